@@ -25,11 +25,6 @@ import (
 const (
 	// maxBrackets limits the brackets of a direct call, and so its depth, to what the SDK accepts.
 	maxBrackets = 1000
-	// maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
-	maxIDDigits = 15
-	// maxClientFacts is the number of descriptions of clients that are cached, and maxClientFact the
-	// length of the longest, in bytes.
-	maxClientFacts, maxClientFact = 1000, 4096
 	// sdkMetaPrefix begins the names of _meta that the protocol defines.
 	sdkMetaPrefix = "io.modelcontextprotocol/"
 )
@@ -47,11 +42,8 @@ type directCall struct {
 	asks      bool   // the client answers questions
 }
 
-// clientFact is what a direct call needs to know of the description of a client.
-type clientFact struct{ valid, asks bool }
-
 // readDirectCall reads a request, and reports whether it is a direct call.
-func (d *Handler) readDirectCall(r *http.Request, body []byte) (c directCall, ok bool) {
+func readDirectCall(r *http.Request, body []byte) (c directCall, ok bool) {
 	version := r.Header.Get("Mcp-Protocol-Version")
 	c.newest = version == statelessVersion
 	if !c.newest {
@@ -73,7 +65,9 @@ func (d *Handler) readDirectCall(r *http.Request, body []byte) (c directCall, ok
 			method = string(value) == `"tools/call"`
 			return method
 		case "id":
-			return c.readID(value)
+			c.id = value
+			c.key, _ = requestKey(value)
+			return c.key != ""
 		case "params":
 			params = value
 		default:
@@ -81,7 +75,7 @@ func (d *Handler) readDirectCall(r *http.Request, body []byte) (c directCall, ok
 		}
 		return true
 	})
-	if !ok || !versioned || !method || c.id == nil || !d.readDirectParams(&c, params) {
+	if !ok || !versioned || !method || c.id == nil || !c.readParams(params) {
 		return c, false
 	}
 	return c, !c.newest || r.Header.Get("Mcp-Method") == "tools/call" && r.Header.Get("Mcp-Name") == c.name
@@ -101,20 +95,8 @@ func acceptsDirect(h http.Header) bool {
 	return isJSON && isStream && h.Get("Content-Type") == "application/json" && len(h["Last-Event-Id"]) == 0 && len(h["Accept"]) == 1
 }
 
-// readID reads a string or an integer.
-func (c *directCall) readID(value []byte) bool {
-	c.id = value
-	if text, ok := input.JSONString(value); ok {
-		c.key = `"` + text
-		return true
-	}
-	number, err := strconv.ParseInt(string(value), 10, 64)
-	c.key = strconv.FormatInt(number, 10)
-	return err == nil && len(value) <= maxIDDigits && c.key == string(value)
-}
-
-// readDirectParams reads the parameters of a direct call.
-func (d *Handler) readDirectParams(c *directCall, params []byte) bool {
+// readParams reads the parameters of a direct call.
+func (c *directCall) readParams(params []byte) bool {
 	described := !c.newest
 	ok := input.EachMember(params, func(name string, value []byte) bool {
 		switch name {
@@ -125,7 +107,7 @@ func (d *Handler) readDirectParams(c *directCall, params []byte) bool {
 			c.arguments = value
 			return true
 		case "_meta":
-			described = d.readDirectMeta(c, value)
+			described = c.readMeta(value)
 			return described
 		}
 		return false
@@ -133,8 +115,8 @@ func (d *Handler) readDirectParams(c *directCall, params []byte) bool {
 	return ok && described && c.name != ""
 }
 
-// readDirectMeta reads the _meta of a direct call.
-func (d *Handler) readDirectMeta(c *directCall, meta []byte) bool {
+// readMeta reads the _meta of a direct call.
+func (c *directCall) readMeta(meta []byte) bool {
 	version, capable := false, false
 	ok := input.EachMember(meta, func(name string, value []byte) bool {
 		switch {
@@ -148,38 +130,20 @@ func (d *Handler) readDirectMeta(c *directCall, meta []byte) bool {
 		case name == mcp.MetaKeyProtocolVersion:
 			version = string(value) == `"`+statelessVersion+`"`
 		case name == mcp.MetaKeyClientInfo:
-			return d.clientFact(value, func() (clientFact, error) { return clientFact{}, json.Unmarshal(value, &mcp.Implementation{}) }).valid
+			return value[0] == '{' && json.Unmarshal(value, &mcp.Implementation{}) == nil
 		case name == mcp.MetaKeyClientCapabilities:
-			fact := d.clientFact(value, func() (clientFact, error) {
-				var has mcp.ClientCapabilities
-				err := json.Unmarshal(value, &has)
-				return clientFact{asks: has.Elicitation != nil}, err
-			})
-			capable, c.asks = fact.valid, fact.asks
+			var has mcp.ClientCapabilities
+			capable = value[0] == '{' && json.Unmarshal(value, &has) == nil
+			c.asks = has.Elicitation != nil
 		}
 		return true
 	})
 	return ok && (!c.newest || version && capable)
 }
 
-// clientFact returns what is known of a description; read reads a new one. Clients send the same
-// descriptions with every request.
-func (d *Handler) clientFact(value []byte, read func() (clientFact, error)) clientFact {
-	if known, ok := d.facts.Get(string(value)); ok {
-		return known
-	}
-	if len(value) > maxClientFact || value[0] != '{' {
-		return clientFact{}
-	}
-	fact, err := read()
-	fact.valid = err == nil
-	d.facts.Add(string(value), fact)
-	return fact
-}
-
 // serveDirect serves a direct call, and reports whether the request is one.
 func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byte) bool {
-	c, ok := d.readDirectCall(r, body)
+	c, ok := readDirectCall(r, body)
 	who, known := r.Context().Value(identityKey{}).(identity)
 	if !ok || !known {
 		return false
@@ -188,11 +152,12 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 	if !c.newest { // a call of a session outlives the request, and ends by notifications/cancelled
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
-		end, err := d.beginCall(c, who.principal.TokenID, cancel)
-		if errors.Is(err, errDuplicateID) {
+		end, duplicate := d.beginCall(c.session, c.key, who.principal.TokenID, cancel)
+		switch {
+		case duplicate:
 			writeRPCError(w, http.StatusBadRequest, json.RawMessage(c.id), stdio.InvalidRequest("duplicate in-flight request ID %s", c.id))
 			return true
-		} else if err != nil {
+		case end == nil:
 			return false
 		}
 		defer end()

@@ -81,7 +81,10 @@ func serveTools(t *testing.T) endpoint {
 func resultsOfEveryKind() map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	text := func(s string) []mcp.Content { return []mcp.Content{&mcp.TextContent{Text: s}} }
 	always := func(res mcp.CallToolResult) func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { copied := res; return &copied, nil }
+		return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			copied := res
+			return &copied, nil
+		}
 	}
 	return map[string]func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error){
 		"echo": func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -122,7 +125,9 @@ func TestDirectCall(t *testing.T) {
 	t.Parallel()
 	e := serveTools(t)
 	var bodies []string
-	request := func(params string) { bodies = append(bodies, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`) }
+	request := func(params string) {
+		bodies = append(bodies, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`)
+	}
 	for _, name := range slices.Sorted(maps.Keys(resultsOfEveryKind())) {
 		request(`{"name":"up__` + name + `","arguments":{},META}`)
 	}

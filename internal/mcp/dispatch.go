@@ -3,11 +3,9 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -149,16 +147,6 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 	}
 }
 
-// recovered returns the error of a request that panicked with p, or its own error if p is nil: a panic
-// of one request must not end the process.
-func (g *Server) recovered(method string, p any, err error) error {
-	if p == nil {
-		return err
-	}
-	g.log.Error("an MCP request panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
-	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; see its log"}
-}
-
 // protocolVersionOf returns the protocol version of a request, "" if the request has none.
 func protocolVersionOf(req mcp.Request) string {
 	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
@@ -194,22 +182,6 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 		return nil, err
 	}
 	return res.Decoded()
-}
-
-// outcomeOf returns the outcome of a call as its client sees it: errors of calls are results, but for
-// invalid arguments of comet's own tools.
-func (g *Server) outcomeOf(res *upstream.Result, err error) (*upstream.Result, error) {
-	switch {
-	case err == nil || tools.ErrorName(err) == "":
-		if res != nil && res.IsError() {
-			g.countFailure("TOOL_ERROR")
-		}
-		return res, err
-	case errors.Is(err, tools.ErrInvalidArguments):
-		return nil, toRPCError(err)
-	}
-	g.countFailure(tools.ErrorName(err))
-	return upstream.NewResult(toolResult(err)), nil
 }
 
 // callTool calls a tool. Questions of the tool reach the client in the way that its protocol

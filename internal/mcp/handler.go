@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-chi/cors"
-	lru "github.com/hashicorp/golang-lru/v2"
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
@@ -59,14 +58,12 @@ type Handler struct {
 	// writeTimeout limits how long a client may read nothing of its response.
 	writeTimeout time.Duration
 	handler      http.Handler
-	facts        *lru.Cache[string, clientFact] // of the descriptions of clients
 }
 
 // NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
 // kind has an SDK handler, selected by the version header.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
 	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
-	d.facts, _ = lru.New[string, clientFact](maxClientFacts) // fails only for a size that is not positive
 	if opts != nil {
 		d.opts = *opts
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -210,48 +210,55 @@ func (t *sessionTable) beginRequest(id string) (end func()) {
 	return func() { t.endRequest(s) }
 }
 
-// The reasons why a call of a session is not direct.
-var (
-	errDuplicateID = errors.New("the id is in use")
-	errNotDirect   = errors.New("the session is unknown, or its client answers questions")
-)
-
-// beginCall begins a direct call of a session until end is called. cancel cancels it.
-func (t *sessionTable) beginCall(c directCall, tokenID string, cancel context.CancelFunc) (end func(), err error) {
+// beginCall begins a direct call until end is called; cancel cancels it. end is nil for an unknown
+// session, and for one whose client answers questions. duplicate reports that the id is in use.
+func (t *sessionTable) beginCall(id, key, tokenID string, cancel context.CancelFunc) (end func(), duplicate bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.sessions[c.session]
-	switch {
-	case s == nil || s.closing || s.asks || s.tokenID != tokenID:
-		return nil, errNotDirect
-	case s.calls[c.key] != nil:
-		return nil, errDuplicateID
+	s := t.sessions[id]
+	if s == nil || s.closing || s.asks || s.tokenID != tokenID || s.calls[key] != nil {
+		return nil, s != nil && s.tokenID == tokenID && s.calls[key] != nil
 	}
 	s.inFlight++
-	s.usedAt, s.calls[c.key] = time.Now(), cancel
+	s.usedAt, s.calls[key] = time.Now(), cancel
 	return func() {
 		t.mu.Lock()
-		delete(s.calls, c.key)
+		delete(s.calls, key)
 		t.mu.Unlock()
 		t.endRequest(s)
-	}, nil
+	}, false
 }
 
-// cancelCall cancels the direct call that a notification of its session names; params are those of
-// notifications/cancelled.
-func (t *sessionTable) cancelCall(r *http.Request, params []byte) {
-	var c directCall
-	who, _ := r.Context().Value(identityKey{}).(identity)
-	named := false
+// cancelCall cancels the direct call that notifications/cancelled of its session names.
+func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
+	key := ""
 	input.EachMember(params, func(name string, value []byte) bool {
-		named = named || name == "requestId" && c.readID(value)
+		if name == "requestId" {
+			key, _ = requestKey(value)
+		}
 		return true
 	})
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.sessions[r.Header.Get("Mcp-Session-Id")]; named && s != nil && s.tokenID == who.principal.TokenID && s.calls[c.key] != nil {
-		s.calls[c.key]()
+	if s := t.sessions[id]; s != nil && s.tokenID == tokenID && s.calls[key] != nil {
+		s.calls[key]()
 	}
+}
+
+// maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
+const maxIDDigits = 15
+
+// requestKey returns a key of the id of a request, equal for equal ids. It returns false for an id
+// that is neither a string nor an integer.
+func requestKey(id []byte) (key string, ok bool) {
+	if text, ok := input.JSONString(id); ok {
+		return `"` + text, true
+	}
+	number, err := strconv.ParseInt(string(id), 10, 64)
+	if err != nil || len(id) > maxIDDigits || strconv.FormatInt(number, 10) != string(id) {
+		return "", false
+	}
+	return string(id), true
 }
 
 func (t *sessionTable) endRequest(s *session) {

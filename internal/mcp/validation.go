@@ -94,7 +94,8 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	mistake := d.requests.check(req)
 	if mistake == nil {
 		if req.Method == "notifications/cancelled" {
-			d.cancelCall(r, req.Params)
+			who, _ := r.Context().Value(identityKey{}).(identity)
+			d.cancelCall(r.Header.Get("Mcp-Session-Id"), who.principal.TokenID, req.Params)
 		}
 		return false
 	}

@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +21,6 @@ import (
 )
 
 const (
-	// directPrefix begins the ids of direct calls. The SDK's ids are numbers.
-	directPrefix = "comet-"
 	// cancelTimeout limits the notification of a cancelled call.
 	cancelTimeout = 2 * time.Second
 	// statelessVersion is the first protocol version whose requests carry the version and the
@@ -154,37 +150,6 @@ func (s *session) cancelDirect(ctx context.Context, id string) {
 	}
 }
 
-// readReply reads a response to a direct call: its id and either the result or the error. It reports
-// whether msg is one.
-func readReply(msg []byte) (id string, result []byte, problem *jsonrpc.Error, ok bool) {
-	version := false
-	ok = input.EachMember(msg, func(name string, value []byte) bool {
-		switch name {
-		case "jsonrpc":
-			version = string(value) == `"2.0"`
-		case "id":
-			id, _ = input.JSONString(value)
-		case "result":
-			result = value
-		case "error":
-			problem = &jsonrpc.Error{}
-			return value[0] == '{' && json.Unmarshal(value, problem) == nil
-		case "method":
-			return false
-		}
-		return true
-	})
-	return id, result, problem, ok && version && strings.HasPrefix(id, directPrefix) && (result == nil) != (problem == nil)
-}
-
-// asError returns nil for nil.
-func asError(problem *jsonrpc.Error) error {
-	if problem == nil {
-		return nil
-	}
-	return problem
-}
-
 // post sends a message. The response is unfiltered, and a redirect is not followed.
 func (s *session) post(ctx context.Context, head http.Header, message []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.launch.URL, bytes.NewReader(message))
@@ -216,25 +181,25 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 	case resp.StatusCode == http.StatusOK && kind == "application/json":
 		buf := bytes.NewBuffer(make([]byte, 0, max(min(resp.ContentLength, int64(s.opts.MaxMessage)), 0)+bytes.MinRead))
 		_, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(s.opts.MaxMessage)+1))
-		data := buf.Bytes()
-		if got, result, problem, ok := readReply(data); err == nil && ok && got == id && len(data) <= s.opts.MaxMessage {
-			_, *read = resp.Body.Close(), true
-			return result, nil, asError(problem)
+		*read = err == nil && buf.Len() <= s.opts.MaxMessage
+		_ = resp.Body.Close()
+		switch got, reply, ok := readReply(buf.Bytes()); {
+		case err != nil:
+			return nil, nil, &jsonrpc.Error{Code: codeRejected, Message: "the response is incomplete"}
+		case !*read:
+			return nil, nil, tooLarge(s.opts.MaxMessage)
+		case ok && got == id:
+			return reply.result, nil, reply.err
 		}
-		body := io.MultiReader(bytes.NewReader(data), resp.Body)
-		if err != nil {
-			body = io.MultiReader(bytes.NewReader(data), failingReader{err})
-		}
-		resp.Body = &limitedBody{Reader: body, Closer: resp.Body}
+		resp.Body = io.NopCloser(buf)
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
 		events := s.http.newEventFilter(resp.Body)
-		raw, problem, found := events.readDirect(id)
-		if found {
+		if reply, found := events.readDirect(id); found {
 			go func() { // until the end, so that the connection can be reused; the context ends within drainTimeout
 				_, _ = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
 			}()
-			return raw, nil, asError(problem)
+			return reply.result, nil, reply.err
 		}
 		resp.Body = events
 	}
@@ -243,19 +208,16 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 	return nil, rest, nil
 }
 
-type failingReader struct{ err error }
-
-func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
-
 // readDirect reads events until the response to a direct call. It returns false for a stream that is
 // for the SDK, whose next event the filter keeps.
-func (f *eventFilter) readDirect(id string) (result []byte, problem *jsonrpc.Error, found bool) {
+func (f *eventFilter) readDirect(id string) (r directReply, found bool) {
 	for {
 		e, err := f.in.Next()
 		isMessage := len(e.Name) == 0 || string(e.Name) == "message"
 		if isMessage && e.Long == nil && len(e.Data) > 0 {
-			if got, result, problem, ok := readReply(e.Data); ok && got == id {
-				return bytes.Clone(result), problem, true
+			if got, r, ok := readReply(e.Data); ok && got == id {
+				r.result = bytes.Clone(r.result)
+				return r, true
 			}
 		}
 		skipped := err == nil && e.Long == nil
@@ -265,97 +227,8 @@ func (f *eventFilter) readDirect(id string) (result []byte, problem *jsonrpc.Err
 		}
 		if !skipped {
 			f.next, f.err = &e, err
-			return nil, nil, false
+			return r, false
 		}
 		f.out = append(f.out, encodeEvent(input.Event{ID: e.ID, Retry: e.Retry})...) // the SDK resumes after it
 	}
-}
-
-// handoverKey is the context key of the handover of a call.
-type handoverKey struct{}
-
-// handover is a response to a direct call that the SDK reads as the response to its own request. It
-// also replaces the id in what the SDK reads when it resumes the stream.
-type handover struct {
-	id   string
-	resp atomic.Pointer[http.Response] // nil when it is taken
-	sdk  jsonrpc.ID                    // of the SDK's request
-}
-
-// take returns the response for the SDK's request, nil if it is taken.
-func (h *handover) take(req *http.Request) *http.Response {
-	resp := h.resp.Swap(nil)
-	if resp != nil {
-		h.sdk, _ = requestID(req)
-		closeBody(req)
-		resp.Request = req
-	}
-	return resp
-}
-
-// close closes a response that was not taken.
-func (h *handover) close() {
-	if resp := h.resp.Swap(nil); resp != nil {
-		_ = resp.Body.Close()
-	}
-}
-
-// rename replaces the id of a response to the call, and reports whether msg is one.
-func (h *handover) rename(msg jsonrpc.Message) bool {
-	resp, ok := msg.(*jsonrpc.Response)
-	if h == nil || !ok || resp.ID.Raw() != h.id {
-		return false
-	}
-	resp.ID = h.sdk
-	return true
-}
-
-// directReply is the response to a direct call over stdio.
-type directReply struct {
-	result []byte
-	err    error
-}
-
-// request sends the line of a direct call and returns its result.
-func (c *stdio) request(ctx context.Context, id string, line []byte) ([]byte, error) {
-	reply := make(chan directReply, 1)
-	c.mu.Lock()
-	c.direct[id] = reply
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.direct, id)
-		c.mu.Unlock()
-	}()
-	if err := c.send(ctx, line); err != nil {
-		return nil, err
-	}
-	select {
-	case r := <-reply:
-		return r.result, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-c.closed:
-	case <-c.ended:
-	}
-	select {
-	case r := <-reply: // the last message
-		return r.result, r.err
-	default:
-		return nil, errors.New("the connection has ended")
-	}
-}
-
-// reply passes a response to the direct call with the id, and reports whether there is one.
-func (c *stdio) reply(id any, r directReply) bool {
-	text, _ := id.(string)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	waiting := c.direct[text]
-	if waiting == nil {
-		return false
-	}
-	delete(c.direct, text) // a second response is not for it
-	waiting <- r
-	return true
 }

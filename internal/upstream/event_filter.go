@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"regexp"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -153,4 +155,43 @@ func idInHead(head []byte) (id []byte, isRequest bool) {
 // outermost object only, so the id cannot belong to a nested object.
 func trailingID() *regexp.Regexp {
 	return regexp.MustCompile(`[,{]\s*"id"\s*:\s*(-?\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
+}
+
+// handoverKey is the context key of the handover of a call.
+type handoverKey struct{}
+
+// handover is a response to a direct call that the SDK reads as the response to its own request. It
+// also replaces the id in what the SDK reads when it resumes the stream.
+type handover struct {
+	id   string
+	resp atomic.Pointer[http.Response] // nil when it is taken
+	sdk  jsonrpc.ID                    // of the SDK's request
+}
+
+// take returns the response for the SDK's request, nil if it is taken.
+func (h *handover) take(req *http.Request) *http.Response {
+	resp := h.resp.Swap(nil)
+	if resp != nil {
+		h.sdk, _ = requestID(req)
+		closeBody(req)
+		resp.Request = req
+	}
+	return resp
+}
+
+// close closes a response that was not taken.
+func (h *handover) close() {
+	if resp := h.resp.Swap(nil); resp != nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// rename replaces the id of a response to the call, and reports whether msg is one.
+func (h *handover) rename(msg jsonrpc.Message) bool {
+	resp, ok := msg.(*jsonrpc.Response)
+	if h == nil || !ok || resp.ID.Raw() != h.id {
+		return false
+	}
+	resp.ID = h.sdk
+	return true
 }
