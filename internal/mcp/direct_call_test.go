@@ -32,7 +32,7 @@ import (
 const sdkAccept = "application/*, text/*"
 
 // serveTools is serve with an upstream over HTTP whose tools return every kind of result.
-func serveTools(t *testing.T) endpoint {
+func serveTools(t *testing.T) (endpoint, *Handler) {
 	t.Helper()
 	db := storetest.Open(t, "sqlite")
 	work, tokens := testkit.NewWork(t, db, orchestrator.Options{}), auth.New(db.Store, nil)
@@ -48,7 +48,7 @@ func serveTools(t *testing.T) endpoint {
 	for name, do := range resultsOfEveryKind() {
 		s.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return do(ctx, r) })
 	}
-	remote := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true}))
+	remote := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}))
 	t.Cleanup(remote.Close)
 	_, err := up.Apply(t.Context(), "test", []upstream.Server{{ID: "up", URL: remote.URL}})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func serveTools(t *testing.T) endpoint {
 		r := e.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up:echo"}}`, "Mcp-Session-Id", session)
 		return !strings.Contains(r.String(), "isError")
 	}, soon, time.Millisecond)
-	return e
+	return e, d
 }
 
 // resultsOfEveryKind returns tools by name.
@@ -98,6 +98,13 @@ func resultsOfEveryKind() map[string]func(context.Context, *mcp.CallToolRequest)
 		"none":       always(mcp.CallToolResult{Content: []mcp.Content{}}),
 		"refuses": func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: -32050, Message: "not today"}
+		},
+		"held": func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			if len(r.Params.Arguments) > len("{}") {
+				return &mcp.CallToolResult{Content: text("")}, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
 		},
 		"logs": func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: "unknown", Progress: 1})
@@ -123,13 +130,13 @@ func outcomeIn(t *testing.T, r testkit.Response) (int, any) {
 
 func TestDirectCall(t *testing.T) {
 	t.Parallel()
-	e := serveTools(t)
+	e, _ := serveTools(t)
 	var bodies []string
 	request := func(params string) {
 		bodies = append(bodies, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":`+params+`}`)
 	}
 	for _, name := range slices.Sorted(maps.Keys(resultsOfEveryKind())) {
-		request(`{"name":"up__` + name + `","arguments":{},META}`)
+		request(`{"name":"up__` + name + `","arguments":{"path":"x"},META}`)
 	}
 	request(`{"name":"up:echo","arguments":{"a":[1,2,{"b":"ü\n"}]},META}`)
 	request(`{"name":"up__echo","arguments": {"a" :
@@ -200,7 +207,7 @@ func TestDirectCall(t *testing.T) {
 			})
 		}
 	}
-	require.Equal(t, map[string]int{"without sessions": 22, "with sessions": 22, "with sessions and no version header": 22, "with the _meta of the other version": 1}, served, "calls without the SDK")
+	require.Equal(t, map[string]int{"without sessions": 23, "with sessions": 23, "with sessions and no version header": 23, "with the _meta of the other version": 1}, served, "calls without the SDK")
 }
 
 // begin starts a session with the capabilities of a client and returns its id.
@@ -209,4 +216,85 @@ func (e endpoint) begin(t *testing.T, capabilities string) string {
 	r := e.send(t, http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":%s,"clientInfo":{"name":"raw","version":"1"}}}`, capabilities))
 	require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
 	return r.Header.Get("Mcp-Session-Id")
+}
+
+func TestDirectCallOfASession(t *testing.T) {
+	t.Parallel()
+	const held = `{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"up__held","arguments":{}}}`
+	e, d := serveTools(t)
+	session := e.begin(t, `{}`)
+	post := func(t *testing.T, body string, header ...string) testkit.Response {
+		return e.send(t, http.MethodPost, body, append([]string{"Mcp-Session-Id", session}, header...)...)
+	}
+
+	t.Run("is cancelled by its id, which no other call may use meanwhile", func(t *testing.T) {
+		done := make(chan testkit.Response, 1)
+		go func() { done <- post(t, held) }()
+		require.Eventually(t, func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return len(d.sessions[session].calls) == 1
+		}, soon, time.Millisecond)
+		require.Equal(t, http.StatusBadRequest, post(t, held).Status)
+		r := post(t, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}`)
+		require.Equal(t, http.StatusAccepted, r.Status)
+		require.Contains(t, (<-done).String(), "context canceled")
+	})
+
+	t.Run("is left to the SDK if the client answers questions", func(t *testing.T) {
+		asked := e.begin(t, `{"elicitation":{}}`)
+		r := post(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__echo"}}`, "Mcp-Session-Id", asked)
+		require.Equal(t, "text/event-stream", r.Header.Get("Content-Type"))
+	})
+}
+
+func TestIdleSessionsEnd(t *testing.T) {
+	t.Parallel()
+	h := setup(t, nil)
+	token := h.token(t)
+	session := h.begin(t, token)
+	h.handler.endIdle(time.Now().Add(-soon))
+	resp, body := h.post(t, token, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Mcp-Session-Id", session)
+	require.Equal(t, http.StatusOK, resp.StatusCode, body)
+	require.Eventually(t, func() bool { // the session has one more request until its response is written
+		h.handler.endIdle(time.Now().Add(soon))
+		resp, _ := h.post(t, token, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "Mcp-Session-Id", session)
+		return resp.StatusCode == http.StatusNotFound
+	}, soon, time.Millisecond)
+}
+
+// FuzzReadDirectCall checks that the SDK reads every direct call in the same way.
+func FuzzReadDirectCall(f *testing.F) {
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"b":[1,"\u00e4"]},` + meta + `}}`,
+		`{"jsonrpc":"2.0","id":"x\n","method":"tools/call","params":{"name":"a","_meta":{"traceparent":"t"}}}`,
+		`{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"a"}} `,
+	} {
+		f.Add([]byte(body))
+	}
+	checker := newRequestChecker()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, header := range []http.Header{
+			{"Mcp-Protocol-Version": {statelessVersion}, "Mcp-Method": {"tools/call"}, "Mcp-Name": {"a"}}, {"Mcp-Session-Id": {"s"}},
+		} {
+			header.Set("Accept", "application/json, text/event-stream")
+			header.Set("Content-Type", "application/json")
+			c, ok := readDirectCall(&http.Request{Header: header}, body)
+			if !ok {
+				continue
+			}
+			req, reply := checker.checkMessage(body)
+			require.Nil(t, reply)
+			require.Equal(t, "tools/call", req.Method)
+			var id any
+			require.NoError(t, json.Unmarshal(c.id, &id))
+			want, err := jsonrpc.MakeID(id)
+			require.NoError(t, err)
+			require.Equal(t, want, req.ID)
+			var params mcp.CallToolParamsRaw
+			require.NoError(t, json.Unmarshal(req.Params, &params))
+			require.Equal(t, params.Name, c.name)
+			require.Equal(t, string(params.Arguments), string(c.arguments))
+		}
+	})
 }
