@@ -73,7 +73,7 @@ func openToolServer(b *testing.B, warm int) *toolServer {
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	w.tools = tools.New(tools.Dependencies{
 		Store: w.store, Registry: w.registry, Usage: w.ledger, Orchestrator: work, Feed: feed, Upstreams: upstreams, Index: index,
-	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), OnChange: func(c upstream.Change) { w.gateway.OnChange(c) }})
+	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), Clock: w.clock, OnChange: func(c upstream.Change) { w.gateway.OnChange(c) }})
 	builtin.Register(builtin.Dependencies{Tools: w.tools, Orchestrator: work, Index: index, Sandbox: box})
 	w.gateway = mcp.New(w.tools, &mcp.Options{Logger: accessLog(b)})
 	var all background.Group

@@ -36,9 +36,9 @@ type route struct {
 }
 
 // BenchmarkToolCall measures a call of a no-op tool with one caller, with 32 callers without
-// pause, and with 32 callers at ten calls per second each: through each API of the gateway,
-// directly by the SDK's client, and through a bare relay of the SDK's client and server without
-// tokens, policies, ledger and storage. The relay shows what these cost.
+// pause, and with 32 callers at ten calls per second each: directly, through each API of the gateway,
+// through a thin relay, and through a bare relay of the SDK's client and server without tokens,
+// policies, ledger and storage.
 func BenchmarkToolCall(b *testing.B) {
 	w := openToolServer(b, -1)
 	all := w.routes(b)
@@ -84,32 +84,38 @@ func (w *toolServer) routes(b *testing.B) []route {
 	token := w.token(b, "bench", nil)
 	ruled := w.token(b, "ruled", &models.ToolPolicy{Allow: fiftyRules()})
 	own, stream := spawn(b), w.stream(b)
-	direct := dialAll(b, toolCallers, w.upstream, "", newRevision)
-	bare := map[string][]*mcp.ClientSession{
-		overStdio: dialAll(b, toolCallers, relay(b, own), "", newRevision),
-		overHTTP:  dialAll(b, toolCallers, relay(b, dial(b, w.upstream, "", newRevision)), "", newRevision),
+	direct := rawCallers(b, w.upstream, "", newRevision, "read_file")
+	thin := rawCallers(b, thinRelay(b, w.upstream, token), token, newRevision, "read_file")
+	bare := map[string][]*rawCaller{
+		overStdio: rawCallers(b, relay(b, own), "", newRevision, "read_file"),
+		overHTTP:  rawCallers(b, relay(b, dial(b, w.upstream, "", newRevision)), "", newRevision, "read_file"),
 	}
-	fresh, old := dialAll(b, toolCallers, w.url, token, newRevision), dialAll(b, toolCallers, w.url, token, oldRevision)
-	withPolicy := dialAll(b, toolCallers, w.url, ruled, newRevision)
-	var out []route
+	first := "direct, http"
+	out := []route{
+		{name: first, do: func(c int) error { return direct[c].call() }},
+		{name: "direct, stdio by the SDK", do: func(int) error { return call(own, "read_file") }},
+		{name: "thin relay → http", base: first, do: func(c int) error { return thin[c].call() }},
+	}
 	for _, over := range []string{overStdio, overHTTP} {
-		first := "direct, " + over
-		reach := func(c int) error { return call(direct[c], "read_file") }
-		if over == overStdio {
-			reach = func(int) error { return call(own, "read_file") }
-		}
 		tool := toolOver(over)
+		fresh, old := rawCallers(b, w.url, token, newRevision, tool), rawCallers(b, w.url, token, oldRevision, tool)
 		out = append(out,
-			route{name: first, do: reach},
-			route{name: "bare relay → " + over, base: first, do: func(c int) error { return call(bare[over][c], "read_file") }},
-			route{name: "comet, " + newRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(fresh[c], tool) }},
-			route{name: "comet, " + oldRevision + " → " + over, base: first, aim: true, do: func(c int) error { return call(old[c], tool) }},
-			route{name: "comet, stdio → " + over, base: first, aim: true, do: func(int) error { return call(stream, tool) }},
+			route{name: "bare relay → " + over, base: first, do: func(c int) error { return bare[over][c].call() }},
+			route{name: "comet, " + newRevision + " → " + over, base: first, aim: true, do: func(c int) error { return fresh[c].call() }},
+			route{name: "comet, " + oldRevision + " → " + over, base: first, aim: true, do: func(c int) error { return old[c].call() }},
+			route{name: "comet, stdio → " + over, base: first, do: func(int) error { return call(stream, tool) }},
 		)
 	}
+	withPolicy := rawCallers(b, w.url, ruled, newRevision, toolOver(overHTTP))
+	slow := rawCallers(b, w.url, token, newRevision, toolOver(overHTTP))
+	for _, c := range slow {
+		c.head.Set("Accept", "*/*") // leaves the call to the SDK
+	}
 	return append(out, route{
+		name: "… by the SDK's server → " + overHTTP, base: first, do: func(c int) error { return slow[c].call() },
+	}, route{
 		name: "… with a policy of 50 rules → " + overHTTP, base: "comet, " + newRevision + " → " + overHTTP,
-		do: func(c int) error { return call(withPolicy[c], toolOver(overHTTP)) },
+		do: func(c int) error { return withPolicy[c].call() },
 	})
 }
 

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	case len(os.Args) == 2 && os.Args[1] == sandbox.ChildArgument:
 		code = sandbox.Child(os.Stdin, os.Stdout)
 	case os.Getenv(upstreamMode) == overStdio:
-		_ = newUpstream().Run(detached(), &mcp.StdioTransport{})
+		_ = rawOverStdio(detached(), newUpstream())
 	case os.Getenv(upstreamMode) == overHTTP:
 		if err := upstreamOverHTTP(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -71,7 +71,7 @@ func upstreamOverHTTP() error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: bothRevisions(newUpstream()), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: rawOverHTTP(bothRevisions(newUpstream())), ReadHeaderTimeout: time.Minute}
 	fmt.Printf("http://%s\n", listener.Addr())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

@@ -3,11 +3,9 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -37,7 +35,7 @@ const principalKey = "principal"
 // and resources are handled here, for the principal of each request. fixed is the principal of a
 // connection without tokens; nil takes it from the token of each request.
 func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}, &mcp.ServerOptions{
+	s := mcp.NewServer(g.implementation(), &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       sdkLogger(g.log),
 		Capabilities: &mcp.ServerCapabilities{
@@ -59,6 +57,11 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 	defer g.serversMu.Unlock()
 	g.servers = append(g.servers, s)
 	return s
+}
+
+// implementation describes comet to its clients.
+func (g *Server) implementation() *mcp.Implementation {
+	return &mcp.Implementation{Name: "comet", Title: "comet", Version: g.opts.Version}
 }
 
 // addDispatchTool adds the tool that receives all calls.
@@ -96,12 +99,7 @@ const instructions = `comet is a gateway to the tools of many MCP servers and to
 func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
-			defer func() {
-				if p := recover(); p != nil { // a panic of one request must not end the process
-					g.log.Error("an MCP request panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
-					res, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; see its log"}
-				}
-			}()
+			defer func() { err = g.recovered(method, recover(), err) }()
 			session := ""
 			if s := req.GetSession(); s != nil {
 				session = s.ID()
@@ -178,18 +176,12 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 	if !ok {
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the call has no target"}
 	}
-	res, err := g.callTool(ctx, by, name, req)
-	switch {
-	case err == nil || tools.ErrorName(err) == "":
-		if res != nil && res.IsError {
-			g.countFailure("TOOL_ERROR")
-		}
-		return res, err
-	case errors.Is(err, tools.ErrInvalidArguments):
-		return nil, toRPCError(err)
+	out, err := g.callTool(ctx, by, name, req)
+	res, err := g.outcomeOf(upstream.NewResult(out), err)
+	if err != nil || res == nil {
+		return nil, err
 	}
-	g.countFailure(tools.ErrorName(err))
-	return toolResult(err), nil
+	return res.Decoded()
 }
 
 // callTool calls a tool. Questions of the tool reach the client in the way that its protocol

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/mcp/stdio"
 	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 // invalidParams returns a JSON-RPC error for invalid parameters.
@@ -127,4 +129,30 @@ func errorData(status int, code errs.Code) []byte {
 		return fmt.Appendf(nil, `{"status":%d}`, status)
 	}
 	return fmt.Appendf(nil, `{"code":%q,"status":%d}`, strings.ToUpper(strings.ReplaceAll(string(code), "-", "_")), status)
+}
+
+// recovered returns the error of a request that panicked with p, or its own error if p is nil: a panic
+// of one request must not end the process.
+func (g *Server) recovered(method string, p any, err error) error {
+	if p == nil {
+		return err
+	}
+	g.log.Error("an MCP request panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; see its log"}
+}
+
+// outcomeOf returns the outcome of a call as its client sees it: errors of calls are results, but for
+// invalid arguments of comet's own tools.
+func (g *Server) outcomeOf(res *upstream.Result, err error) (*upstream.Result, error) {
+	switch {
+	case err == nil || tools.ErrorName(err) == "":
+		if res != nil && res.IsError() {
+			g.countFailure("TOOL_ERROR")
+		}
+		return res, err
+	case errors.Is(err, tools.ErrInvalidArguments):
+		return nil, toRPCError(err)
+	}
+	g.countFailure(tools.ErrorName(err))
+	return upstream.NewResult(toolResult(err)), nil
 }

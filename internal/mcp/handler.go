@@ -73,7 +73,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 		Stateless: true, Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
 	})
 	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, SessionTimeout: sessionIdleTimeout, DisableLocalhostProtection: true,
+		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, DisableLocalhostProtection: true,
 	})
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {
@@ -84,7 +84,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeHTTPError(w, http.StatusForbidden, nil, "", "web pages of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins lists the permitted origins")
 	}))
-	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(passIdentity(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*resultFilter); ok {
 			a.clearReadDeadline() // the request has arrived
 		}
@@ -93,7 +93,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 			return
 		}
 		d.serveLimited(w, r, with)
-	})))))
+	}))))))
 	return d, nil
 }
 
@@ -117,7 +117,7 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 		defer d.add(who.token, cancel)()
 		r = r.WithContext(ctx)
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Header.Get("Mcp-Session-Id") == "":
-		o, err := d.openSession(who.token)
+		o, err := d.openSession(who)
 		if err != nil {
 			d.writeLimitReached(w, err)
 			return
@@ -246,16 +246,6 @@ type identity struct {
 
 // authenticate forwards the requests whose token may call tools.
 func (d *Handler) authenticate(next http.Handler) http.Handler {
-	// The SDK reads the token with its own verifier. The token is verified already, so the verifier
-	// takes the identity from the context.
-	known := sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
-		v, ok := ctx.Value(identityKey{}).(identity)
-		if !ok {
-			return nil, sdkauth.ErrInvalidToken
-		}
-		return &sdkauth.TokenInfo{UserID: v.principal.TokenID, Extra: map[string]any{principalKey: v.principal}}, nil
-	}, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
-
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := d.authenticator.Authenticate(w, r)
 		err = httpkit.AsRateLimited(err)
@@ -278,8 +268,21 @@ func (d *Handler) authenticate(next http.Handler) http.Handler {
 			d.challenge(w, r, http.StatusForbidden, errs.MissingScope, errs.From(err).Detail)
 			return
 		}
-		known.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, identity{from.Principal, sha256.Sum256([]byte(from.Token))})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, identity{from.Principal, sha256.Sum256([]byte(from.Token))})))
 	})
+}
+
+// passIdentity passes the identity of a request to the SDK.
+func passIdentity(next http.Handler) http.Handler {
+	// The SDK reads the token with its own verifier. The token is verified already, so the verifier
+	// takes the identity from the context.
+	return sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+		v, ok := ctx.Value(identityKey{}).(identity)
+		if !ok {
+			return nil, sdkauth.ErrInvalidToken
+		}
+		return &sdkauth.TokenInfo{UserID: v.principal.TokenID, Extra: map[string]any{principalKey: v.principal}}, nil
+	}, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
 }
 
 // challenge rejects a token and names the metadata of the resource (RFC 6750 §3, RFC 9728 §5.1).

@@ -6,6 +6,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"sync"
 	"time"
@@ -53,7 +54,9 @@ type Server struct {
 
 	suspended *suspendedCalls
 	mcp       *mcp.Server
-	subs      *subscriptions
+	// serverInfo is the JSON of comet's description of itself.
+	serverInfo json.RawMessage
+	subs       *subscriptions
 
 	// servers are the SDK servers with clients: one for HTTP, and one for each stdio connection.
 	serversMu sync.Mutex
@@ -69,6 +72,7 @@ func New(hub *tools.Service, opts *Options) *Server {
 	g.suspended = newSuspendedCalls(g.opts.Clock)
 	g.subs = newSubscriptions(g)
 	g.mcp = g.newSDKServer(nil)
+	g.serverInfo, _ = json.Marshal(g.implementation()) // cannot fail
 	g.services.Add("the subscriptions to resources", g.subs)
 	return g
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/internal/input"
 )
 
 const (
@@ -97,8 +99,9 @@ func (t *sessionTable) insert(token tokenHash, end func()) (remove func()) {
 	}
 }
 
-// checkTokens ends sessions and streams whose token is no longer accepted.
+// checkTokens ends sessions and streams whose token is no longer accepted, and idle sessions.
 func (t *sessionTable) checkTokens(ctx context.Context) (time.Duration, error) {
+	t.endIdle(time.Now().Add(-sessionIdleTimeout))
 	tokens := t.activeTokens()
 	if len(tokens) == 0 {
 		return tokenCheckInterval, nil
@@ -119,6 +122,17 @@ func (t *sessionTable) activeTokens() []tokenHash {
 		tokens[e.token] = true
 	}
 	return slices.Collect(maps.Keys(tokens))
+}
+
+// endIdle closes the sessions without a request since a time.
+func (t *sessionTable) endIdle(since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.sessions {
+		if s.inFlight == 0 && s.usedAt.Before(since) {
+			t.close(s)
+		}
+	}
 }
 
 // endWhere ends the selected streams immediately and the selected sessions after their running
@@ -160,7 +174,11 @@ func (t *sessionTable) Stop(ctx context.Context) error {
 // closes, so a session is closed only when it has none.
 type session struct {
 	sdk             *mcp.ServerSession
+	tokenID         string // of the token that started it
+	asks            bool   // the client answers questions
 	inFlight        int
+	usedAt          time.Time                     // the start or the end of the last request
+	calls           map[string]context.CancelFunc // running direct calls by the key of their id
 	ending, closing bool
 }
 
@@ -188,20 +206,74 @@ func (t *sessionTable) beginRequest(id string) (end func()) {
 		return func() {}
 	}
 	s.inFlight++
+	s.usedAt = time.Now()
 	return func() { t.endRequest(s) }
+}
+
+// beginCall begins a direct call until end is called; cancel cancels it. end is nil for an unknown
+// session, and for one whose client answers questions. duplicate reports that the id is in use.
+func (t *sessionTable) beginCall(id, key, tokenID string, cancel context.CancelFunc) (end func(), duplicate bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	if s == nil || s.closing || s.asks || s.tokenID != tokenID || s.calls[key] != nil {
+		return nil, s != nil && s.tokenID == tokenID && s.calls[key] != nil
+	}
+	s.inFlight++
+	s.usedAt, s.calls[key] = time.Now(), cancel
+	return func() {
+		t.mu.Lock()
+		delete(s.calls, key)
+		t.mu.Unlock()
+		t.endRequest(s)
+	}, false
+}
+
+// cancelCall cancels the direct call that notifications/cancelled of its session names.
+func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
+	key := ""
+	input.EachMember(params, func(name string, value []byte) bool {
+		if name == "requestId" {
+			key, _ = requestKey(value)
+		}
+		return true
+	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.sessions[id]; s != nil && s.tokenID == tokenID && s.calls[key] != nil {
+		s.calls[key]()
+	}
+}
+
+// maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
+const maxIDDigits = 15
+
+// requestKey returns a key of the id of a request, equal for equal ids. It returns false for an id
+// that is neither a string nor an integer.
+func requestKey(id []byte) (key string, ok bool) {
+	if text, ok := input.JSONString(id); ok {
+		return `"` + text, true
+	}
+	number, err := strconv.ParseInt(string(id), 10, 64)
+	if err != nil || len(id) > maxIDDigits || strconv.FormatInt(number, 10) != string(id) {
+		return "", false
+	}
+	return string(id), true
 }
 
 func (t *sessionTable) endRequest(s *session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.inFlight--
+	s.usedAt = time.Now()
 	t.endWhenIdle(s)
 }
 
 // opening is a request that may start a session.
 type opening struct {
-	table *sessionTable
-	token tokenHash
+	table   *sessionTable
+	token   tokenHash
+	tokenID string
 	// The following fields are guarded by table.mu. release is nil once a session has the place.
 	release func()
 	session *session
@@ -209,9 +281,9 @@ type opening struct {
 }
 
 // openSession begins a request that may start a session; the errors are those of reserve.
-func (t *sessionTable) openSession(token tokenHash) (*opening, error) {
-	release, err := t.reserve(token)
-	return &opening{table: t, token: token, release: release}, err
+func (t *sessionTable) openSession(by identity) (*opening, error) {
+	release, err := t.reserve(by.token)
+	return &opening{table: t, token: by.token, tokenID: by.principal.TokenID, release: release}, err
 }
 
 // end ends the request.
@@ -237,7 +309,10 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 	if t.stopped {
 		return // the session ends with the process
 	}
-	s, release := &session{sdk: sdk}, o.release
+	s, release := &session{sdk: sdk, tokenID: o.tokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}}, o.release
+	if p := sdk.InitializeParams(); p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil {
+		s.asks = true
+	}
 	if !o.ended {
 		s.inFlight, o.session, o.release = 1, s, nil
 	}

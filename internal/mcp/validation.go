@@ -41,7 +41,7 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 			writeHTTPError(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request is incomplete")
 			return
 		}
-		if d.rejectInvalid(w, r, body) {
+		if d.serveDirect(w, r, body) || d.rejectInvalid(w, r, body) {
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -93,6 +93,10 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	}
 	mistake := d.requests.check(req)
 	if mistake == nil {
+		if req.Method == "notifications/cancelled" {
+			who, _ := r.Context().Value(identityKey{}).(identity)
+			d.cancelCall(r.Header.Get("Mcp-Session-Id"), who.principal.TokenID, req.Params)
+		}
 		return false
 	}
 	status := http.StatusOK // an error response of the protocol

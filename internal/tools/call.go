@@ -16,10 +16,19 @@ import (
 	"comet/models"
 )
 
-// Call calls a tool by any of its names. args is a JSON object or empty. The error is an
+// Call is CallTool with a decoded result.
+func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
+	res, err := svc.CallTool(ctx, by, name, args, opts)
+	if err != nil {
+		return nil, err
+	}
+	return res.Decoded()
+}
+
+// CallTool calls a tool by any of its names. args is a JSON object or empty. The error is an
 // *errs.Error with a name where the tool was not reached or did not return a result; a cancelled
 // context returns its own error.
-func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*mcp.CallToolResult, error) {
+func (svc *Service) CallTool(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*upstream.Result, error) {
 	c, err := svc.newInvocation(by, args)
 	if err != nil {
 		return nil, err
@@ -30,14 +39,16 @@ func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.
 	if err := svc.resolve(ctx, c, name); err != nil {
 		return nil, svc.callError(ctx, c, svc.recordRefusal(c, name, err))
 	}
-	var res *mcp.CallToolResult
+	var res *upstream.Result
 	err = svc.perform(ctx, c, func() (_ []string, err error) {
 		if c.tool.IsBuiltin() {
-			res, err = c.tool.builtin.Execute(ctx, c)
+			var out *mcp.CallToolResult
+			out, err = c.tool.builtin.Execute(ctx, c)
+			res = upstream.NewResult(out)
 		} else {
 			res, err = svc.forward(ctx, c)
 		}
-		c.failed = res != nil && res.IsError
+		c.failed = res != nil && res.IsError()
 		return textsOf(res), err
 	})
 	if err != nil {
@@ -164,12 +175,12 @@ func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 }
 
 // forward calls the tool of an upstream.
-func (svc *Service) forward(ctx context.Context, c *Invocation) (*mcp.CallToolResult, error) {
+func (svc *Service) forward(ctx context.Context, c *Invocation) (*upstream.Result, error) {
 	res, err := svc.upstreams.Call(ctx, c.tool.Server, c.tool.Name, c.Arguments, &c.Options)
 	if err != nil {
 		return nil, svc.upstreamError(c.tool.ID, err)
 	}
-	return withoutServerInfo(res), nil
+	return withoutServerInfo(res)
 }
 
 // upstreamError returns the error of an upstream as a caller sees it.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/upstream"
 )
 
 // Value returns a tool's result as code receives it: the structured content, or the text,
@@ -40,8 +42,17 @@ func Value(res *mcp.CallToolResult) (json.RawMessage, error) {
 
 // withoutServerInfo copies a result of an upstream without the metadata of the upstream's
 // protocol revision, which each API adds for its own client.
-func withoutServerInfo(r *mcp.CallToolResult) *mcp.CallToolResult {
-	return &mcp.CallToolResult{Meta: metaWithoutServerInfo(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError}
+func withoutServerInfo(res *upstream.Result) (*upstream.Result, error) {
+	if _, _, plain := res.Plain(); plain {
+		return res, nil // it has none
+	}
+	r, err := res.Decoded()
+	if err != nil {
+		return nil, err
+	}
+	return upstream.NewResult(&mcp.CallToolResult{
+		Meta: metaWithoutServerInfo(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError,
+	}), nil
 }
 
 // metaWithoutServerInfo copies metadata without the upstream's server info, because the server is
@@ -53,8 +64,19 @@ func metaWithoutServerInfo(m mcp.Meta) mcp.Meta {
 }
 
 // textsOf returns the parts of a result that a model reads, none for nil.
-func textsOf(res *mcp.CallToolResult) (texts []string) {
-	if res == nil {
+func textsOf(result *upstream.Result) (texts []string) {
+	if result == nil {
+		return nil
+	}
+	texts, structured, plain := result.Plain()
+	if plain {
+		if strings.Join(texts, "") == "" && structured != nil {
+			texts = []string{string(structured)}
+		}
+		return texts
+	}
+	res, err := result.Decoded()
+	if err != nil {
 		return nil
 	}
 	for _, c := range res.Content {

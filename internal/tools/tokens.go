@@ -1,8 +1,10 @@
 package tools
 
 import (
+	"crypto/sha256"
 	"unicode/utf8"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/tiktoken-go/tokenizer/codec"
 )
 
@@ -14,20 +16,41 @@ const (
 	tokenChunk = 16 << 10
 	// countedExactly is how many bytes of a text are tokenized; the rest is extrapolated.
 	countedExactly = 256 << 10
+	// maxCounts is the number of texts whose tokens are cached, about 2 MB; minCached is the length
+	// of the shortest, in bytes.
+	maxCounts, minCached = 16 << 10, 8
 )
 
 // tokenCounter counts tokens with o200k_base, the vocabulary of OpenAI's current models. Tool
 // calls are charged by it, because a tool does not report a cost. It is safe for concurrent use.
-type tokenCounter struct{ codec *codec.Codec }
+type tokenCounter struct {
+	codec *codec.Codec
+	// counts has the numbers of tokens of recent texts, by SHA-256: agents read the same files and
+	// repeat the same arguments, and counting takes a hundred times as long as hashing.
+	counts *lru.Cache[[sha256.Size]byte, int64]
+}
 
 // newTokenCounter reads the vocabulary, which takes about 30 ms.
-func newTokenCounter() *tokenCounter { return &tokenCounter{codec.NewO200kBase()} }
+func newTokenCounter() *tokenCounter {
+	counts, _ := lru.New[[sha256.Size]byte, int64](maxCounts) // fails only for a size that is not positive
+	return &tokenCounter{codec.NewO200kBase(), counts}
+}
 
 // count returns the number of tokens of all texts. Of a text longer than 256 KiB only the
 // beginning is tokenized.
 func (c *tokenCounter) count(texts ...string) (n int64) {
 	for _, s := range texts {
-		n += c.countText(s)
+		if len(s) < minCached {
+			n += c.countText(s)
+			continue
+		}
+		sum := sha256.Sum256([]byte(s))
+		tokens, known := c.counts.Get(sum)
+		if !known {
+			tokens = c.countText(s)
+			c.counts.Add(sum, tokens)
+		}
+		n += tokens
 	}
 	return n
 }

@@ -193,9 +193,13 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 	}
 	wake := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, task.Task.ID, p) })
 	defer wake.Close()
-	res, err := w.svc.Call(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: wake.Update})
-	texts := append([]string{string(task.Input.Parameters)}, textsOf(res)...)
-	return res, w.svc.auditLog.tokens.count(texts...), err
+	res, err := w.svc.CallTool(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: wake.Update})
+	tokens := w.svc.auditLog.tokens.count(append([]string{string(task.Input.Parameters)}, textsOf(res)...)...)
+	if err != nil {
+		return nil, tokens, err
+	}
+	out, err := res.Decoded()
+	return out, tokens, err
 }
 
 func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -22,7 +23,9 @@ type catalogue struct {
 	resources list[*mcp.Resource]
 	templates list[*mcp.ResourceTemplate]
 	prompts   list[*mcp.Prompt]
-	names     map[string]bool // of the tools
+	// names are the names of the tools; true stands for a tool with arguments that are sent as headers
+	// too (MCP 2026-07-28, x-mcp-header).
+	names map[string]bool
 }
 
 // list is one list of a catalogue, with warnings about the items that were left out.
@@ -51,7 +54,8 @@ func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds ...Ch
 		}
 		out.tools, out.names = tools, map[string]bool{}
 		for _, t := range tools.items {
-			out.names[t.Name] = true
+			schema, err := json.Marshal(t.InputSchema)
+			out.names[t.Name] = err != nil || bytes.Contains(schema, []byte(`"x-mcp-header"`))
 		}
 	}
 	if slices.Contains(kinds, Resources) && has.Resources != nil {

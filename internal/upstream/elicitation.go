@@ -102,13 +102,16 @@ type round struct {
 	meta    mcp.Meta
 	answers mcp.InputResponseMap
 	state   string
+	call    *call
 }
 
 // questionsOf returns what the upstream needs to continue a request.
 func questionsOf(res any) (needsInput bool, questions mcp.InputRequestMap, state string) {
 	switch r := res.(type) {
-	case *mcp.CallToolResult:
-		return r.NeedsInput(), r.InputRequests, r.RequestState
+	case *Result:
+		if r.decoded != nil { // a plain result needs nothing
+			return r.decoded.NeedsInput(), r.decoded.InputRequests, r.decoded.RequestState
+		}
 	case *mcp.ReadResourceResult:
 		return r.NeedsInput(), r.InputRequests, r.RequestState
 	case *mcp.GetPromptResult:
@@ -121,7 +124,7 @@ func questionsOf(res any) (needsInput bool, questions mcp.InputRequestMap, state
 // this too, but in goroutines of its own, where an invalid question ends the program.
 func runRounds[T any](ctx context.Context, s *session, what string, o *CallOptions, send func(context.Context, round) (T, error)) (T, error) {
 	return runRequest(ctx, s, what, o, func(ctx context.Context, c *call) (none T, err error) {
-		r := round{meta: c.meta()}
+		r := round{meta: c.meta(), call: c}
 		busy := 0
 		for range maxRounds {
 			out, err := send(ctx, r)

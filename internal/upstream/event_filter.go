@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"regexp"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -25,8 +27,10 @@ type eventFilter struct {
 	limit   int
 	invalid *invalidMessages
 	hook    messageHook
-	out     []byte // filtered bytes that are not read yet
-	err     error  // returned after out
+	calls   *handover    // replaces the id of a response; nil for none
+	next    *input.Event // read from in already, with err; nil for none
+	out     []byte       // filtered bytes that are not read yet
+	err     error        // returned after out
 }
 
 func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
@@ -36,12 +40,16 @@ func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, asi
 // Read implements io.Reader.
 func (f *eventFilter) Read(p []byte) (int, error) {
 	for len(f.out) == 0 {
-		if f.err != nil {
+		e := f.next
+		switch f.next = nil; {
+		case e == nil && f.err != nil:
 			return 0, f.err
+		case e == nil:
+			e = &input.Event{}
+			*e, f.err = f.in.Next()
 		}
-		var e input.Event
-		if e, f.err = f.in.Next(); f.err == nil || errors.Is(f.err, io.EOF) {
-			f.out = f.filter(e)
+		if f.err == nil || errors.Is(f.err, io.EOF) {
+			f.out = f.filter(*e)
 		}
 	}
 	n := copy(p, f.out)
@@ -54,7 +62,9 @@ func (f *eventFilter) filter(e input.Event) []byte {
 	isMessage := len(e.Name) == 0 || string(e.Name) == "message"
 	if e.Long != nil {
 		if id, ok := responseIDOf(e.Long); ok {
-			e.Data = errorResponse(id, tooLarge(f.limit))
+			r := &jsonrpc.Response{ID: id}
+			f.calls.rename(r)
+			e.Data = errorResponse(r.ID, tooLarge(f.limit))
 		} else {
 			f.invalid.add("")
 		}
@@ -65,6 +75,8 @@ func (f *eventFilter) filter(e input.Event) []byte {
 		}
 		if err != nil || f.hook(msg) {
 			e.Data = nil
+		} else if f.calls.rename(msg) {
+			e.Data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
 		}
 	}
 	if isMessage && len(e.Data) == 0 {
@@ -143,4 +155,43 @@ func idInHead(head []byte) (id []byte, isRequest bool) {
 // outermost object only, so the id cannot belong to a nested object.
 func trailingID() *regexp.Regexp {
 	return regexp.MustCompile(`[,{]\s*"id"\s*:\s*(-?\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
+}
+
+// handoverKey is the context key of the handover of a call.
+type handoverKey struct{}
+
+// handover is a response to a direct call that the SDK reads as the response to its own request. It
+// also replaces the id in what the SDK reads when it resumes the stream.
+type handover struct {
+	id   string
+	resp atomic.Pointer[http.Response] // nil when it is taken
+	sdk  jsonrpc.ID                    // of the SDK's request
+}
+
+// take returns the response for the SDK's request, nil if it is taken.
+func (h *handover) take(req *http.Request) *http.Response {
+	resp := h.resp.Swap(nil)
+	if resp != nil {
+		h.sdk, _ = requestID(req)
+		closeBody(req)
+		resp.Request = req
+	}
+	return resp
+}
+
+// close closes a response that was not taken.
+func (h *handover) close() {
+	if resp := h.resp.Swap(nil); resp != nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// rename replaces the id of a response to the call, and reports whether msg is one.
+func (h *handover) rename(msg jsonrpc.Message) bool {
+	resp, ok := msg.(*jsonrpc.Response)
+	if h == nil || !ok || resp.ID.Raw() != h.id {
+		return false
+	}
+	resp.ID = h.sdk
+	return true
 }

@@ -82,6 +82,12 @@ func (w *httpClient) close() {
 
 // RoundTrip implements http.RoundTripper.
 func (w *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
+	rest, _ := req.Context().Value(handoverKey{}).(*handover)
+	if rest != nil {
+		if resp := rest.take(req); resp != nil {
+			return w.filterResponse(req, resp, rest), nil
+		}
+	}
 	if req.URL.Scheme != w.origin.Scheme || req.URL.Host != w.origin.Host {
 		closeBody(req)
 		return nil, fmt.Errorf("it redirects to another host (%s), which is not followed", req.URL.Host)
@@ -107,7 +113,7 @@ func (w *httpClient) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
-	return w.filterResponse(req, resp), nil
+	return w.filterResponse(req, resp, rest), nil
 }
 
 func (w *httpClient) closed() bool { return w.life.Err() != nil }
@@ -118,8 +124,9 @@ func closeBody(req *http.Request) {
 	}
 }
 
-// filterResponse replaces the body by one that is limited and contains valid messages only.
-func (w *httpClient) filterResponse(req *http.Request, resp *http.Response) *http.Response {
+// filterResponse replaces the body by one that is limited and contains valid messages only. rest is
+// the handover of a direct call, nil for none.
+func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest *handover) *http.Response {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode >= http.StatusBadRequest:
@@ -127,17 +134,26 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response) *htt
 		w.lastError.Store(&status)
 		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	case kind == "text/event-stream":
-		resp.Body = newEventFilter(resp.Body, w.limit, w.invalid, w.hook)
+		events, ok := resp.Body.(*eventFilter)
+		if !ok {
+			events = w.newEventFilter(resp.Body)
+		}
+		events.calls = rest
+		resp.Body = events
 	case kind == "application/json" && req.Method == http.MethodPost:
-		w.readSingle(req, resp)
+		w.readSingle(req, resp, rest)
 	default:
 		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	}
 	return resp
 }
 
+func (w *httpClient) newEventFilter(body io.ReadCloser) *eventFilter {
+	return newEventFilter(body, w.limit, w.invalid, w.hook)
+}
+
 // readSingle reads a response that is one message and replaces an invalid one by an error response.
-func (w *httpClient) readSingle(req *http.Request, resp *http.Response) {
+func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *handover) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(w.limit)+1))
 	_ = resp.Body.Close()
 	var problem *jsonrpc.Error
@@ -147,9 +163,13 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response) {
 	case len(data) > w.limit:
 		problem = tooLarge(w.limit)
 	default:
-		if _, err := jsonrpc.DecodeMessage(data); err != nil && len(bytes.TrimSpace(data)) > 0 {
+		msg, err := jsonrpc.DecodeMessage(data)
+		switch {
+		case err != nil && len(bytes.TrimSpace(data)) > 0:
 			w.invalid.add(string(data[:min(len(data), maxSample)]))
 			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the response is not a message of the protocol"}
+		case err == nil && rest.rename(msg):
+			data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
 		}
 	}
 	if problem != nil {
@@ -160,6 +180,15 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response) {
 
 // errorResponseTo returns an error response to the JSON-RPC request in req, nil if it has no id.
 func errorResponseTo(req *http.Request, problem *jsonrpc.Error) []byte {
+	id, err := requestID(req)
+	if err != nil {
+		return nil
+	}
+	return errorResponse(id, problem)
+}
+
+// requestID returns the id of the JSON-RPC request in req.
+func requestID(req *http.Request) (jsonrpc.ID, error) {
 	var asked struct {
 		ID any `json:"id"`
 	}
@@ -168,11 +197,7 @@ func errorResponseTo(req *http.Request, problem *jsonrpc.Error) []byte {
 			_ = json.NewDecoder(body).Decode(&asked)
 		}
 	}
-	id, err := jsonrpc.MakeID(asked.ID)
-	if err != nil {
-		return nil
-	}
-	return errorResponse(id, problem)
+	return jsonrpc.MakeID(asked.ID)
 }
 
 // releasingBody calls release when the body is closed.

@@ -54,7 +54,7 @@ func TestPublishedFilesystem(t *testing.T) {
 	require.Equal(t, "hello", textOf(t, res))
 	res, err = b.Call(t.Context(), "filesystem", "read_text_file", json.RawMessage(`{"path":"/etc/passwd"}`), nil)
 	require.NoError(t, err)
-	require.True(t, res.IsError)
+	require.True(t, res.IsError())
 }
 
 func TestPublishedFilesystemAsksForRoots(t *testing.T) {

@@ -39,12 +39,12 @@ type Progress struct {
 // Call calls a tool. args is a JSON object; empty args mean an empty object. The error of this and of
 // the other requests is an *errs.Error: errs.NotFound for an unknown upstream or tool,
 // errs.InvalidRequest, or errs.UpstreamFailed with a reason.
-func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessage, o *CallOptions) (*mcp.CallToolResult, error) {
+func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessage, o *CallOptions) (*Result, error) {
 	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if !s.catalogue.Load().names[tool] {
+	if _, known := s.catalogue.Load().names[tool]; !known {
 		return nil, newError(errs.NotFound, id, "has no tool %s", input.Quote(tool))
 	}
 	if args = bytes.TrimSpace(args); len(args) == 0 {
@@ -56,10 +56,8 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 	case args[0] != '{' || !json.Valid(args):
 		return nil, newError(errs.InvalidRequest, id, "requires arguments that are a JSON object")
 	}
-	return runRounds(ctx, s, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*mcp.CallToolResult, error) {
-		return s.client.CallTool(ctx, &mcp.CallToolParams{
-			Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,
-		})
+	return runRounds(ctx, s, "the tool "+input.Clip(tool), o, func(ctx context.Context, r round) (*Result, error) {
+		return s.callTool(ctx, tool, args, r)
 	})
 }
 
@@ -110,7 +108,7 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 		return none, err
 	}
 	out, err := guard(func() (T, error) { return send(runs, c) })
-	c.finish(err == nil && s.http != nil)
+	c.finish(err == nil && s.http != nil && !c.read)
 	if err != nil {
 		return none, s.describeFailure(ctx, c, what, err)
 	}
@@ -183,6 +181,7 @@ type call struct {
 	timeout time.Duration
 	cancel  context.CancelFunc
 	stop    []func() bool // unregister the cancellations
+	read    bool          // the response was read to its end
 
 	mu        sync.Mutex
 	timer     *time.Timer

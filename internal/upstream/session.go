@@ -32,6 +32,7 @@ type session struct {
 	http    *httpClient // nil for a program
 
 	client  *mcp.ClientSession
+	direct  *directCalls
 	life    context.Context // ends with the session
 	end     context.CancelFunc
 	ended   chan struct{} // closed with the connection
@@ -78,6 +79,7 @@ func (s *session) connect(transport mcp.Transport, legacy bool) (err error) {
 	if err != nil {
 		return err
 	}
+	s.direct = newDirectCalls(s)
 	s.running.Go(func() {
 		defer close(s.ended)
 		_ = s.client.Wait()
@@ -111,13 +113,18 @@ func (s *session) transport() (mcp.Transport, error) {
 	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.sdkClient(), MaxEventSize: size}, nil
 }
 
+// implementation describes comet to the upstream.
+func (s *session) implementation() *mcp.Implementation {
+	return &mcp.Implementation{Name: "comet", Version: s.opts.Version}
+}
+
 // newClient returns the SDK client of the session.
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	if len(s.launch.Roots) > 0 {
 		capabilities.RootsV2 = &mcp.RootCapabilities{} //nolint:staticcheck // see roots
 	}
-	c := mcp.NewClient(&mcp.Implementation{Name: "comet", Version: s.opts.Version}, &mcp.ClientOptions{
+	c := mcp.NewClient(s.implementation(), &mcp.ClientOptions{
 		Capabilities:               capabilities,
 		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see runRounds
 		ElicitationHandler:         s.elicitation,

@@ -132,8 +132,10 @@ func (b *bench) call(t *testing.T, id, tool, args string) string {
 	return textOf(t, res)
 }
 
-func textOf(t *testing.T, res *mcp.CallToolResult) string {
+func textOf(t *testing.T, result *upstream.Result) string {
 	t.Helper()
+	res, err := result.Decoded()
+	require.NoError(t, err)
 	require.Len(t, res.Content, 1)
 	text, ok := res.Content[0].(*mcp.TextContent)
 	require.True(t, ok)

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -33,7 +35,9 @@ type stdio struct {
 
 	incoming chan jsonrpc.Message
 	outgoing chan []byte
-	closed   chan struct{} // closed by Close
+	mu       sync.Mutex
+	direct   map[string]chan directReply // of running direct calls, by id
+	closed   chan struct{}               // closed by Close
 	close    sync.Once
 	ended    chan struct{} // closed at the end of the output
 	running  sync.WaitGroup
@@ -45,7 +49,7 @@ var _ mcp.Connection = (*stdio)(nil)
 func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessages, aside messageHook) *stdio {
 	c := &stdio{
 		in: input.NewLineReader(bufio.NewReaderSize(in, 64<<10), limit), out: out, limit: limit, invalid: garbage, hook: aside,
-		incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
+		direct: map[string]chan directReply{}, incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
 	c.running.Go(c.readAll)
@@ -82,10 +86,17 @@ func (c *stdio) tooLarge(over *input.LongText) {
 		c.invalid.add("")
 		return
 	}
-	c.deliver(&jsonrpc.Response{ID: id, Error: tooLarge(c.limit)})
+	if problem := tooLarge(c.limit); !c.reply(id.Raw(), directReply{err: problem}) {
+		c.deliver(&jsonrpc.Response{ID: id, Error: problem})
+	}
 }
 
 func (c *stdio) decodeLine(line []byte) {
+	if id, r, ok := readReply(line); ok {
+		if r.result = bytes.Clone(r.result); c.reply(id, r) {
+			return
+		}
+	}
 	if msg, err := jsonrpc.DecodeMessage(line); err == nil {
 		c.receive(msg)
 		return
@@ -105,6 +116,9 @@ func (c *stdio) decodeLine(line []byte) {
 }
 
 func (c *stdio) receive(msg jsonrpc.Message) {
+	if r, ok := msg.(*jsonrpc.Response); ok && c.reply(r.ID.Raw(), directReply{r.Result, r.Error}) {
+		return
+	}
 	if !c.hook(msg) {
 		c.deliver(markRemoteError(msg))
 	}
@@ -142,8 +156,13 @@ func (c *stdio) Write(ctx context.Context, msg jsonrpc.Message) error {
 	if err != nil {
 		return &jsonrpc.Error{Code: codeRejected, Message: err.Error()} // fails this message only
 	}
+	return c.send(ctx, append(data, '\n'))
+}
+
+// send queues a line for the program.
+func (c *stdio) send(ctx context.Context, line []byte) error {
 	select {
-	case c.outgoing <- append(data, '\n'):
+	case c.outgoing <- line:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -176,4 +195,81 @@ func (c *stdio) Close() error {
 		_ = c.out.Close()
 	})
 	return nil
+}
+
+// directPrefix begins the ids of direct calls. The SDK's ids are numbers.
+const directPrefix = "comet-"
+
+// directReply is the response to a direct call.
+type directReply struct {
+	result []byte
+	err    error
+}
+
+// readReply reads a response to a direct call, and reports whether msg is one. The result is a part of
+// msg.
+func readReply(msg []byte) (id string, r directReply, ok bool) {
+	version := false
+	ok = input.EachMember(msg, func(name string, value []byte) bool {
+		switch name {
+		case "jsonrpc":
+			version = string(value) == `"2.0"`
+		case "id":
+			id, _ = input.JSONString(value)
+		case "result":
+			r.result = value
+		case "error":
+			problem := &jsonrpc.Error{}
+			r.err = problem
+			return value[0] == '{' && json.Unmarshal(value, problem) == nil
+		case "method":
+			return false
+		}
+		return true
+	})
+	return id, r, ok && version && strings.HasPrefix(id, directPrefix) && (r.result == nil) != (r.err == nil)
+}
+
+// request sends the line of a direct call and returns its result.
+func (c *stdio) request(ctx context.Context, id string, line []byte) ([]byte, error) {
+	reply := make(chan directReply, 1)
+	c.mu.Lock()
+	c.direct[id] = reply
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.direct, id)
+		c.mu.Unlock()
+	}()
+	if err := c.send(ctx, line); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-reply:
+		return r.result, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.closed:
+	case <-c.ended:
+	}
+	select {
+	case r := <-reply: // the last message
+		return r.result, r.err
+	default:
+		return nil, errors.New("the connection has ended")
+	}
+}
+
+// reply passes a response to the direct call with the id, and reports whether there is one.
+func (c *stdio) reply(id any, r directReply) bool {
+	text, _ := id.(string)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := c.direct[text]
+	if waiting == nil {
+		return false
+	}
+	delete(c.direct, text) // a second response is not for it
+	waiting <- r
+	return true
 }

@@ -1,0 +1,66 @@
+package input
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// decoders are unused decoders; a decoder keeps its buffers.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewReader(nil)) }} //nolint:gochecknoglobals // a pool is shared by design
+
+// EachMember calls member with each member of a JSON object until it returns false, and reports
+// whether it returned true for all of them and data is exactly one valid object. Duplicate names and
+// invalid UTF-8 at any depth are invalid. The value is a part of data.
+func EachMember(data []byte, member func(name string, value []byte) bool) bool {
+	return each(data, '{', member)
+}
+
+// EachElement is EachMember for the elements of an array, which have no name.
+func EachElement(data []byte, element func(value []byte) bool) bool {
+	return each(data, '[', func(_ string, value []byte) bool { return element(value) })
+}
+
+func each(data []byte, open jsontext.Kind, fn func(name string, value []byte) bool) bool {
+	dec, _ := decoders.Get().(*jsontext.Decoder)
+	dec.Reset(bytes.NewBuffer(data))
+	defer func() {
+		dec.Reset(bytes.NewReader(nil)) // keeps no reference to data
+		decoders.Put(dec)
+	}()
+	if first, err := dec.ReadToken(); err != nil || first.Kind() != open {
+		return false
+	}
+	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
+		name := ""
+		if open == '{' {
+			token, err := dec.ReadToken()
+			if err != nil {
+				return false
+			}
+			name = token.String()
+		}
+		value, err := dec.ReadValue()
+		if err != nil {
+			return false
+		}
+		end := dec.InputOffset()
+		if !fn(name, data[end-int64(len(value)):end:end]) {
+			return false
+		}
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return false
+	}
+	return len(bytes.TrimSpace(data[dec.InputOffset():])) == 0
+}
+
+// JSONString returns the value of a JSON string, and whether it is one.
+func JSONString(value []byte) (string, bool) {
+	if len(value) == 0 || value[0] != '"' {
+		return "", false
+	}
+	text, err := jsontext.AppendUnquote(nil, value)
+	return string(text), err == nil
+}

@@ -1,0 +1,246 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/input"
+	"comet/internal/mcp/stdio"
+	"comet/internal/telemetry"
+	"comet/internal/tools"
+	"comet/internal/upstream"
+)
+
+const (
+	// maxBrackets limits the brackets of a direct call, and so its depth, to what the SDK accepts.
+	maxBrackets = 1000
+	// sdkMetaPrefix begins the names of _meta that the protocol defines.
+	sdkMetaPrefix = "io.modelcontextprotocol/"
+)
+
+// directCall is a tools/call over HTTP that is served without the SDK: a valid request that needs no
+// other messages than its response. Everything else, above all what is invalid, is left to the SDK.
+type directCall struct {
+	id        []byte // as the client wrote it
+	key       string // of the id, equal for equal ids
+	name      string
+	arguments []byte
+	trace     string // the traceparent in _meta
+	newest    bool
+	session   string // "" in the newest protocol version
+	asks      bool   // the client answers questions
+}
+
+// readDirectCall reads a request, and reports whether it is a direct call.
+func readDirectCall(r *http.Request, body []byte) (c directCall, ok bool) {
+	version := r.Header.Get("Mcp-Protocol-Version")
+	c.newest = version == statelessVersion
+	if !c.newest {
+		c.session = r.Header.Get("Mcp-Session-Id")
+		if c.session == "" || version > statelessVersion || version != "" && !slices.Contains(mcp.SupportedProtocolVersions(), version) {
+			return c, false
+		}
+	}
+	if !acceptsDirect(r.Header) || bytes.Count(body, []byte("{"))+bytes.Count(body, []byte("[")) > maxBrackets {
+		return c, false
+	}
+	versioned, method := false, false
+	var params []byte
+	ok = input.EachMember(body, func(name string, value []byte) bool {
+		switch name {
+		case "jsonrpc":
+			versioned = string(value) == `"2.0"`
+		case "method":
+			method = string(value) == `"tools/call"`
+			return method
+		case "id":
+			c.id = value
+			c.key, _ = requestKey(value)
+			return c.key != ""
+		case "params":
+			params = value
+		default:
+			return false
+		}
+		return true
+	})
+	if !ok || !versioned || !method || c.id == nil || !c.readParams(params) {
+		return c, false
+	}
+	return c, !c.newest || r.Header.Get("Mcp-Method") == "tools/call" && r.Header.Get("Mcp-Name") == c.name
+}
+
+// acceptsDirect reports whether the headers are those of most clients.
+func acceptsDirect(h http.Header) bool {
+	isJSON, isStream := false, false
+	for part := range strings.SplitSeq(h.Get("Accept"), ",") {
+		switch strings.TrimSpace(part) {
+		case "application/json":
+			isJSON = true
+		case "text/event-stream":
+			isStream = true
+		}
+	}
+	return isJSON && isStream && h.Get("Content-Type") == "application/json" && len(h["Last-Event-Id"]) == 0 && len(h["Accept"]) == 1
+}
+
+// readParams reads the parameters of a direct call.
+func (c *directCall) readParams(params []byte) bool {
+	described := !c.newest
+	ok := input.EachMember(params, func(name string, value []byte) bool {
+		switch name {
+		case "name":
+			c.name, _ = input.JSONString(value)
+			return c.name != ""
+		case "arguments":
+			c.arguments = value
+			return true
+		case "_meta":
+			described = c.readMeta(value)
+			return described
+		}
+		return false
+	})
+	return ok && described && c.name != ""
+}
+
+// readMeta reads the _meta of a direct call.
+func (c *directCall) readMeta(meta []byte) bool {
+	version, capable := false, false
+	ok := input.EachMember(meta, func(name string, value []byte) bool {
+		switch {
+		case name == "progressToken":
+			return false
+		case name == "traceparent":
+			c.trace, _ = input.JSONString(value)
+		case !strings.HasPrefix(name, sdkMetaPrefix):
+		case !c.newest:
+			return false
+		case name == mcp.MetaKeyProtocolVersion:
+			version = string(value) == `"`+statelessVersion+`"`
+		case name == mcp.MetaKeyClientInfo:
+			return value[0] == '{' && json.Unmarshal(value, &mcp.Implementation{}) == nil
+		case name == mcp.MetaKeyClientCapabilities:
+			var has mcp.ClientCapabilities
+			capable = value[0] == '{' && json.Unmarshal(value, &has) == nil
+			c.asks = has.Elicitation != nil
+		}
+		return true
+	})
+	return ok && (!c.newest || version && capable)
+}
+
+// serveDirect serves a direct call, and reports whether the request is one.
+func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	c, ok := readDirectCall(r, body)
+	who, known := r.Context().Value(identityKey{}).(identity)
+	if !ok || !known {
+		return false
+	}
+	ctx := r.Context()
+	if !c.newest { // a call of a session outlives the request, and ends by notifications/cancelled
+		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		end, duplicate := d.beginCall(c.session, c.key, who.principal.TokenID, cancel)
+		switch {
+		case duplicate:
+			writeRPCError(w, http.StatusBadRequest, json.RawMessage(c.id), stdio.InvalidRequest("duplicate in-flight request ID %s", c.id))
+			return true
+		case end == nil:
+			return false
+		}
+		defer end()
+		ctx = inner
+	}
+	by := tools.Caller{Principal: who.principal, Source: tools.SourceMCP, Session: c.session, TraceID: telemetry.TraceID(r.Header.Get("traceparent"))}
+	if by.TraceID == "" {
+		by.TraceID = telemetry.TraceID(c.trace)
+	}
+	res, err := d.server.callDirectly(ctx, by, c)
+	d.server.writeDirect(w, c, res, err)
+	return true
+}
+
+// callDirectly calls the tool of a direct call.
+func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall) (res *upstream.Result, err error) {
+	defer func() { err = g.recovered("tools/call", recover(), err) }()
+	if !c.asks {
+		return g.outcomeOf(g.tools.CallTool(ctx, by, c.name, c.arguments, nil))
+	}
+	out, err := g.suspended.next(ctx, g.suspended.start(ctx, by.Principal.TokenID, c.name,
+		func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+			return g.tools.Call(ctx, by, c.name, c.arguments, &tools.CallOptions{Elicit: ask})
+		}))
+	return g.outcomeOf(upstream.NewResult(out), err)
+}
+
+// writeDirect responds to a direct call.
+func (g *Server) writeDirect(w http.ResponseWriter, c directCall, res *upstream.Result, err error) {
+	out := make([]byte, 0, 1024)
+	out = append(append(out, `{"jsonrpc":"2.0","id":`...), c.id...)
+	status := http.StatusOK
+	if err == nil {
+		out = append(out, `,"result":`...)
+		out, err = g.appendResult(out, c.newest, res)
+	}
+	if err != nil {
+		problem := &jsonrpc.Error{Message: err.Error()}
+		if errors.As(err, &problem); !errors.Is(err, context.Canceled) {
+			g.countFailure(failureCode(problem))
+		}
+		if c.newest && problem.Code == jsonrpc.CodeInvalidParams {
+			status = http.StatusBadRequest
+		}
+		text, _ := json.Marshal(problem) // cannot fail
+		out = append(append(append(append(out[:0], `{"jsonrpc":"2.0","id":`...), c.id...), `,"error":`...), text...)
+	}
+	out = append(out, '}')
+	h := w.Header()
+	h["Content-Type"], h["Cache-Control"] = []string{"application/json"}, []string{"no-cache, no-transform"}
+	h["Content-Length"] = []string{strconv.Itoa(len(out))}
+	w.WriteHeader(status)
+	_, _ = w.Write(out)
+}
+
+// appendResult appends a result for a client of the newest protocol version, or of an older one.
+func (g *Server) appendResult(to []byte, newest bool, res *upstream.Result) ([]byte, error) {
+	info := g.serverInfo
+	if !newest {
+		info = nil
+	}
+	if _, _, plain := res.Plain(); plain {
+		return res.AppendJSON(to, info), nil
+	}
+	decoded, err := res.Decoded()
+	if err != nil {
+		return to, err
+	}
+	out := *decoded
+	kind := "complete"
+	if newest {
+		if len(out.InputRequests) > 0 || out.RequestState != "" {
+			kind = "input_required"
+		}
+		out.Meta = maps.Clone(out.Meta)
+		if out.Meta == nil {
+			out.Meta = mcp.Meta{}
+		}
+		out.Meta[mcp.MetaKeyServerInfo] = info
+	}
+	text, err := json.Marshal(&out)
+	if err != nil || !newest {
+		return append(to, text...), err
+	}
+	return append(fmt.Appendf(to, `{"resultType":%q,`, kind), text[1:]...), nil
+}
