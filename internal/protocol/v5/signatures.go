@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"comet/internal/auth"
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/protocol/v5/shortid"
@@ -53,7 +54,7 @@ func (p *Protocol) verifySignature(ctx context.Context, from protocol.Peer, m wi
 func (p *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
 	number, _, _ := strings.Cut(body, "|")
-	err := p.keys.TakeOnce(ctx, Name, agentID,
+	err := p.keys.TakeOnce(background.WithPlacement(ctx, nil), Name, agentID,
 		"line "+body+" "+strings.ToLower(m.Auth.Signature),
 		"nonce "+m.Context+" "+number+" "+strings.ToLower(m.Auth.Nonce))
 	if errs.Is(err, errs.Conflict) {
