@@ -92,6 +92,7 @@ type Protocol struct {
 	keys         *auth.Keys      // nil for none
 	messages     *messagelog.Log // nil for none
 	numbers      *messageNumbers
+	shortIDs     *shortid.Cache
 	// pageCache holds long texts that are being read, so that the text is not read from the database
 	// and split again for each of its pages.
 	pageCache *lru.Cache[string, pagedText]
@@ -101,7 +102,7 @@ var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the protocol over the orchestrator, with its tables in the store.
 func New(work *orchestrator.Orchestrator, s *store.Store, opts *Options) *Protocol {
-	p := &Protocol{orchestrator: work, store: s, retention: defaultRetention, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	p := &Protocol{orchestrator: work, store: s, shortIDs: shortid.NewCache(s), retention: defaultRetention, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil {
 		p.keys, p.messages = opts.Keys, opts.MessageLog
 		if opts.Retention > 0 {

@@ -12,7 +12,6 @@ import (
 	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -128,7 +127,7 @@ func (p *Protocol) signer(ctx context.Context, from protocol.Peer, raw []byte) (
 	if !ok {
 		return "", errNoKey(m.From)
 	}
-	agentID, err = shortid.AgentID(ctx, p.store, int64(n))
+	agentID, err = p.shortIDs.AgentID(ctx, int64(n))
 	if isNotFound(err) { // the reply does not reveal which numbers exist
 		err = errNoKey(m.From)
 	}
