@@ -21,8 +21,8 @@ import (
 
 const (
 	pipelineWindow = 256 // messages without a reply; the server processes 64 of them at a time
-	pipelineBatch  = 1000
-	serialBatch    = 150
+	pipelineBatch  = 500
+	serialBatch    = 60
 )
 
 // BenchmarkPipelining measures one connection that sends without waiting for the replies against
@@ -39,7 +39,7 @@ func BenchmarkPipelining(b *testing.B) {
 				b.Helper()
 				stream := open(b, openTaskServer(b, database))
 				return []*subject{
-					{name: "window of 256", callers: pipelineWindow, batch: func(b *testing.B) int { return stream.exchange(b, pipelineBatch, pipelineWindow) }},
+					{name: "window of 256", callers: pipelineWindow, prepare: stream.prepare, batch: func(b *testing.B) int { return stream.exchange(b, pipelineBatch, pipelineWindow) }},
 					{name: "window of 1", callers: 1, batch: func(b *testing.B) int { return stream.exchange(b, serialBatch, 1) }},
 				}
 			}
@@ -50,7 +50,11 @@ func BenchmarkPipelining(b *testing.B) {
 }
 
 // messageStream is a connection of an agent. send sends a message, and receive the reply to one.
-type messageStream struct{ send, receive func() error }
+// prepare keeps its workers online.
+type messageStream struct {
+	prepare       func(b *testing.B)
+	send, receive func() error
+}
 
 // exchange sends n messages, up to window of them without a reply.
 func (s messageStream) exchange(b *testing.B, n, window int) int {
@@ -104,6 +108,12 @@ func openRequestStream(b *testing.B, m *taskServer) messageStream {
 	require.NoError(b, err)
 	message := []byte("M2|" + own + ">O1|R|-|P1|N|-|0|-|-|call=hold;playbook=deploy_kuma.yml;timeout=3600\n")
 	return messageStream{
+		prepare: func(b *testing.B) {
+			for n := range holders {
+				_, err := m.work.Heartbeat(b.Context(), fmt.Sprintf("holder-%03d", n), orchestrator.Heartbeat{State: models.WorkerOnline, Present: true})
+				require.NoError(b, err)
+			}
+		},
 		send: func() error {
 			_, err := conn.Write(message)
 			return err
