@@ -158,7 +158,7 @@ func openStatusStream(b *testing.B, m *taskServer) messageStream {
 func workStatus(taskID string) []byte {
 	return fmt.Appendf(nil, `{"protocol_version":"1.0","message_id":"%s","from_agent":"infra","to_agent":"orchestrator","timestamp":"2026-01-19T04:21:04Z",`+
 		`"trace_id":"%s","request_id":"%s","type":"work_status","payload":{"task_id":"%s","status":"running","progress_percent":50,`+
-		`"current_step":{"number":1,"name":"deploy"}},"x_custom_fields":{}}`, uuid.New(), uuid.New(), uuid.New(), taskID)
+		`"step":{"number":1,"name":"deploy"}},"x_custom_fields":{}}`, uuid.New(), uuid.New(), uuid.New(), taskID)
 }
 
 // requesterToken returns the token of an agent that submits requests.
