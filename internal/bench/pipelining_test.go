@@ -26,7 +26,7 @@ const (
 )
 
 // BenchmarkPipelining measures one connection that sends without waiting for the replies against
-// one that waits for each reply: requests in PROTOCOL_V5 over TCP, which nobody executes, and
+// one that waits for each reply: requests in PROTOCOL_V5 over TCP, which no worker executes, and
 // work_status messages of one task over a WebSocket.
 func BenchmarkPipelining(b *testing.B) {
 	var results []result

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -292,6 +293,7 @@ func TestOrderOfStatuses(t *testing.T) {
 	const n = 250
 	runStatusCase(t, "they take effect once, in order, whatever fails between them", func(t *testing.T, f *fixture, c *statusClient) {
 		ids, log, sent := make([]string, n), new(bytes.Buffer), make(chan error, 1)
+		result := uuid.NewString()
 		for i := range ids {
 			ids[i] = uuid.NewString()
 			switch {
@@ -314,11 +316,11 @@ func TestOrderOfStatuses(t *testing.T) {
 				}
 			}
 			if err == nil {
-				err = c.send("work_result", ids[0][:35]+"f", `"status":"success","exit_code":0,"output":"dug"`)
+				err = c.send("work_result", result, `"status":"success","exit_code":0,"output":"dug"`)
 			}
 			sent <- err
 		}()
-		for i, id := range append(ids, ids[0][:35]+"f") {
+		for i, id := range slices.Concat(ids, []string{result}) {
 			if i%10 == 5 && i < n {
 				require.Equal(t, "error", c.next()["type"])
 			}
@@ -351,6 +353,46 @@ func TestOrderOfStatuses(t *testing.T) {
 		require.GreaterOrEqual(t, len(lines), acknowledged)
 		for i, line := range lines {
 			require.Equal(t, strconv.Itoa(i), line)
+		}
+	})
+}
+
+// TestOrderOfOneRequest posts many messages at once.
+func TestOrderOfOneRequest(t *testing.T) {
+	t.Parallel()
+	runV5Case(t, "each line has its reply, in order", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
+		f.AddAgent(t, "holder", "infra", "custom:hold")
+		_, err := f.Join(t.Context(), "holder", orchestrator.JoinRequest{Protocol: "notes", Transport: "none", Concurrency: orchestrator.MaxConcurrency})
+		require.NoError(t, err)
+		user := f.token(t, "", models.ScopeMessagesSend).Secret
+		var body strings.Builder
+		for n := range 300 {
+			if n%7 == 3 {
+				body.WriteString("nonsense\n")
+			} else {
+				fmt.Fprintf(&body, "M1|User>O1|R|-|P1|N|-|0|-|-|call=hold;n=%d\n", n)
+			}
+		}
+		_, lines := f.post(t, user, body.String())
+		require.Len(t, lines, 300)
+		last := int64(0)
+		for n, line := range lines {
+			segments := strings.Split("M1|"+line, "|") // post has removed the number
+			if n%7 == 3 {
+				require.Equal(t, "E10", segments[6], line)
+				continue
+			}
+			session, ok := shortid.ContextNumber(segments[8])
+			require.True(t, ok, line)
+			if f.DB.Database() == "sqlite" {
+				require.Greater(t, session, last, line)
+			}
+			last = session
+			id, err := shortid.TaskID(t.Context(), f.DB.Store, shortid.ID{Context: session, Task: 1})
+			require.NoError(t, err)
+			task, err := f.TaskWithInput(t.Context(), id)
+			require.NoError(t, err)
+			require.JSONEq(t, fmt.Sprintf(`{"n":%d}`, n), string(task.Input.Parameters), line)
 		}
 	})
 }

@@ -70,11 +70,12 @@ func (r *pipelineRun) take() []string {
 	return log
 }
 
+// add adds messages. It is called by one goroutine at a time.
 func (r *pipelineRun) add(t *testing.T, length int, messages ...*message) {
 	t.Helper()
 	for _, m := range messages {
 		m.steps = make(chan step, 3)
-		require.NoError(t, r.pipeline.add(t.Context(), m.order, length, func(placed func(bool)) func() {
+		err := r.pipeline.add(t.Context(), m.order, length, func(placed func(bool)) func() {
 			r.record("begin " + m.name)
 			for s := range m.steps {
 				if s == finish {
@@ -83,7 +84,10 @@ func (r *pipelineRun) add(t *testing.T, length int, messages ...*message) {
 				placed(s == placeOrdered)
 			}
 			return func() { r.record("reply " + m.name) }
-		}))
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -317,10 +317,9 @@ func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (reply 
 		return protocol.Reply{Unauthenticated: true}, nil
 	case httpkit.IsRejected(err):
 		reply = s.protocol.Refuse(err, raw)
+		err = endTokenRejected
 	case err != nil:
-		reply = s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be verified at the moment"), raw)
-		reply.MessageID, reply.Unauthenticated = "", true
-		return reply, nil
+		reply, err = s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be verified at the moment"), raw), nil
 	default:
 		s.server.metrics.countReceived(s.peer.Transport)
 		from := s.peer
@@ -329,10 +328,11 @@ func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (reply 
 		if !reply.BadSignature || !s.server.authenticator.CountBadSignature(s.from, s.agentID, s.token) {
 			return reply, nil
 		}
+		err = endTokenRejected
 	}
-	s.rejected.Store(true)
+	s.rejected.CompareAndSwap(false, err != nil)
 	reply.MessageID, reply.Unauthenticated = "", true
-	return reply, endTokenRejected
+	return reply, err
 }
 
 // reply writes the reply to a message.
@@ -391,21 +391,3 @@ type messageConn interface {
 	// cut closes the connection without a close handshake. It may be closed already.
 	cut()
 }
-
-// webSocketConn is a messageConn over a WebSocket.
-type webSocketConn struct{ *websocket.Conn }
-
-func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
-	_, text, err := c.Read(ctx)
-	return text, err
-}
-
-func (c webSocketConn) write(ctx context.Context, text []byte) error {
-	return c.Write(ctx, websocket.MessageText, text)
-}
-
-func (c webSocketConn) ping(ctx context.Context) error { return c.Ping(ctx) }
-
-func (c webSocketConn) close(code websocket.StatusCode, reason string) { _ = c.Close(code, reason) }
-
-func (c webSocketConn) cut() { _ = c.CloseNow() }
