@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	gormpostgres "gorm.io/driver/postgres"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/store/sqlerr"
 )
@@ -122,6 +123,7 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 		return sqlerr.Translate(err)
 	}
 	tx := w.store.newTx(ctx, sqlTx)
+	background.Placed(ctx, false)
 	if err := tx.runClosure(fn); err != nil {
 		if e := sqlTx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 			w.store.log.Warn("a rollback failed; the connection is dropped", "error", e)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/store/pinned"
 )
@@ -113,6 +114,7 @@ func (w *groupWriter) enqueue(r *writeRequest) error {
 	}
 	select {
 	case w.queue <- r:
+		background.Placed(r.ctx, true)
 		return nil
 	case <-r.ctx.Done():
 		return r.ctx.Err()

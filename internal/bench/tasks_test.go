@@ -50,6 +50,8 @@ type taskServer struct {
 	work *orchestrator.Orchestrator
 	bus  *bus.Bus
 	url  string
+
+	connections *transport.Server
 }
 
 func openTaskServer(b *testing.B, database string) *taskServer {
@@ -99,7 +101,7 @@ func openTaskServerWith(b *testing.B, database string, logs bool) *taskServer {
 		connections.Drain()
 		handler.Drain()
 	})
-	m.url = "http://" + m.chain
+	m.url, m.connections = "http://"+m.chain, connections
 	return m
 }
 
@@ -117,7 +119,12 @@ func (m *taskServer) registerWorkerFor(b *testing.B, id, capability string) (tok
 		return tx.Agents().Insert(a)
 	}))
 	require.NoError(b, m.work.ReindexAgent(b.Context(), id))
-	issued, err := m.auth.Create(b.Context(), models.System(), auth.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
+	return m.issueToken(b, id, models.ScopeAgentsRead)
+}
+
+func (m *taskServer) issueToken(b *testing.B, agentID string, scopes ...models.Scope) string {
+	b.Helper()
+	issued, err := m.auth.Create(b.Context(), models.System(), auth.TokenDraft{Name: &agentID, Scopes: scopes, AgentID: &agentID}, nil)
 	require.NoError(b, err)
 	return issued.Secret
 }

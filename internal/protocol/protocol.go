@@ -14,9 +14,8 @@ import (
 type Protocol interface {
 	// Info describes the protocol. It is called once.
 	Info() Info
-	// OrderingKey returns the key of a message, "" to order it with all messages. Messages with the
-	// same key are processed in order. raw may be malformed.
-	OrderingKey(raw []byte) string
+	// Order returns how a message is ordered with the others of its connection. raw may be malformed.
+	Order(raw []byte) Order
 	// Accepts returns an error for an agent that the protocol cannot address. It is called when an
 	// agent connects. Its error is for Refuse.
 	Accepts(agent models.Agent) error
@@ -34,6 +33,21 @@ type Protocol interface {
 	// Token removes the token from a message that carries one, as on a message queue, and returns
 	// the rest of the message. token is "" if there is none.
 	Token(raw []byte) (token string, rest []byte)
+}
+
+// Order is how a message is ordered with the other messages of its connection. The zero Order is
+// that of a message that is processed alone: after all earlier messages and before all later ones.
+// Other messages overlap, and begin in their order (background.WithPlacement).
+type Order struct {
+	// Key is the key of a message that depends on those with the same key: they are processed one
+	// after the other.
+	Key string
+	// Independent says that the message depends on no other one. It has no key.
+	Independent bool
+	// Atomic says that the whole effect of the message is its first transaction. Blind says that the
+	// message reads nothing, outside of its first transaction, that an atomic message with its key
+	// changes. A blind message may begin while an atomic one with its key is being committed.
+	Atomic, Blind bool
 }
 
 // Info describes a protocol to the transports. The functions are optional capabilities, nil if the

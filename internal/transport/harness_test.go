@@ -26,7 +26,6 @@ import (
 	"comet/internal/protocol/envelope"
 	"comet/internal/testkit"
 	"comet/internal/transport"
-	wire "comet/internal/wire/envelope"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -56,6 +55,7 @@ type note struct {
 	Do    string `json:"do,omitzero"`
 	Text  string `json:"text,omitzero"`
 	Token string `json:"token,omitzero"`
+	Key   string `json:"key,omitzero"`
 }
 
 func (s *testProtocol) Info() protocol.Info {
@@ -64,7 +64,15 @@ func (s *testProtocol) Info() protocol.Info {
 	}
 }
 
-func (s *testProtocol) OrderingKey(raw []byte) string { return wire.FindTaskID(raw) }
+// Order returns the member "key", "none" for an independent message.
+func (s *testProtocol) Order(raw []byte) protocol.Order {
+	var n note
+	_ = json.Unmarshal(raw, &n)
+	if n.Key == "none" {
+		return protocol.Order{Independent: true}
+	}
+	return protocol.Order{Key: n.Key}
+}
 
 func (s *testProtocol) negotiate(versions []string) (string, error) {
 	for _, v := range versions {

@@ -66,14 +66,14 @@ func (p *linesProtocol) verify(ctx context.Context, from protocol.Peer, raw []by
 	return p.keys.TakeOnce(ctx, "lines", from.AgentID(), string(raw))
 }
 
-// OrderingKey returns the task of a report.
-func (p *linesProtocol) OrderingKey(raw []byte) string {
+// Order returns the task of a report as its key.
+func (p *linesProtocol) Order(raw []byte) protocol.Order {
 	verb, rest, _ := strings.Cut(string(raw), " ")
 	if verb == "submit" || verb == "join" {
-		return ""
+		return protocol.Order{}
 	}
 	task, _, _ := strings.Cut(rest, " ")
-	return task
+	return protocol.Order{Key: task}
 }
 
 func (p *linesProtocol) Accepts(models.Agent) error { return nil }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/protocol"
@@ -74,42 +75,58 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	extendDeadlines(w, wait)
 	ctx, stop := s.waitContext(r.Context(), wait)
 	defer stop()
-	remaining, deadline := wait, time.Now().Add(wait)
+	deadline := time.Now().Add(wait)
 	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: traceparentOf(r)}
 	client := httpkit.ClientPrefix(r)
 	var out protocol.Reply
 	var firstStatus int
 	refused, accepted, throttled := true, false, false
+	pipeline := newPipeline()
 	for i, raw := range messages {
-		s.metrics.countReceived(peer.Transport)
-		if i > 0 {
-			remaining = max(time.Until(deadline), 0)
+		order := proto.Order(raw)
+		if wait > 0 || len(messages) == 1 { // the messages share the time to wait
+			order = protocol.Order{}
 		}
-		var reply protocol.Reply
-		if throttled { // after too many invalid signatures
-			reply = proto.Refuse(errTooManyBadSignatures(s.authenticator.AddressWait(client)), raw)
-		} else {
-			reply = proto.Receive(ctx, peer, raw, remaining)
-			throttled = reply.BadSignature && s.authenticator.CountBadSignature(client, peer.AgentID(), from.Token)
-		}
-		failed := reply.IsError || reply.Status >= http.StatusBadRequest // the message was accepted but its task has failed
-		if refused = refused && failed; firstStatus == 0 {
-			firstStatus, out.RetryAfter = reply.Status, reply.RetryAfter
-		}
-		if !reply.IsError {
-			accepted = true
-		}
-		if !reply.IsError || reply.Location != "" {
-			out.Location = reply.Location
-		}
-		if !failed {
-			out.Status, out.RetryAfter = reply.Status, 0
-		}
-		out.ContentType, out.Body = reply.ContentType, append(out.Body, reply.Body...)
-		if !proto.info.Framed {
-			out.Body = append(out.Body, '\n')
+		err := pipeline.add(ctx, order, len(raw), func(placed func(bool)) func() {
+			s.metrics.countReceived(peer.Transport)
+			remaining := wait
+			if i > 0 {
+				remaining = max(time.Until(deadline), 0)
+			}
+			var reply protocol.Reply
+			if throttled { // after too many invalid signatures
+				reply = proto.Refuse(errTooManyBadSignatures(s.authenticator.AddressWait(client)), raw)
+			} else {
+				reply = proto.Receive(background.WithPlacement(ctx, placed), peer, raw, remaining)
+				if reply.BadSignature && s.authenticator.CountBadSignature(client, peer.AgentID(), from.Token) {
+					throttled = true // before the next message begins, because this one has no effect
+				}
+			}
+			return func() {
+				failed := reply.IsError || reply.Status >= http.StatusBadRequest // the message was accepted but its task has failed
+				if refused = refused && failed; firstStatus == 0 {
+					firstStatus, out.RetryAfter = reply.Status, reply.RetryAfter
+				}
+				if !reply.IsError {
+					accepted = true
+				}
+				if !reply.IsError || reply.Location != "" {
+					out.Location = reply.Location
+				}
+				if !failed {
+					out.Status, out.RetryAfter = reply.Status, 0
+				}
+				out.ContentType, out.Body = reply.ContentType, append(out.Body, reply.Body...)
+				if !proto.info.Framed {
+					out.Body = append(out.Body, '\n')
+				}
+			}
+		})
+		if err != nil { // the client has left
+			break
 		}
 	}
+	pipeline.running.Wait()
 	if refused {
 		out.Status = firstStatus
 	}

@@ -2,9 +2,12 @@ package transport
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
+
+	"comet/internal/protocol"
 )
 
 // Limits of the messages that one connection processes at the same time.
@@ -13,27 +16,61 @@ const (
 	maxPipelinedBytes = 16 << 20 // total; more than the longest message
 )
 
-// pipeline processes the messages of a connection. Messages with the same ordering key are
-// processed in order. Messages with different keys are processed in parallel, so that they share
-// commits. A message without a key waits for all earlier ones, and all later ones wait for it.
+// pipeline processes the messages of a connection so that those that arrive together share
+// commits. A message begins once the one before it has its place (background.WithPlacement), so
+// their effects come in the order of the messages as far as the database orders transactions. It
+// depends on the earlier ones as protocol.Order says. Replies are written in the order of the
+// messages. One goroutine calls add.
 type pipeline struct {
 	slots, bytes *semaphore.Weighted
+	running      sync.WaitGroup
+	last         *pipelined            // the newest message
+	byKey        map[string]*pipelined // the newest message with each key, and ended ones
+}
 
-	mu      sync.Mutex
-	tails   map[string]chan struct{} // closed when the newest message with the key is processed
-	running sync.WaitGroup
+// pipelined is a message in progress. The channels are closed.
+type pipelined struct {
+	order     protocol.Order
+	once      sync.Once
+	isOrdered bool          // placed before every later transaction
+	placed    chan struct{} // or processed
+	processed chan struct{} // and so are the earlier ones with the key
+	replied   chan struct{}
+}
+
+func newPipelined(order protocol.Order) *pipelined {
+	return &pipelined{order: order, placed: make(chan struct{}), processed: make(chan struct{}), replied: make(chan struct{})}
+}
+
+func (m *pipelined) place(ordered bool) {
+	m.once.Do(func() {
+		m.isOrdered = ordered
+		close(m.placed)
+	})
+}
+
+// awaitDependency waits until a message that depends on m may begin. m is placed already.
+func (m *pipelined) awaitDependency(next protocol.Order) {
+	if !m.order.Atomic || !next.Blind || !m.isOrdered {
+		<-m.processed
+	}
 }
 
 func newPipeline() *pipeline {
-	return &pipeline{slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes), tails: map[string]chan struct{}{}}
+	first := newPipelined(protocol.Order{})
+	first.place(true)
+	close(first.replied)
+	return &pipeline{
+		slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes), last: first, byKey: map[string]*pipelined{},
+	}
 }
 
-// add calls process for a message of length bytes. It blocks while too much is in progress. key is
-// the ordering key, "" to order the message with all others.
-func (p *pipeline) add(ctx context.Context, key string, length int, process func()) error {
-	if key == "" {
+// add calls process for a message of length bytes, and then the function that it returns, which
+// writes the reply. It blocks while too much is in progress. placed is for background.WithPlacement.
+func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, process func(placed func(ordered bool)) (reply func())) error {
+	if order.Key == "" && !order.Independent {
 		p.running.Wait()
-		process()
+		process(nil)()
 		return nil
 	}
 	size := min(int64(length), maxPipelinedBytes)
@@ -44,26 +81,45 @@ func (p *pipeline) add(ctx context.Context, key string, length int, process func
 		p.slots.Release(1)
 		return err
 	}
-	done := make(chan struct{})
-	p.mu.Lock()
-	prev := p.tails[key]
-	p.tails[key] = done
-	p.mu.Unlock()
+	m, prev, dependency := newPipelined(order), p.last, p.dependency(order)
+	p.last = m
+	if order.Key != "" {
+		p.byKey[order.Key] = m
+	}
 	p.running.Go(func() {
-		if prev != nil {
-			<-prev
+		<-prev.placed
+		if dependency != nil {
+			dependency.awaitDependency(order)
 		}
-		process()
-		p.mu.Lock()
-		if p.tails[key] == done {
-			delete(p.tails, key)
+		reply := process(m.place)
+		m.place(false)
+		if dependency != nil { // a message that fails may be faster
+			<-dependency.processed
 		}
-		p.mu.Unlock()
-		close(done)
+		close(m.processed)
+		<-prev.replied
+		reply()
+		close(m.replied)
 		p.bytes.Release(size)
 		p.slots.Release(1)
 	})
 	return nil
+}
+
+// dependency returns the newest message with the same key, nil for none in progress. It forgets
+// those that have ended.
+func (p *pipeline) dependency(order protocol.Order) *pipelined {
+	if len(p.byKey) >= 2*maxPipelined {
+		maps.DeleteFunc(p.byKey, func(_ string, m *pipelined) bool {
+			select {
+			case <-m.processed:
+				return true
+			default:
+				return false
+			}
+		})
+	}
+	return p.byKey[order.Key]
 }
 
 // ackBatcher groups the acknowledgements of a connection: those that arrive while a batch is

@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/protocol"
@@ -37,6 +39,8 @@ type socket struct {
 	// from is the address of the agent, and token its bearer token, "" for none.
 	from  netip.Prefix
 	token string
+	// rejected is set when the token or too many signatures were rejected.
+	rejected atomic.Bool
 	// group contains the reader and the pings in progress.
 	group sync.WaitGroup
 
@@ -256,13 +260,22 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 			continue
 		}
-		err := pipeline.add(ctx, s.protocol.OrderingKey(raw), len(raw), func() {
-			authenticated, err := s.receive(ctx, raw, verified)
-			if authenticated && len(acked) > 0 {
+		err := pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
+			// A message that was read is processed completely although the connection broke: a
+			// later message must not take effect without it.
+			msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+			reply, err := s.receive(background.WithPlacement(msgCtx, placed), raw, verified)
+			if !reply.Unauthenticated && len(acked) > 0 {
 				acks.add(acked)
 			}
-			if err != nil {
-				s.end(endDisconnected)
+			return func() {
+				defer cancel()
+				if failed := s.reply(msgCtx, reply, raw); failed != nil {
+					s.end(endDisconnected)
+				}
+				if err != nil {
+					s.end(err)
+				}
 			}
 		})
 		if err != nil {
@@ -295,32 +308,31 @@ func (s *socket) receivedNotices() []string {
 	return notices
 }
 
-// receive processes one message and reports whether it came from the agent. An error ends the
-// connection.
-func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (authenticated bool, err error) {
-	// A message that was read is processed completely although the connection broke: a later
-	// message must not take effect without it.
-	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
-	defer cancel()
-	principal, err := s.verify(msgCtx)
-	if httpkit.IsRejected(err) {
-		_ = s.write(s.protocol.Refuse(err, raw).Body)
-		s.end(endTokenRejected)
-		return false, err
+// receive processes one message and returns the reply. An error ends the connection after it; later
+// messages are then ignored.
+func (s *socket) receive(ctx context.Context, raw []byte, verified bool) (reply protocol.Reply, err error) {
+	principal, err := s.verify(ctx)
+	switch {
+	case s.rejected.Load():
+		return protocol.Reply{Unauthenticated: true}, nil
+	case httpkit.IsRejected(err):
+		reply = s.protocol.Refuse(err, raw)
+		err = endTokenRejected
+	case err != nil:
+		reply, err = s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be verified at the moment"), raw), nil
+	default:
+		s.server.metrics.countReceived(s.peer.Transport)
+		from := s.peer
+		from.Principal, from.Verified = principal, verified
+		reply = s.protocol.Receive(ctx, from, raw, 0)
+		if !reply.BadSignature || !s.server.authenticator.CountBadSignature(s.from, s.agentID, s.token) {
+			return reply, nil
+		}
+		err = endTokenRejected
 	}
-	if err != nil {
-		return false, s.write(s.protocol.Refuse(errs.Wrap(errs.Unavailable, err, "the token cannot be verified at the moment"), raw).Body)
-	}
-	s.server.metrics.countReceived(s.peer.Transport)
-	from := s.peer
-	from.Principal, from.Verified = principal, verified
-	reply := s.protocol.Receive(msgCtx, from, raw, 0)
-	if reply.BadSignature && s.server.authenticator.CountBadSignature(s.from, s.agentID, s.token) {
-		_ = s.write(reply.Body)
-		s.end(endTokenRejected)
-		return false, errTooManyBadSignatures(0)
-	}
-	return !reply.Unauthenticated, s.reply(msgCtx, reply, raw)
+	s.rejected.CompareAndSwap(false, err != nil)
+	reply.MessageID, reply.Unauthenticated = "", true
+	return reply, err
 }
 
 // reply writes the reply to a message.
@@ -379,21 +391,3 @@ type messageConn interface {
 	// cut closes the connection without a close handshake. It may be closed already.
 	cut()
 }
-
-// webSocketConn is a messageConn over a WebSocket.
-type webSocketConn struct{ *websocket.Conn }
-
-func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
-	_, text, err := c.Read(ctx)
-	return text, err
-}
-
-func (c webSocketConn) write(ctx context.Context, text []byte) error {
-	return c.Write(ctx, websocket.MessageText, text)
-}
-
-func (c webSocketConn) ping(ctx context.Context) error { return c.Ping(ctx) }
-
-func (c webSocketConn) close(code websocket.StatusCode, reason string) { _ = c.Close(code, reason) }
-
-func (c webSocketConn) cut() { _ = c.CloseNow() }

@@ -36,7 +36,7 @@ type TCPOptions struct {
 	// long it may take to identify itself, default 10 s. RemoteHandshakeTimeout is the same for an
 	// agent on another machine, default 3 s.
 	IdleTimeout, HandshakeTimeout, RemoteHandshakeTimeout time.Duration
-	// MaxMessageRate is how many messages are read from a connection in a second, default 500.
+	// MaxMessageRate is how many messages are read from a connection in a second, default 2,000.
 	MaxMessageRate int
 	// Setting is the name of the setting that has the address, for the error of Start.
 	Setting string
@@ -78,7 +78,7 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	l.opts.IdleTimeout = cmp.Or(l.opts.IdleTimeout, 10*time.Minute)
 	l.opts.HandshakeTimeout = cmp.Or(l.opts.HandshakeTimeout, 10*time.Second)
 	l.opts.RemoteHandshakeTimeout = cmp.Or(l.opts.RemoteHandshakeTimeout, 3*time.Second)
-	l.opts.MaxMessageRate = cmp.Or(l.opts.MaxMessageRate, 500)
+	l.opts.MaxMessageRate = cmp.Or(l.opts.MaxMessageRate, 2000)
 	l.opts.MaxUnauthenticated = cmp.Or(l.opts.MaxUnauthenticated, 256)
 	if l.opts.IsLocal == nil {
 		l.opts.IsLocal = netip.Addr.IsLoopback

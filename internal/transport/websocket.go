@@ -108,3 +108,21 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	return conn, bufio.NewReadWriter(small, bufio.NewWriterSize(conn, writeBuffer)), nil
 }
+
+// webSocketConn is a messageConn over a WebSocket.
+type webSocketConn struct{ *websocket.Conn }
+
+func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
+	_, text, err := c.Read(ctx)
+	return text, err
+}
+
+func (c webSocketConn) write(ctx context.Context, text []byte) error {
+	return c.Write(ctx, websocket.MessageText, text)
+}
+
+func (c webSocketConn) ping(ctx context.Context) error { return c.Ping(ctx) }
+
+func (c webSocketConn) close(code websocket.StatusCode, reason string) { _ = c.Close(code, reason) }
+
+func (c webSocketConn) cut() { _ = c.CloseNow() }

@@ -63,8 +63,12 @@ func (p *Protocol) Info() protocol.Info {
 	}
 }
 
-// OrderingKey implements protocol.Protocol: the key is the task id.
-func (p *Protocol) OrderingKey(raw []byte) string { return wire.FindTaskID(raw) }
+// Order implements protocol.Protocol: the key is the task id. The reports of a worker read nothing
+// outside of their transaction. A result may need a second transaction, so it is not atomic.
+func (p *Protocol) Order(raw []byte) protocol.Order {
+	kind, taskID := wire.Head(raw)
+	return protocol.Order{Key: taskID, Atomic: kind == wire.TypeWorkStatus, Blind: kind != wire.TypeWorkRequest}
+}
 
 // negotiate returns the version to use with an agent (Chiffon §Protocol Versioning).
 func negotiate(versions []string) (string, error) {

@@ -89,7 +89,11 @@ func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire
 	switch event.Type {
 	case events.TaskAssigned:
 		m.From, m.To = self, ends.worker
-		err = p.writeAssignment(ctx, &m, t)
+		var order orchestrator.TaskWithInput
+		if order, err = p.orchestrator.TaskWithInput(ctx, t.ID); err == nil {
+			order.Task.Attempt, order.Task.AgentID = e.Attempt, e.AgentID
+			err = p.writeAssignment(ctx, &m, order)
+		}
 	case events.TaskCompleted:
 		m.From, m.To = ends.reportRoute()
 		err = p.writeOutcome(ctx, &m, t)

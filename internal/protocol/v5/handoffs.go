@@ -9,7 +9,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -76,7 +75,7 @@ func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, par
 	if err := p.rejectAmbiguousHandoff(ctx, target, root, m); err != nil {
 		return sub, err
 	}
-	name, err := shortid.OfTask(ctx, p.store, root.ID, root.SessionID)
+	name, err := p.shortIDs.OfTask(ctx, root.ID, root.SessionID)
 	if err != nil {
 		return sub, err
 	}

@@ -89,7 +89,7 @@ func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(
 
 // agentAddress returns the address of an agent.
 func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
-	n, err := shortid.AgentNumber(ctx, p.store, agentID)
+	n, err := p.shortIDs.AgentNumber(ctx, agentID)
 	return wire.WorkerAddress(int(n)), err
 }
 
@@ -99,7 +99,7 @@ func (p *Protocol) agentByAddress(ctx context.Context, a wire.Address) (string, 
 	if !ok {
 		return "", errorf(codes.E41, "", "%s is no worker", a)
 	}
-	id, err := shortid.AgentID(ctx, p.store, int64(n))
+	id, err := p.shortIDs.AgentID(ctx, int64(n))
 	return id, notFoundAs(err, codes.E41, "there is no %s", a)
 }
 
@@ -121,7 +121,7 @@ func (p *Protocol) shortID(ctx context.Context, t models.Task) (shortid.ID, erro
 	if err != nil {
 		return shortid.ID{}, err
 	}
-	return shortid.OfTask(ctx, p.store, root.ID, root.SessionID)
+	return p.shortIDs.OfTask(ctx, root.ID, root.SessionID)
 }
 
 // namedTask returns the task at depth 0 that a message names by CTX and TID.
@@ -134,10 +134,12 @@ func (p *Protocol) namedTask(ctx context.Context, m wire.Message) (models.Task, 
 	if !ok {
 		return models.Task{}, unknownSession(m.Context)
 	}
-	if _, err := shortid.SessionID(ctx, p.store, n); err != nil {
-		return models.Task{}, notFoundAs(err, codes.E42, "there is no session %s", m.Context)
-	}
 	t, err := p.taskByShortID(ctx, shortid.ID{Context: n, Task: tid})
+	if isNotFound(err) {
+		if _, missing := shortid.SessionID(ctx, p.store, n); missing != nil {
+			return t, notFoundAs(missing, codes.E42, "there is no session %s", m.Context)
+		}
+	}
 	return t, notFoundAs(err, codes.E40, "there is no task %s in %s", m.Task, m.Context)
 }
 

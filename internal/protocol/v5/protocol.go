@@ -92,6 +92,7 @@ type Protocol struct {
 	keys         *auth.Keys      // nil for none
 	messages     *messagelog.Log // nil for none
 	numbers      *messageNumbers
+	shortIDs     *shortid.Cache
 	// pageCache holds long texts that are being read, so that the text is not read from the database
 	// and split again for each of its pages.
 	pageCache *lru.Cache[string, pagedText]
@@ -101,7 +102,7 @@ var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the protocol over the orchestrator, with its tables in the store.
 func New(work *orchestrator.Orchestrator, s *store.Store, opts *Options) *Protocol {
-	p := &Protocol{orchestrator: work, store: s, retention: defaultRetention, clock: time.Now, log: slog.New(slog.DiscardHandler)}
+	p := &Protocol{orchestrator: work, store: s, shortIDs: shortid.NewCache(s), retention: defaultRetention, clock: time.Now, log: slog.New(slog.DiscardHandler)}
 	if opts != nil {
 		p.keys, p.messages = opts.Keys, opts.MessageLog
 		if opts.Retention > 0 {
@@ -140,22 +141,38 @@ func (p *Protocol) Info() protocol.Info {
 	}
 }
 
-// OrderingKey implements protocol.Protocol with TID and CTX, the fourth and the ninth segment. A
-// join is ordered with everything, and so is a message of V4, which has no CTX.
-func (p *Protocol) OrderingKey(raw []byte) string {
-	var task string
-	for n := 1; ; n++ {
-		segment, rest, found := bytes.Cut(raw, []byte{'|'})
-		switch {
-		case !found || n == 3 && string(segment) == "J" || n == 4 && (len(segment) < 2 || string(segment) == "T0"):
-			return ""
-		case n == 4:
-			task = string(segment)
-		case n == 9:
-			return task + string(segment)
-		}
-		raw = rest
+// Order implements protocol.Protocol. The key is TID and CTX, the fourth and the ninth segment. A
+// request that opens a session depends on nothing. Requests in a session are ordered with each
+// other, and processed alone where they name a task or refer to one. So is every message about no
+// task, and one of V4, which has no CTX.
+func (p *Protocol) Order(raw []byte) protocol.Order {
+	segments := bytes.SplitN(raw, []byte{'|'}, wire.Segments)
+	if len(segments) < wire.Segments {
+		return protocol.Order{}
 	}
+	kind, task, session, data := string(segments[2]), string(segments[3]), string(segments[8]), segments[10]
+	aboutTask, inSession := len(task) > 1 && task != "T0", len(session) > 1 && session != wire.SystemContext
+	switch {
+	case kind == "R" && task == "-" && !inSession:
+		return protocol.Order{Independent: true}
+	case kind == "R" && task == "-" && !bytes.ContainsRune(data, '#'):
+		return protocol.Order{Key: session, Atomic: true, Blind: true}
+	case !aboutTask || !inSession:
+		return protocol.Order{}
+	}
+	switch kind {
+	case "A":
+		return protocol.Order{Key: task + session, Atomic: true, Blind: true}
+	case "U", "S", "E", "C": // they read what A does not change
+		return protocol.Order{Key: task + session, Blind: true}
+	case "X":
+		return protocol.Order{Key: task + session}
+	case "Q":
+		if ref := []byte("ref="); !bytes.Contains(data, ref) || bytes.Contains(data, append(ref, task+":"...)) {
+			return protocol.Order{Key: task + session}
+		}
+	}
+	return protocol.Order{}
 }
 
 // Accepts implements protocol.Protocol: every agent can have a number.

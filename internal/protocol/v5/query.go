@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -52,7 +51,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 		}
 		for _, w := range workers {
 			after = w.AgentID
-			n, err := shortid.AgentNumber(ctx, p.store, w.AgentID)
+			n, err := p.shortIDs.AgentNumber(ctx, w.AgentID)
 			if err != nil {
 				return protocol.Reply{}, err
 			}

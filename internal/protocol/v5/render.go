@@ -44,13 +44,19 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 		out, err = p.broadcastMessage(m)
 		return out, err == nil, err
 	}
-	t, err := p.orchestrator.Task(ctx, m.TaskID)
+	var order orchestrator.TaskWithInput
+	if m.Kind == models.MessageAssign {
+		order, err = p.orchestrator.TaskWithInput(ctx, m.TaskID)
+	} else {
+		order.Task, err = p.orchestrator.Task(ctx, m.TaskID)
+	}
 	if isNotFound(err) {
 		return out, false, nil
 	}
 	if err != nil {
 		return out, false, err
 	}
+	t := order.Task
 	if out, err = p.newMessage(ctx, t); err != nil {
 		return out, false, err
 	}
@@ -62,7 +68,7 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 		if t.State.Ended() || t.Attempt != m.Attempt || t.AgentID != agent.ID {
 			return out, false, nil
 		}
-		err = p.writeAssignment(ctx, &out, t)
+		err = p.writeAssignment(ctx, &out, order)
 	case models.MessageCancel:
 		out.Type, out.State = wire.Update, wire.Cancelled
 		out.Data, err = new(wire.Writer).Text(keyReason, jsonText(m.Data, "reason")).Data()
@@ -89,11 +95,8 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 
 // writeAssignment makes m the R that assigns a task to a worker, or the X that assigns a subtask
 // (§5.2, §5.3, §8.2).
-func (p *Protocol) writeAssignment(ctx context.Context, m *wire.Message, t models.Task) error {
-	order, err := p.orchestrator.TaskWithInput(ctx, t.ID)
-	if err != nil {
-		return err
-	}
+func (p *Protocol) writeAssignment(ctx context.Context, m *wire.Message, order orchestrator.TaskWithInput) error {
+	t := order.Task
 	m.Type, m.State = wire.Request, wire.New
 	if t.ParentID != nil {
 		parent, err := p.orchestrator.Task(ctx, *t.ParentID)

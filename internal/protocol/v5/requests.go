@@ -167,6 +167,7 @@ func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at plac
 		}}
 	}
 	sub.With = func(tx *store.Tx, t *models.Task) (err error) {
+		defer func() { p.shortIDs.AddAfterCommit(tx, t.ID, id) }()
 		switch {
 		case newSession:
 			return shortid.InsertTask(tx, t.ID, id)

@@ -116,7 +116,7 @@ func factOf(session models.Session, key string) (string, error) {
 
 // taskByShortID returns the task with a short id, or errs.NotFound.
 func (p *Protocol) taskByShortID(ctx context.Context, id shortid.ID) (models.Task, error) {
-	taskID, err := shortid.TaskID(ctx, p.store, id)
+	taskID, err := p.shortIDs.TaskID(ctx, id)
 	if err != nil {
 		return models.Task{}, err
 	}

@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"comet/internal/auth"
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/protocol"
-	"comet/internal/protocol/v5/shortid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 	"comet/models"
@@ -53,7 +53,7 @@ func (p *Protocol) verifySignature(ctx context.Context, from protocol.Peer, m wi
 func (p *Protocol) rejectReplay(ctx context.Context, agentID string, m wire.Message, raw []byte) error {
 	body, _, _ := strings.Cut(string(raw), ";"+keyAuth+"=")
 	number, _, _ := strings.Cut(body, "|")
-	err := p.keys.TakeOnce(ctx, Name, agentID,
+	err := p.keys.TakeOnce(background.WithPlacement(ctx, nil), Name, agentID,
 		"line "+body+" "+strings.ToLower(m.Auth.Signature),
 		"nonce "+m.Context+" "+number+" "+strings.ToLower(m.Auth.Nonce))
 	if errs.Is(err, errs.Conflict) {
@@ -127,7 +127,7 @@ func (p *Protocol) signer(ctx context.Context, from protocol.Peer, raw []byte) (
 	if !ok {
 		return "", errNoKey(m.From)
 	}
-	agentID, err = shortid.AgentID(ctx, p.store, int64(n))
+	agentID, err = p.shortIDs.AgentID(ctx, int64(n))
 	if isNotFound(err) { // the reply does not reveal which numbers exist
 		err = errNoKey(m.From)
 	}

@@ -4,7 +4,6 @@
 package envelope
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"time"
@@ -84,25 +83,4 @@ func Reply(to Envelope, id uuid.UUID, at time.Time, payload Payload) Envelope {
 		Type:            payload.Type(),
 		Payload:         payload,
 	}
-}
-
-// maxTaskID is the longest task id that FindTaskID returns, in bytes.
-const maxTaskID = 64
-
-// FindTaskID returns the value of the first member task_id of any object in raw, "" if there is
-// none. It finds related messages quickly without parsing them; raw may be malformed.
-func FindTaskID(raw []byte) string {
-	_, rest, found := bytes.Cut(raw, []byte(`"task_id"`))
-	if !found {
-		return ""
-	}
-	rest = bytes.TrimLeft(rest, " \t\r\n:")
-	if len(rest) == 0 || rest[0] != '"' {
-		return ""
-	}
-	id, _, found := bytes.Cut(rest[1:], []byte{'"'})
-	if !found || len(id) > maxTaskID {
-		return ""
-	}
-	return string(id)
 }

@@ -120,18 +120,27 @@ func requireProblem(tb testing.TB, err error, field, detail string) {
 	require.Contains(tb, all[0].Detail, detail)
 }
 
-func TestFindTaskID(t *testing.T) {
+func TestHead(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string]string{
-		`{"payload":{"task_id":"a","x":{"task_id":"b"}}}`: "a",
-		`{"payload": {"task_id" : "a b"`:                  "a b",
-		`{"task_id":5}`:                                   "",
-		`{"task_id":`:                                     "",
-		`{"task_id":"open`:                                "",
-		`{"task":"a"}`:                                    "",
-		``:                                                "",
-		`{"task_id":"` + strings.Repeat("x", 65) + `"}`: "",
+	type head struct {
+		kind   envelope.Type
+		taskID string
+	}
+	for raw, want := range map[string]head{
+		`{"type":"work_status","payload":{"task_id":"A","x":{"task_id":"b"}}}`:                    {"work_status", "a"},
+		`{"payload":{"parameters":{"task_id":"b"},"task_id":"a"},"type":"work_request"}`:          {"work_request", "a"},
+		`{"x_custom_fields":{"type":"x","task_id":"b"},"payload":{"task_id":"a"},"type":"error"}`: {"error", "a"},
+		`{"type":"work_status" , "payload": {"task_id" : "a b"`:                                   {"work_status", "a b"},
+		`{"type":5,"payload":{"task_id":5}}`:                                                      {},
+		`{"payload":{"task_id":`:                                                                  {},
+		`{"type":"open`:                                                                           {},
+		`{"task_id":"a"}`:                                                                         {},
+		`{"payload":"a"}`:                                                                         {},
+		`[{"type":"a"}]`:                                                                          {},
+		``:                                                                                        {},
+		`{"payload":{"task_id":"` + strings.Repeat("x", 65) + `"}}`:                               {},
 	} {
-		require.Equal(t, want, envelope.FindTaskID([]byte(raw)), raw)
+		kind, taskID := envelope.Head([]byte(raw))
+		require.Equal(t, want, head{kind, taskID}, raw)
 	}
 }

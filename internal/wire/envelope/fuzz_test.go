@@ -42,6 +42,11 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		require.True(t, json.Valid(data))
+		kind, taskID := envelope.Head(data)
+		require.Equal(t, e.Type, kind)
+		if e.Type != envelope.TypeError && taskIDOf(e) != "" { // an error names its task elsewhere
+			require.Equal(t, taskIDOf(e), taskID)
+		}
 		if e.Timestamp.IsZero() {
 			return // Format rejects the zero time
 		}
@@ -55,6 +60,19 @@ func FuzzParse(f *testing.F) {
 		e.Raw, again.Raw = nil, nil
 		require.Equal(t, spaceless(e), again)
 	})
+}
+
+// taskIDOf returns the task that a message is about, "" for none.
+func taskIDOf(e envelope.Envelope) string {
+	switch p := e.Payload.(type) {
+	case envelope.WorkRequest:
+		return p.TaskID.String()
+	case envelope.WorkStatus:
+		return p.TaskID.String()
+	case envelope.WorkResult:
+		return p.TaskID.String()
+	}
+	return ""
 }
 
 // FuzzParseRange: an accepted range is valid, and its string form parses to the same range.

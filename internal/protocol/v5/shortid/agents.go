@@ -3,6 +3,7 @@ package shortid
 import (
 	"context"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/store"
 )
@@ -14,7 +15,7 @@ func AgentNumber(ctx context.Context, s *store.Store, agentID string) (n int64, 
 	if n, err = findNumber(s.Reads(ctx), agentID); !errs.Is(err, errs.NotFound) {
 		return n, err
 	}
-	err = s.Write(ctx, func(tx *store.Tx) error {
+	err = s.Write(background.WithPlacement(ctx, nil), func(tx *store.Tx) error {
 		n, err = assignNumber(tx, agentID)
 		return err
 	})

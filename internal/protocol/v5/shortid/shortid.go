@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/store"
 )
@@ -121,7 +122,7 @@ func OfTask(ctx context.Context, s *store.Store, taskID, sessionID string) (id I
 	if !errs.Is(err, errs.NotFound) {
 		return id, err
 	}
-	err = s.Write(ctx, func(tx *store.Tx) error {
+	err = s.Write(background.WithPlacement(ctx, nil), func(tx *store.Tx) error {
 		id, err = Assign(tx, taskID, sessionID)
 		return err
 	})
