@@ -40,8 +40,7 @@ func openRegistryServer(b *testing.B) *testServer {
 	b.Helper()
 	h := newServer(b, newDatabase(b, sqlite))
 	seed(b, h.store)
-	reads, writes := openRawReads(b, h.testDatabase), openRawWriter(b, h.testDatabase)
-	h.open(b, models.ScopeAgentsRead, reads.mount, writes.mount)
+	h.open(b, models.ScopeAgentsRead, openRawReads(b, h.testDatabase).mount)
 	return h
 }
 
