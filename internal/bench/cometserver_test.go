@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,23 +45,20 @@ func (s storage) testDatabase() testDatabase {
 	return g
 }
 
-// startComet starts the whole server in this process. change may change its configuration.
-func startComet(b *testing.B, data storage, opts *app.Options, change func(*config.Config)) *cometServer {
+// startComet starts the whole server in this process.
+func startComet(b *testing.B, data storage, opts *app.Options) *cometServer {
 	b.Helper()
-	s, stop := openComet(b, data, opts, change)
+	s, stop := openComet(b, data, opts)
 	b.Cleanup(func() { stop(b) })
 	return s
 }
 
 // openComet is startComet for a server that the caller stops.
-func openComet(b *testing.B, data storage, opts *app.Options, change func(*config.Config)) (*cometServer, func(*testing.B)) {
+func openComet(b *testing.B, data storage, opts *app.Options) (s *cometServer, stop func(*testing.B)) {
 	b.Helper()
 	cfg := config.Default()
 	cfg.Listen, cfg.Data, cfg.DatabaseURL, cfg.AdminToken = "127.0.0.1:0", data.dir, data.url, adminToken
 	cfg.Transport.V5Listen, cfg.Sandbox.Warm = "127.0.0.1:0", 0
-	if change != nil {
-		change(&cfg)
-	}
 	if opts == nil {
 		opts = &app.Options{}
 	}
@@ -70,7 +66,7 @@ func openComet(b *testing.B, data storage, opts *app.Options, change func(*confi
 	a, err := app.New(b.Context(), cfg, opts)
 	require.NoError(b, err)
 	require.NoError(b, a.Start(b.Context()))
-	s := &cometServer{addr: a.URL()[len("http://"):], v5Addr: a.V5Addr(), data: data}
+	s = &cometServer{addr: a.URL()[len("http://"):], v5Addr: a.V5Addr(), data: data}
 	awaitReady(b, s.addr)
 	return s, func(b *testing.B) {
 		b.Helper()
@@ -138,13 +134,4 @@ func emptyStorage(b *testing.B, database string) storage {
 		s.url = storetest.EmptyPostgres(b)
 	}
 	return s
-}
-
-// endWith stops goroutines and waits for them at the end of the benchmark.
-func endWith(b *testing.B, stop func(), running *sync.WaitGroup) {
-	b.Helper()
-	b.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
 }

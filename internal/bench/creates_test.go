@@ -44,7 +44,7 @@ func openCreateServers(b *testing.B) *createServers {
 	copyDatabase(b, ours, theirs)
 	c := &createServers{plain: newServer(b, theirs.testDatabase())}
 	c.plain.open(b, models.ScopeAgentsRead, openRawWriter(b, c.plain.testDatabase).mount)
-	c.comet = startComet(b, ours, nil, nil)
+	c.comet = startComet(b, ours, nil)
 	b.Cleanup(func() {
 		created := int64(-2 * population)
 		for _, s := range []storage{ours, theirs} {

@@ -18,7 +18,7 @@ const pacedTime = 2 * time.Second
 // processors idle for a part of the time, against the bare server at the same rates.
 func BenchmarkRoundTrip(b *testing.B) {
 	b.Run(sqlite, func(b *testing.B) {
-		comet, plain := startComet(b, newStorage(b, sqlite), nil, nil), startBareServer(b, sqlite)
+		comet, plain := startComet(b, newStorage(b, sqlite), nil), startBareServer(b, sqlite)
 		startEnvelopeWorkers(b, comet)
 		var all []latencies
 		var ratios []figure

@@ -143,15 +143,20 @@ func printLatencies(out io.Writer, title string, all []latencies) {
 	_, _ = fmt.Fprintln(w, "\nwhat\tcallers\tsubject\ta second\tp50 ms\tp99 ms\tcpu µs\taim\t\t")
 	for _, l := range all {
 		aim, verdict := figure{value: l.median, most: l.most}.verdict()
+		if l.least > 0 {
+			aim, verdict = figure{value: l.rate, least: l.least}.verdict()
+			aim += "/s"
+		}
 		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%.0f\t%.2f\t%.2f\t%.0f\t%s\t%s\t\n", l.what, l.callers, l.subject, l.rate, l.median, l.high, l.cpu, aim, verdict)
 	}
 	_ = w.Flush()
 }
 
-// latencies is a row of printLatencies; most is the aim of the median, 0 for none.
+// latencies is a row of printLatencies; most is the aim of the median and least that of the rate, 0
+// for none.
 type latencies struct {
 	what, subject           string
 	callers                 int
 	rate, median, high, cpu float64
-	most                    float64
+	most, least             float64
 }

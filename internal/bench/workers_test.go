@@ -31,20 +31,43 @@ const (
 func startEnvelopeWorkers(b *testing.B, s *cometServer) (answered *atomic.Int64) {
 	b.Helper()
 	answered = new(atomic.Int64)
+	connectEnvelopeWorkers(b, s, registerEnvelopeWorkers(b, s), answered)
+	return answered
+}
+
+// registerEnvelopeWorkers registers workers and returns their tokens by id.
+func registerEnvelopeWorkers(b *testing.B, s *cometServer) map[string]string {
+	b.Helper()
+	tokens := map[string]string{}
 	for range taskWorkers {
 		id, token := s.registerAgent(b, "infra", envelopeWork)
-		startEnvelopeWorker(b, s.addr, token, answered)
+		tokens[id] = token
+	}
+	return tokens
+}
+
+// connectEnvelopeWorkers connects registered workers and returns a function that disconnects them,
+// which is also called at the end of the benchmark.
+func connectEnvelopeWorkers(b *testing.B, s *cometServer, tokens map[string]string, answered *atomic.Int64) (stop func()) {
+	b.Helper()
+	var all []func()
+	for id, token := range tokens {
+		all = append(all, startEnvelopeWorker(b, s.addr, token, answered))
 		s.awaitOnline(b, id)
 	}
-	return answered
+	return func() {
+		for _, stop := range all {
+			stop()
+		}
+	}
 }
 
 // startEnvelopeWorker connects a worker on a WebSocket. It acknowledges each work_request in a
 // frame and sends the result in the next one.
-func startEnvelopeWorker(b *testing.B, addr, token string, answered *atomic.Int64) {
+func startEnvelopeWorker(b *testing.B, addr, token string, answered *atomic.Int64) (stop func()) {
 	b.Helper()
 	conn := dialAgent(b, addr, "envelope.v1", token)
-	serveAgent(b, conn, func(ctx context.Context, frame []byte) error {
+	return serveAgent(b, conn, func(ctx context.Context, frame []byte) error {
 		if !bytes.Contains(frame, []byte(`"work_request"`)) {
 			return nil
 		}
@@ -108,9 +131,9 @@ func dialAgent(b *testing.B, addr, subprotocol, token string) *websocket.Conn {
 	return conn
 }
 
-// serveAgent calls handle with every message until the benchmark ends. It fails the benchmark if
-// the connection ends before.
-func serveAgent(b *testing.B, conn *websocket.Conn, handle func(ctx context.Context, message []byte) error) {
+// serveAgent calls handle with every message until stop is called, at the latest at the end of the
+// benchmark. It fails the benchmark if the connection ends before.
+func serveAgent(b *testing.B, conn *websocket.Conn, handle func(ctx context.Context, message []byte) error) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(detached())
 	var running sync.WaitGroup
@@ -129,7 +152,13 @@ func serveAgent(b *testing.B, conn *websocket.Conn, handle func(ctx context.Cont
 			}
 		}
 	})
-	endWith(b, cancel, &running)
+	stop = func() {
+		cancel()
+		running.Wait()
+		_ = conn.CloseNow()
+	}
+	b.Cleanup(stop)
+	return stop
 }
 
 // waitingPost returns the bytes of a POST that waits for the end of a task.
