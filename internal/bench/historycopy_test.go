@@ -120,8 +120,11 @@ func copyTasks(b *testing.B, s storage, before databaseRows, tables []*taskTable
 	for _, t := range tables {
 		c.findKeys(t)
 	}
-	db := s.testDatabase().raw(b, 1, "synchronous(OFF)", "foreign_keys(0)", "cache_size(-1000000)")
-	ctx := detached()
+	db, ctx := s.testDatabase().raw(b, 1), detached()
+	for _, pragma := range []string{"synchronous = OFF", "foreign_keys = OFF", "cache_size = -1000000"} {
+		_, err := db.ExecContext(ctx, "PRAGMA "+pragma) // the pool has one connection
+		require.NoError(b, err, pragma)
+	}
 	for first := int64(1); first <= int64(copies); first += 100 {
 		tx, err := db.BeginTx(ctx, nil)
 		require.NoError(b, err)
