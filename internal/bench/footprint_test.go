@@ -56,7 +56,7 @@ func BenchmarkFootprint(b *testing.B) {
 		figure{what: "resident, and 10,000 idle WebSockets", value: held.resident, unit: "MB"},
 		figure{what: "each idle WebSocket", value: (held.resident - rest.resident) * 1024 / idleAgents, unit: "KB", most: 20},
 	)
-	for b.Loop() { //nolint:revive // measured once
+	for b.Loop() { // measured once
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(info.Size())/1e6, "MB_binary")

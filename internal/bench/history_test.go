@@ -115,16 +115,16 @@ func (h *history) rowsPerTask() int64 {
 // for each slice, because a start begins the purge.
 type purge struct {
 	*history
-	copy   storage
-	starts time.Duration
-	done   *atomic.Int64 // tasks in the copy since it was restored, nil before
-	trips  *subject
-	end    func(b *testing.B)
+	copy  storage
+	ahead time.Duration // of the clock
+	done  *atomic.Int64 // tasks in the copy since it was restored, nil before
+	trips *subject
+	end   func(b *testing.B)
 }
 
 func newPurge(b *testing.B, h *history) *purge {
 	b.Helper()
-	return &purge{history: h, copy: newStorage(b, sqlite)}
+	return &purge{history: h, copy: newStorage(b, sqlite), ahead: purgeAge}
 }
 
 func (p *purge) subject() *subject {
@@ -142,8 +142,8 @@ func (p *purge) begin(b *testing.B) {
 		copyDatabase(b, p.storage, p.copy)
 		p.done = new(atomic.Int64)
 	}
-	p.starts++
-	ahead := purgeAge + p.starts*betweenPurges
+	p.ahead += betweenPurges
+	ahead := p.ahead
 	comet, stop := openComet(b, p.copy, &app.Options{Clock: func() time.Time { return time.Now().Add(ahead) }})
 	disconnect := connectEnvelopeWorkers(b, comet, p.workers, p.done)
 	p.trips = envelopeRoundTrips(b, duringPurge, comet.addr, historyCallers)

@@ -72,12 +72,12 @@ func startJetStream(b *testing.B, callers int) *jetStream {
 		require.NoError(b, err)
 	}
 	require.NoError(b, requester.Flush())
-	j.work(b, ctx, requests)
+	j.work(ctx, b, requests)
 	return j
 }
 
 // work starts the worker. Results are published by as many goroutines as there are requests.
-func (j *jetStream) work(b *testing.B, ctx context.Context, requests jetstream.Stream) {
+func (j *jetStream) work(ctx context.Context, b *testing.B, requests jetstream.Stream) {
 	b.Helper()
 	publisher, err := jetstream.New(j.worker)
 	require.NoError(b, err)

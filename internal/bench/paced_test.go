@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const pacedTime = 2 * time.Second
+const pacedTime = 500 * time.Millisecond
 
 // BenchmarkRoundTrip measures the round trip of BenchmarkTask at fixed rates, which leave the
 // processors idle for a part of the time, against the bare server at the same rates.
