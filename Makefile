@@ -45,8 +45,9 @@ $(GOLANGCI):
 	GOBIN=$(GOLANGCI_DIR) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 
 .PHONY: bench
-bench: ## Measure comet against raw statements in ROUNDS (15) alternating rounds; BENCH=Ledger/sqlite runs a part
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(ROUNDS)x -timeout 90m ./internal/bench
+bench: ## Measure comet against its baselines in ROUNDS (15) alternating rounds; BENCH=Ledger/sqlite runs a part, HISTORY=1000000 with as many finished tasks, BEFORE=path against an earlier program
+	COMET_BENCH_HISTORY=$(HISTORY) COMET_BENCH_BEFORE=$(abspath $(BEFORE)) \
+		go test -run '^$$' -bench '$(BENCH)' -benchtime $(ROUNDS)x -timeout 180m ./internal/bench
 
 .PHONY: eval
 eval: ## Print the quality of tool search on its evaluation set: hit@1, hit@5, MRR

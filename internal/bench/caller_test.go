@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // caller is a client with one kept-alive connection. It writes prepared requests and parses as
@@ -39,10 +40,22 @@ func (c *caller) connect() (err error) {
 	return err
 }
 
+// callerTimeout limits the wait for a response.
+const callerTimeout = 90 * time.Second
+
 // exchange sends a request and returns the status and the body of the response, which is valid
-// until the next call.
-func (c *caller) exchange(request []byte) (int, []byte, error) {
+// until the next call. After an error the next call connects again.
+func (c *caller) exchange(request []byte) (status int, body []byte, err error) {
 	if err := c.connect(); err != nil {
+		return 0, nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = c.conn.Close()
+			c.conn = nil
+		}
+	}()
+	if err := c.conn.SetDeadline(time.Now().Add(callerTimeout)); err != nil {
 		return 0, nil, err
 	}
 	if _, err := c.conn.Write(request); err != nil {
@@ -55,8 +68,7 @@ func (c *caller) exchange(request []byte) (int, []byte, error) {
 	if len(line) < len("HTTP/1.1 200\r\n") {
 		return 0, nil, fmt.Errorf("not a status line: %q", line)
 	}
-	status, err := strconv.Atoi(string(line[9:12]))
-	if err != nil {
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return 0, nil, err
 	}
 	size, err := c.readHeader()

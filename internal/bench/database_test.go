@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -102,6 +103,34 @@ func logFile(b *testing.B) *os.File {
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = file.Close() })
 	return file
+}
+
+// durability states how the databases of a run make commits durable, and what a sync of their disk
+// takes: absolute figures depend on both.
+func durability(b *testing.B) string {
+	b.Helper()
+	file, err := os.Create(filepath.Join(b.TempDir(), "sync"))
+	require.NoError(b, err)
+	defer func() { _ = file.Close() }()
+	took, block := make([]float64, 51), make([]byte, 8192)
+	for i := range took {
+		_, err := file.WriteAt(block, 0)
+		require.NoError(b, err)
+		start := time.Now()
+		require.NoError(b, file.Sync())
+		took[i] = time.Since(start).Seconds() * 1e3
+	}
+	median, _, _ := quartiles(func(i int) float64 { return took[i] }, len(took))
+	text := fmt.Sprintf("SQLite with synchronous=FULL; a sync of 8 kB takes %.2f ms.", median)
+	for _, database := range storetest.Databases() {
+		if database == postgres {
+			db := storage{database: postgres, url: os.Getenv(storetest.PostgresEnv)}.testDatabase().raw(b, 1)
+			var sync, commit string
+			require.NoError(b, db.QueryRowContext(detached(), "SELECT current_setting('fsync'), current_setting('synchronous_commit')").Scan(&sync, &commit))
+			text += fmt.Sprintf(" PostgreSQL with fsync=%s, synchronous_commit=%s.", sync, commit)
+		}
+	}
+	return text
 }
 
 // detached returns the context of statements and transactions that outlive a request.

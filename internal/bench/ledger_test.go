@@ -128,7 +128,7 @@ func (h *ledgerServer) single(name, what string, aim float64, spend func(*ledger
 				h.noop(b, baselineChain, h.chain, writers),
 			}
 		},
-		against: []comparison{{baselineSingle, "of_single", aim}, {baselineChain, "of_noop_chain", 0}},
+		against: []comparison{{subject: baselineSingle, metric: "of_single", aim: aim}, {subject: baselineChain, metric: "of_noop_chain"}},
 	}
 }
 
@@ -145,6 +145,6 @@ func (h *ledgerServer) ancestors(name, what string, t tree, aim float64) measure
 				h.ledgerCallers(b, ours, flat, &h.facts).settled(baselineFlat),
 			}
 		},
-		against: []comparison{{baselineFlat, "of_flat", aim}},
+		against: []comparison{{subject: baselineFlat, metric: "of_flat", aim: aim}},
 	}
 }

@@ -49,7 +49,7 @@ func rollUp(database string, t tree) measurement {
 				h.noop(b, baselineChain, h.chain, 1),
 			}
 		},
-		against: []comparison{{baselineSum, "of_sum", 0}, {baselineChain, "of_noop_chain", 0}},
+		against: []comparison{{subject: baselineSum, metric: "of_sum"}, {subject: baselineChain, metric: "of_noop_chain"}},
 	}
 }
 

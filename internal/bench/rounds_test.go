@@ -25,17 +25,28 @@ type subject struct {
 	slice   time.Duration
 	do      func(caller, turn int) error
 
+	// timed records the duration of each call.
+	timed bool
+	// cpu returns the processor time of a process that works for the subject, nil for none.
+	cpu func() time.Duration
+
 	// For work in batches, prepare sets up and batch does one slice and returns the number of
 	// operations.
 	prepare func(b *testing.B)
 	batch   func(b *testing.B) int
+	// measure does one slice where the subject measures itself.
+	measure func(b *testing.B) pace
 
 	turns []int
+	took  [][]time.Duration // by caller, of the last slice
 }
 
 // pace is the result of a subject in one slice: calls per second, and processor time per call in
-// seconds, including the callers. Processor time depends little on the load of the machine.
-type pace struct{ rate, cpu float64 }
+// seconds, including the callers and the process of the subject. Processor time depends little on the load of the machine.
+type pace struct {
+	rate, cpu float64
+	took      []time.Duration // of each call if the subject is timed, sorted
+}
 
 // run runs the subject for one slice.
 func (s *subject) run(b *testing.B) pace {
@@ -43,8 +54,11 @@ func (s *subject) run(b *testing.B) pace {
 	if s.prepare != nil {
 		s.prepare(b)
 	}
+	if s.measure != nil {
+		return s.measure(b)
+	}
 	runtime.GC() // start without garbage of the previous subject
-	start, cpu := time.Now(), processorTime()
+	start, cpu := time.Now(), s.processorTime()
 	total := 0
 	if s.batch != nil {
 		total = s.batch(b)
@@ -52,8 +66,16 @@ func (s *subject) run(b *testing.B) pace {
 		total = s.together(b)
 	}
 	took := time.Since(start)
-	cpu = processorTime() - cpu
-	return pace{rate: float64(total) / took.Seconds(), cpu: cpu.Seconds() / float64(total)}
+	cpu = s.processorTime() - cpu
+	require.Positive(b, total, "%s did nothing", s.name)
+	return pace{rate: float64(total) / took.Seconds(), cpu: cpu.Seconds() / float64(total), took: slices.Sorted(slices.Values(slices.Concat(s.took...)))}
+}
+
+func (s *subject) processorTime() time.Duration {
+	if s.cpu == nil {
+		return processorTime()
+	}
+	return processorTime() + s.cpu()
 }
 
 // together runs all callers for one slice and returns the number of calls.
@@ -61,15 +83,21 @@ func (s *subject) together(b *testing.B) (total int) {
 	b.Helper()
 	if s.turns == nil {
 		s.turns = make([]int, s.callers)
+		s.took = make([][]time.Duration, s.callers)
 	}
 	var wg sync.WaitGroup
 	counts, failures := make([]int, s.callers), make([]error, s.callers)
 	end := time.Now().Add(s.slice)
 	for c := range s.callers {
+		s.took[c] = s.took[c][:0]
 		wg.Go(func() {
-			for time.Now().Before(end) {
+			for now := time.Now(); now.Before(end); {
 				if failures[c] = s.do(c, s.turns[c]); failures[c] != nil {
 					return
+				}
+				begun := now
+				if now = time.Now(); s.timed {
+					s.took[c] = append(s.took[c], now.Sub(begun))
 				}
 				s.turns[c]++
 				counts[c]++
@@ -128,6 +156,19 @@ func (p rates) cpu(name string) float64 {
 	return median
 }
 
+// latency returns the median over the rounds of a quantile of the durations of a subject's calls,
+// in milliseconds; 0 if the subject is not timed.
+func (p rates) latency(name string, quantile float64) float64 {
+	median, _, _ := quartiles(func(i int) float64 {
+		took := p[name][i].took
+		if len(took) == 0 {
+			return 0
+		}
+		return took[int(float64(len(took)-1)*quantile)].Seconds() * 1e3
+	}, len(p[name]))
+	return median
+}
+
 func quartiles(value func(round int) float64, rounds int) (median, low, high float64) {
 	all := make([]float64, rounds)
 	for i := range all {
@@ -135,4 +176,10 @@ func quartiles(value func(round int) float64, rounds int) (median, low, high flo
 	}
 	slices.Sort(all)
 	return all[rounds/2], all[rounds/4], all[rounds*3/4]
+}
+
+// at returns a quantile of durations.
+func at(all []time.Duration, part float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[int(float64(len(sorted)-1)*part)].Round(time.Microsecond)
 }

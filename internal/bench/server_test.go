@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 
 	"comet/api"
 	"comet/internal/auth"
-	"comet/internal/events"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/usage"
@@ -35,7 +33,6 @@ type testServer struct {
 	ledger   *usage.Ledger
 	chain    string // address of the server with the middleware chain
 	bare     string // address of a server with only the no-op route
-	created  atomic.Int64
 }
 
 // openRegistryServer starts a server with 100,000 agents.
@@ -43,11 +40,7 @@ func openRegistryServer(b *testing.B) *testServer {
 	b.Helper()
 	h := newServer(b, newDatabase(b, sqlite))
 	seed(b, h.store)
-	relay := events.NewRelay(h.store, events.NewFeed(h.store, nil), &events.Options{Deliveries: webhooks.New(h.store, nil)})
-	require.NoError(b, relay.Start(b.Context()))
-	b.Cleanup(func() { require.NoError(b, relay.Stop(detached())) })
-	reads, writes := openRawReads(b, h.testDatabase), openRawWriter(b, h.testDatabase)
-	h.open(b, models.ScopeAgentsRead, reads.mount, writes.mount)
+	h.open(b, models.ScopeAgentsRead, openRawReads(b, h.testDatabase).mount)
 	return h
 }
 
@@ -86,12 +79,10 @@ func (h *testServer) open(b *testing.B, needs models.Scope, baselines ...func(ch
 	h.bare = serve(b, bare)
 }
 
-// accessLog returns the default log of a server: JSON to a file, buffered.
+// accessLog returns the default log of a server: JSON to a file.
 func accessLog(b *testing.B) *slog.Logger {
 	b.Helper()
-	buffer := telemetry.NewBuffer(logFile(b))
-	b.Cleanup(func() { _ = buffer.Flush() })
-	log, err := telemetry.NewLogger(buffer, &telemetry.LogOptions{Format: "json"})
+	log, err := telemetry.NewLogger(logFile(b), &telemetry.LogOptions{Format: "json"})
 	require.NoError(b, err)
 	return log
 }

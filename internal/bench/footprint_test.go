@@ -1,0 +1,169 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/auth"
+	"comet/models"
+)
+
+const (
+	idleAgents = 10_000 // agents with an idle connection
+	starts     = 9      // of which the median is the time of a start
+	// settleTime is how long the program rests before its memory is read. A heartbeat of idle
+	// connections, every 15 s, happens in between.
+	settleTime, settleTimeConnected = 3 * time.Second, 16 * time.Second
+)
+
+// BenchmarkFootprint measures the real program: the size of its stripped binary, the time of its
+// start, its resident memory without and with 100,000 agents, and what each of 10,000 idle
+// WebSockets adds. It measures once, however many rounds are requested, and needs /proc (Linux) and
+// about 10,050 open files in each process.
+func BenchmarkFootprint(b *testing.B) {
+	path := buildProgram(b)
+	info, err := os.Stat(path)
+	require.NoError(b, err)
+	figures := []figure{{what: "binary, stripped", value: float64(info.Size()) / 1e6, unit: "MB", most: 60}}
+	figures = append(figures, startTimes(b, path)...)
+	data, secrets := populatedStorage(b)
+	p := runProgram(b, path, data)
+	awaitReady(b, p.addr)
+	figures = append(figures, figure{what: "start to ready, 100,000 agents", value: p.ready.Seconds() * 1e3, unit: "ms"})
+	rest := settled(b, p.pid, settleTime)
+	figures = append(figures,
+		figure{what: "resident, 100,000 agents", value: rest.resident, unit: "MB", most: 120},
+		figure{what: "... of it private", value: rest.private, unit: "MB"},
+	)
+	conns := make([]net.Conn, idleAgents)
+	together(b, 32, idleAgents, func(n int) (err error) {
+		conns[n], err = connectIdle(p.addr, secrets[n])
+		return err
+	})
+	held := settled(b, p.pid, settleTimeConnected)
+	for _, c := range conns {
+		require.NoError(b, c.Close())
+	}
+	figures = append(figures,
+		figure{what: "resident, and 10,000 idle WebSockets", value: held.resident, unit: "MB"},
+		figure{what: "each idle WebSocket", value: (held.resident - rest.resident) * 1024 / idleAgents, unit: "KB", most: 20},
+	)
+	for b.Loop() { // measured once
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(info.Size())/1e6, "MB_binary")
+	b.ReportMetric(rest.resident, "MB_100k_agents")
+	b.ReportMetric((held.resident-rest.resident)*1024/idleAgents, "KB_a_websocket")
+	printFigures(os.Stdout, "The program in a separate process, SQLite.", figures)
+}
+
+// startTimes measures the time from the start of the process to its first output, which has the
+// address, in a new and in an existing folder, and the memory of the last one.
+func startTimes(b *testing.B, path string) []figure {
+	b.Helper()
+	took := [2][]float64{}
+	var rest memory
+	for n := range starts {
+		data := emptyStorage(b, sqlite)
+		for again := range took {
+			p := runProgram(b, path, data)
+			took[again] = append(took[again], p.ready.Seconds()*1e3)
+			awaitReady(b, p.addr)
+			if n == starts-1 && again == 1 {
+				rest = settled(b, p.pid, settleTime)
+			}
+			p.stop()
+		}
+	}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	return []figure{
+		{what: "start to ready, new folder", value: took[0][starts/2], unit: "ms", most: 100},
+		{what: "start to ready, existing folder", value: took[1][starts/2], unit: "ms", most: 100},
+		{what: "resident, idle", value: rest.resident, unit: "MB", most: 60},
+		{what: "... of it private", value: rest.private, unit: "MB"},
+	}
+}
+
+// populatedStorage creates a database with 100,000 agents, and returns the tokens of idleAgents of
+// them.
+func populatedStorage(b *testing.B) (data storage, secrets []string) {
+	b.Helper()
+	data = newStorage(b, sqlite)
+	h := newServer(b, data.testDatabase())
+	seed(b, h.store)
+	tokens := auth.New(h.store, nil)
+	_, err := tokens.EnsureAdmin(b.Context(), adminToken, true)
+	require.NoError(b, err)
+	secrets = make([]string, idleAgents)
+	together(b, writers, idleAgents, func(n int) error {
+		id := specialist(n)
+		issued, err := tokens.Create(b.Context(), models.System(), auth.TokenDraft{Name: &id, Scopes: []models.Scope{models.ScopeAgentsRead}, AgentID: &id}, nil)
+		secrets[n] = issued.Secret
+		return err
+	})
+	require.NoError(b, h.store.Close())
+	return data, secrets
+}
+
+// settled returns the memory of a process that has rested.
+func settled(b *testing.B, pid int, rest time.Duration) memory {
+	b.Helper()
+	<-time.After(rest)
+	return memoryOf(b, pid)
+}
+
+// together calls fn n times, with a limit on concurrent calls.
+func together(b *testing.B, atOnce, n int, do func(int) error) {
+	b.Helper()
+	var running sync.WaitGroup
+	errs := make(chan error, n)
+	next := make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	for range atOnce {
+		running.Go(func() {
+			for i := range next {
+				errs <- do(i)
+			}
+		})
+	}
+	running.Wait()
+	for range n {
+		require.NoError(b, <-errs)
+	}
+}
+
+// connectIdle opens a WebSocket and reads the first message.
+func connectIdle(addr, token string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: time.Minute}).DialContext(detached(), "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(c, "GET /api/agent/connect HTTP/1.1\r\nHost: comet\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: envelope.v1\r\n\r\n", token)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	got := make([]byte, 0, 2048)
+	for !bytes.Contains(got, []byte(`{"hello"`)) {
+		n, err := c.Read(got[len(got):cap(got)])
+		if err != nil || len(got)+n == cap(got) || bytes.HasPrefix(got, []byte("HTTP/1.1 4")) {
+			return nil, fmt.Errorf("no hello but %q: %w", got, err)
+		}
+		got = got[:len(got)+n]
+	}
+	return c, nil
+}
