@@ -79,7 +79,7 @@ func startEnvelopeWorker(b *testing.B, addr, token string, answered *atomic.Int6
 		return conn.Write(ctx, websocket.MessageText, fmt.Appendf(nil, `{"protocol_version":"1.0","message_id":"%s","from_agent":"infra",`+
 			`"to_agent":"orchestrator","timestamp":"2026-01-19T04:21:05Z","trace_id":"%s","request_id":"%s","type":"work_result","payload":`+
 			`{"task_id":"%s","status":"success","exit_code":0,"output":"done","resources_used":{"duration_seconds":1,"gpu_vram_mb":0,`+
-			`"cpu_time_ms":1}}}`, uuid.New(), member(frame, "trace_id"), member(frame, "request_id"), envelope.FindTaskID(frame)))
+			`"cpu_time_ms":1}}}`, uuid.New(), member(frame, "trace_id"), member(frame, "request_id"), member(frame, "task_id")))
 	})
 }
 
