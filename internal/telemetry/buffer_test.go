@@ -30,10 +30,10 @@ func TestBuffer(t *testing.T) {
 		for range 2 {
 			log.Info("one")
 			log.Info("two")
-			time.Sleep(99 * time.Millisecond)
+			<-time.After(99 * time.Millisecond)
 			synctest.Wait()
 			require.Empty(t, out.take())
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 			synctest.Wait()
 			require.Equal(t, 2, strings.Count(out.take(), "\n"))
 		}
@@ -62,7 +62,7 @@ func TestBuffer(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.Flush())
 		require.NoError(t, b.Flush())
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		synctest.Wait()
 		require.Equal(t, "last", out.take())
 	})
