@@ -15,7 +15,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/wire/envelope"
 	v5 "comet/internal/wire/v5"
 )
 

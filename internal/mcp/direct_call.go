@@ -66,7 +66,7 @@ func readDirectCall(r *http.Request, body []byte) (c directCall, ok bool) {
 			return method
 		case "id":
 			c.id = value
-			c.key, _ = requestKey(value)
+			c.key = requestKey(value)
 			return c.key != ""
 		case "params":
 			params = value

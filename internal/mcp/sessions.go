@@ -234,7 +234,7 @@ func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
 	key := ""
 	input.EachMember(params, func(name string, value []byte) bool {
 		if name == "requestId" {
-			key, _ = requestKey(value)
+			key = requestKey(value)
 		}
 		return true
 	})
@@ -248,17 +248,17 @@ func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
 // maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
 const maxIDDigits = 15
 
-// requestKey returns a key of the id of a request, equal for equal ids. It returns false for an id
-// that is neither a string nor an integer.
-func requestKey(id []byte) (key string, ok bool) {
+// requestKey returns a key of the id of a request, equal for equal ids, and "" for an id that is
+// neither a string nor an integer.
+func requestKey(id []byte) string {
 	if text, ok := input.JSONString(id); ok {
-		return `"` + text, true
+		return `"` + text
 	}
 	number, err := strconv.ParseInt(string(id), 10, 64)
 	if err != nil || len(id) > maxIDDigits || strconv.FormatInt(number, 10) != string(id) {
-		return "", false
+		return ""
 	}
-	return string(id), true
+	return string(id)
 }
 
 func (t *sessionTable) endRequest(s *session) {

@@ -172,7 +172,7 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 	if head.Get("Mcp-Method") != "" {
 		head.Set("Mcp-Name", tool)
 	}
-	resp, err := s.post(ctx, head, message)
+	resp, err := s.post(ctx, head, message) //nolint:bodyclose // it is closed below, or given to the SDK
 	if err != nil {
 		return nil, nil, err
 	}
