@@ -42,7 +42,8 @@ type Order struct {
 	// Key is the key of a message that depends on those with the same key: they are processed one
 	// after the other.
 	Key string
-	// Independent says that the message depends on no other one. It has no key.
+	// Independent says that the message depends on no other one. It has no key. Messages with a key
+	// that follow it may be about what it creates, so they wait for it.
 	Independent bool
 	// Atomic says that the whole effect of the message is its first transaction. Blind says that the
 	// message reads nothing, outside of its first transaction, that an atomic message with its key

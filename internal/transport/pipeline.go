@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -24,7 +25,9 @@ const (
 type pipeline struct {
 	slots, bytes *semaphore.Weighted
 	running      sync.WaitGroup
+	none         *pipelined            // a message that has ended
 	last         *pipelined            // the newest message
+	creator      *pipelined            // the newest independent message
 	byKey        map[string]*pipelined // the newest message with each key, and ended ones
 }
 
@@ -57,11 +60,13 @@ func (m *pipelined) awaitDependency(next protocol.Order) {
 }
 
 func newPipeline() *pipeline {
-	first := newPipelined(protocol.Order{})
-	first.place(true)
-	close(first.replied)
+	none := newPipelined(protocol.Order{})
+	none.place(true)
+	close(none.processed)
+	close(none.replied)
 	return &pipeline{
-		slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes), last: first, byKey: map[string]*pipelined{},
+		slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes),
+		none: none, last: none, creator: none, byKey: map[string]*pipelined{},
 	}
 }
 
@@ -81,21 +86,22 @@ func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, pr
 		p.slots.Release(1)
 		return err
 	}
-	m, prev, dependency := newPipelined(order), p.last, p.dependency(order)
-	p.last = m
-	if order.Key != "" {
+	m, prev, creator, dependency := newPipelined(order), p.last, p.creator, p.dependency(order)
+	if p.last = m; order.Independent {
+		p.creator = m
+	} else {
 		p.byKey[order.Key] = m
 	}
 	p.running.Go(func() {
 		<-prev.placed
-		if dependency != nil {
+		if !order.Independent {
+			<-creator.processed
 			dependency.awaitDependency(order)
 		}
 		reply := process(m.place)
 		m.place(false)
-		if dependency != nil { // a message that fails may be faster
-			<-dependency.processed
-		}
+		<-creator.processed // a message that fails may be faster
+		<-dependency.processed
 		close(m.processed)
 		<-prev.replied
 		reply()
@@ -106,8 +112,7 @@ func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, pr
 	return nil
 }
 
-// dependency returns the newest message with the same key, nil for none in progress. It forgets
-// those that have ended.
+// dependency returns the newest message with the same key. It forgets those that have ended.
 func (p *pipeline) dependency(order protocol.Order) *pipelined {
 	if len(p.byKey) >= 2*maxPipelined {
 		maps.DeleteFunc(p.byKey, func(_ string, m *pipelined) bool {
@@ -119,7 +124,7 @@ func (p *pipeline) dependency(order protocol.Order) *pipelined {
 			}
 		})
 	}
-	return p.byKey[order.Key]
+	return cmp.Or(p.byKey[order.Key], p.none)
 }
 
 // ackBatcher groups the acknowledgements of a connection: those that arrive while a batch is

@@ -111,7 +111,7 @@ func TestPipeline(t *testing.T) {
 	report := protocol.Order{Key: "k", Atomic: true, Blind: true}
 
 	runPipeline(t, "a message begins when the one before it has its place", func(t *testing.T, r *pipelineRun) {
-		a, b, c := &message{name: "a", order: free}, &message{name: "b", order: key}, &message{name: "c", order: free}
+		a, b, c := &message{name: "a", order: protocol.Order{Key: "a"}}, &message{name: "b", order: key}, &message{name: "c", order: free}
 		r.add(t, 1, a, b, c)
 		require.Equal(t, []string{"begin a"}, r.take())
 		a.steps <- placeUnordered
@@ -156,6 +156,16 @@ func TestPipeline(t *testing.T) {
 		a.steps <- placeOrdered
 		b.steps <- finish
 		require.Equal(t, []string{"begin a", "begin b"}, r.take())
+		a.steps <- finish
+		require.Equal(t, []string{"begin c", "reply a", "reply b"}, sorted(r.take()))
+		c.steps <- finish
+	})
+	runPipeline(t, "a message with a key may be about what an independent one creates", func(t *testing.T, r *pipelineRun) {
+		a, b, c := &message{name: "a", order: free}, &message{name: "b", order: free}, &message{name: "c", order: report}
+		r.add(t, 1, a, b, c)
+		a.steps <- placeOrdered
+		b.steps <- finish
+		require.Equal(t, []string{"begin a", "begin b"}, r.take(), "c waits for both")
 		a.steps <- finish
 		require.Equal(t, []string{"begin c", "reply a", "reply b"}, sorted(r.take()))
 		c.steps <- finish
