@@ -108,11 +108,15 @@ func (s *cometServer) registerAgent(b *testing.B, agentType, capability string) 
 // awaitOnline waits until a worker is connected.
 func (s *cometServer) awaitOnline(b *testing.B, id string) {
 	b.Helper()
-	c := newCaller(b, s.addr)
-	require.Eventually(b, func() bool {
+	c, last := newCaller(b, s.addr), ""
+	online := func() bool {
 		status, body, err := c.exchange(get("/api/v1/workers/"+id, adminToken))
+		last = fmt.Sprint(status, " ", string(body), " ", err)
 		return err == nil && status == 200 && bytes.Contains(body, []byte(`"state":"online"`))
-	}, time.Minute, 5*time.Millisecond)
+	}
+	for deadline := time.Now().Add(time.Minute); !online(); <-time.After(5 * time.Millisecond) {
+		require.True(b, time.Now().Before(deadline), "the worker %s is not online: %s", id, last)
+	}
 }
 
 // before starts the comet program of an earlier version, which COMET_BENCH_BEFORE names, on a new

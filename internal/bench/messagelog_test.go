@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"comet/internal/protocol/envelope"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
+	"comet/internal/protocol/v5/shortid"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/webhooks"
@@ -80,6 +82,9 @@ func openTaskServer(b *testing.B, database string, logs bool) *cometServer {
 	require.Eventually(b, func() bool { return work.Check(b.Context()) == nil }, time.Minute, time.Millisecond)
 	metrics := telemetry.NewMetrics(telemetry.Build{})
 	core := api.Services{Registry: m.registry, Auth: tokens, Usage: m.ledger, Webhooks: webhooks.New(m.store, nil), Orchestrator: work, Feed: feed}
+	core.Messages.AgentNumbers = func(ctx context.Context, ids []string) (map[string]int64, error) {
+		return shortid.AgentNumbers(ctx, m.store, ids)
+	}
 	handler := api.New(core, &api.Options{
 		Logger: accessLog(b), Measure: metrics.Measure(routePattern), Untimed: connections.IsStreaming, MountPublic: func(r chi.Router) { connections.Mount(r) },
 	})
