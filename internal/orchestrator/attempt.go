@@ -158,3 +158,18 @@ func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string
 	}
 	return op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": why})
 }
+
+// succeededAttempt returns the number of the attempt that succeeded, else of the newest one. It may
+// not be the newest if its result was late.
+func succeededAttempt(t models.Task, earlier func(taskID string) ([]models.Attempt, error)) (int, error) {
+	if t.State != models.TaskDone || t.AttemptState != models.AttemptNone {
+		return t.Attempt, nil
+	}
+	all, err := earlier(t.ID)
+	for _, a := range all {
+		if a.State == models.AttemptSucceeded {
+			return a.Attempt, err
+		}
+	}
+	return t.Attempt, err
+}

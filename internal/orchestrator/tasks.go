@@ -96,21 +96,6 @@ func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, st
 	return o.store.Tasks(ctx).HasUnassigned(t.ID, t.Attempt, stream)
 }
 
-// succeededAttempt returns the number of the attempt that succeeded, else of the newest one. It may
-// not be the newest if its result was late.
-func succeededAttempt(t models.Task, earlier func(taskID string) ([]models.Attempt, error)) (int, error) {
-	if t.State != models.TaskDone || t.AttemptState != models.AttemptNone {
-		return t.Attempt, nil
-	}
-	all, err := earlier(t.ID)
-	for _, a := range all {
-		if a.State == models.AttemptSucceeded {
-			return a.Attempt, err
-		}
-	}
-	return t.Attempt, err
-}
-
 // TaskWithInput is a task with its input.
 type TaskWithInput struct {
 	Task  models.Task

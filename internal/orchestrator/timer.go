@@ -3,41 +3,14 @@ package orchestrator
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
-	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 )
-
-// timers knows when the earliest deadline of the open tasks is.
-type timers struct {
-	changed background.Signal // receives when next has become earlier
-	mu      sync.Mutex
-	next    time.Time // the next time at which the timers run
-}
-
-func newTimers() *timers { return &timers{changed: background.NewSignal()} }
-
-// set has the timers run at a deadline, unless they run earlier. The zero time changes nothing.
-func (t *timers) set(deadline time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !deadline.IsZero() && deadline.Before(t.next) {
-		t.next = deadline
-		t.changed.Set()
-	}
-}
-
-func (t *timers) setNext(next time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.next = next
-}
 
 const (
 	// timersBatch is how many due tasks are read together.

@@ -80,6 +80,31 @@ func (h *waiters) wakeAll() {
 	}
 }
 
+// timers knows when the earliest deadline of the open tasks is.
+type timers struct {
+	changed background.Signal // receives when next has become earlier
+	mu      sync.Mutex
+	next    time.Time // the next time at which the timers run
+}
+
+func newTimers() *timers { return &timers{changed: background.NewSignal()} }
+
+// set has the timers run at a deadline, unless they run earlier. The zero time changes nothing.
+func (t *timers) set(deadline time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !deadline.IsZero() && deadline.Before(t.next) {
+		t.next = deadline
+		t.changed.Set()
+	}
+}
+
+func (t *timers) setNext(next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = next
+}
+
 // OnWake receives a wake-up of another replica.
 func (o *Orchestrator) OnWake(kind WakeKind, id string) {
 	o.waiters.wake(wake{kind, id})
