@@ -193,6 +193,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
 	}}
 	opts := &orchestrator.Options{
+		Alone:   a.store.Alone(),
 		Classes: classes(), Resolver: references.Resolver{}, ReservedSessionID: v5.ReservesSession, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: a.offlineAfter(), Logger: a.log,
 	}

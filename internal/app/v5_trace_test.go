@@ -62,6 +62,7 @@ func testV5Messages(t *testing.T, cfg config.Config) {
 
 		stream := c.events(t, "/api/v1/events?last_event_id=0&format=v5&types=task.created,task.failed")
 		require.Regexp(t, `^\[\d{13}\] \[INFO\] \[S1\] \[T1\] User>O1 R - call=dig$`, <-stream)
+		require.Regexp(t, `^\[\d{13}\] \[INFO\] \[S1\] \[T1\] O1>W1 R - call=dig$`, <-stream)
 		require.Regexp(t, `^\[\d{13}\] \[WARN\] \[S1\] \[T1\] W1>O1 E E33 desc=no spade;pid=M3$`, <-stream)
 	}()
 	require.Regexp(t, `(?m)^\[\d{13}\] \[WARN\] \[S1\] \[T1\] W1>O1 E E33 desc=no spade;pid=M3$`, text.String())

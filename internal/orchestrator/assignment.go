@@ -130,7 +130,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		}
 		reservation = r.ID
 	}
-	if !op.alone {
+	if !op.opts.Alone {
 		op.changedWorkers = append(op.changedWorkers, w)
 	}
 	t.Attempt++
@@ -141,7 +141,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 // takeSlot takes a slot of an agent that is online, active and not full; ok is false for any other
 // agent. A process that is alone counts attempts in its index; replicas count them in the agent's row.
 func (op *operation) takeSlot(agentID string) (w models.Worker, ok bool, err error) {
-	if op.alone {
+	if op.opts.Alone {
 		w, ok, err = op.tx.Workers().Available(agentID)
 		if ok = ok && op.index.Claim(agentID, op.tx.Now()); ok {
 			op.claims = append(op.claims, agentID)
@@ -155,7 +155,7 @@ func (op *operation) takeSlot(agentID string) (w models.Worker, ok bool, err err
 
 // returnSlot returns a slot that takeSlot has just taken.
 func (op *operation) returnSlot(w models.Worker) error {
-	if op.alone {
+	if op.opts.Alone {
 		op.index.Release(w.AgentID)
 		op.claims = op.claims[:len(op.claims)-1]
 		return nil

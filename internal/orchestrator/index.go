@@ -27,7 +27,7 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 		o.indexAgent(a)
 		return nil
 	})
-	if err == nil && o.alone && !o.indexLoaded.Load() {
+	if err == nil && o.opts.Alone && !o.indexLoaded.Load() {
 		err = o.countSlots(ctx)
 	}
 	if err == nil {
@@ -71,7 +71,7 @@ func (o *Orchestrator) putWorker(w models.Worker) (known bool) {
 	o.index.Change(w.AgentID, func(now *selection.Agent) bool {
 		known = now.Version != 0
 		newer := w.Version >= now.Worker.Version
-		if o.alone {
+		if o.opts.Alone {
 			w.InFlight, w.LastAssignedAt = now.Worker.InFlight, now.Worker.LastAssignedAt
 		}
 		now.Worker = w

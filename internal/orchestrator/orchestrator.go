@@ -57,6 +57,9 @@ type Options struct {
 	ReservedSessionID func(id string) bool
 	// Waker wakes other replicas; default none.
 	Waker Waker
+	// Alone is set if no other orchestrator uses the database: then the attempts of each agent are
+	// counted in memory, otherwise in the agent's row.
+	Alone bool
 	// Poll is the interval of looking for changes without a wake-up, default 500 ms.
 	Poll time.Duration
 	// OfflineAfter is how long a worker may be silent before it is offline, default 45 s: three
@@ -145,8 +148,6 @@ type environment struct {
 	counters *counters
 	timers   *timers
 
-	// alone is set if no other process uses the database.
-	alone         bool
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.
 	startedAt atomic.Int64

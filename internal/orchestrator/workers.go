@@ -218,7 +218,7 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 // releaseSlot releases a slot of a worker and counts the failure for its breaker.
 func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
 	op.wakeAfterCommit(WakeQueue, "")
-	if op.alone {
+	if op.opts.Alone {
 		op.tx.After(func() { op.index.Release(agentID) })
 		if !r.failure.countsForBreaker() && op.index.Worker(agentID).Failures == 0 {
 			return nil // nothing changes
@@ -300,7 +300,7 @@ func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worke
 
 // addSlots sets what only the index knows of a worker.
 func (o *Orchestrator) addSlots(w *models.Worker) {
-	if o.alone {
+	if o.opts.Alone {
 		now := o.index.Worker(w.AgentID)
 		w.InFlight, w.LastAssignedAt = now.InFlight, now.LastAssignedAt
 	}

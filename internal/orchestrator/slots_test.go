@@ -1,0 +1,79 @@
+package orchestrator_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store"
+	"comet/store/storetest"
+)
+
+// TestSlotsInMemory proves that an orchestrator that is alone gives each agent as many tasks as it has
+// slots, whichever way an attempt or a submission ends.
+func TestSlotsInMemory(t *testing.T) {
+	t.Parallel()
+	alone := func(t *testing.T) (*storetest.DB, *harness) {
+		t.Helper()
+		db := storetest.Open(t, "sqlite")
+		return db, start(t, db, &orchestrator.Options{Alone: true})
+	}
+	inUse := func(t *testing.T, h *harness) int {
+		t.Helper()
+		w, err := h.Worker(t.Context(), "a")
+		require.NoError(t, err)
+		require.Equal(t, w.InFlight, h.CachedWorker("a").InFlight)
+		return w.InFlight
+	}
+
+	t.Run("are released by results, cancellations and failures", func(t *testing.T) {
+		t.Parallel()
+		_, h := alone(t)
+		h.worker(t, "a", 2, "work")
+		first, second, queued := h.submit(t, "work", nil), h.submit(t, "work", nil), h.submit(t, "work", nil)
+		require.Equal(t, []models.WaitReason{models.NotWaiting, models.NotWaiting, models.WaitForWorker}, []models.WaitReason{first.WaitingFor, second.WaitingFor, queued.WaitingFor})
+		require.Equal(t, 2, inUse(t, h))
+		_, err := h.Complete(t.Context(), "a", first.ID, orchestrator.Result{Output: []byte("done")})
+		require.NoError(t, err)
+		h.WaitForTask(t, queued.ID, waitsFor(models.NotWaiting))
+		_, err = h.Cancel(t.Context(), second.ID, "no need", nil)
+		require.NoError(t, err)
+		_, err = h.Complete(t.Context(), "a", queued.ID, orchestrator.Result{Failure: orchestrator.FailureWork})
+		require.NoError(t, err)
+		require.Zero(t, inUse(t, h))
+		requireSound(t, h)
+		requireLegalEvents(t, h)
+	})
+
+	t.Run("are not taken by a submission that fails", func(t *testing.T) {
+		t.Parallel()
+		_, h := alone(t)
+		h.worker(t, "a", 1, "work")
+		refused := errors.New("refused")
+		for range 3 {
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
+				Capabilities: []string{"work"}, With: func(*store.Tx, *models.Task) error { return refused },
+			}, nil)
+			require.ErrorIs(t, err, refused)
+			require.Zero(t, inUse(t, h))
+		}
+		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
+	})
+
+	t.Run("are counted again after a restart", func(t *testing.T) {
+		t.Parallel()
+		db, h := alone(t)
+		h.worker(t, "a", 2, "work")
+		open := h.submit(t, "work", nil)
+		h.Stop()
+		again := start(t, db, &orchestrator.Options{Alone: true})
+		require.NoError(t, again.Check(t.Context()))
+		require.Equal(t, 1, inUse(t, again))
+		_, err := again.Complete(t.Context(), "a", open.ID, orchestrator.Result{})
+		require.NoError(t, err)
+		require.Zero(t, inUse(t, again))
+	})
+}
