@@ -39,7 +39,7 @@ type operation struct {
 	// locked. claimed is set after the first claim, because that worker stays locked.
 	allowedWorkers []string
 	claimed        bool
-	// claims are the agents that got an attempt in the index, see claimSlot.
+	// claims are the agents that got an attempt in the index, see takeSlot.
 	claims []string
 	// refreshed is set if the workers were read again before the transaction.
 	refreshed bool
