@@ -340,6 +340,19 @@ func newTaskCache() (*taskCache, error) {
 	return &taskCache{committed: committed, dirty: map[string]bool{}}, err
 }
 
+// forget removes the rows that transactions have changed, before their commit: others read them from
+// the database until publish, so that the cache is never older than the database.
+func (c *taskCache) forget(requests ...*writeRequest) {
+	if c == nil {
+		return
+	}
+	for _, r := range requests {
+		for id := range r.tx.state.tasks {
+			c.committed.Remove(id)
+		}
+	}
+}
+
 // publish makes what transactions have committed visible to others, in their order.
 func (c *taskCache) publish(txs []*Tx) {
 	if c == nil {

@@ -190,6 +190,7 @@ func (w *groupWriter) run(b *batch) bool {
 		w.fill(b)
 	}
 	if b.err == nil {
+		w.store.tasks.forget(b.members...)
 		b.err = w.conn.Control(commit)
 	}
 	if b.err != nil {
@@ -323,6 +324,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 			r.result <- r.err
 			return
 		}
+		w.store.tasks.forget(r)
 		err = w.conn.Control(commit)
 	}
 	if err != nil {

@@ -131,7 +131,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		reservation = r.ID
 	}
 	if !op.opts.Alone {
-		op.changedWorkers = append(op.changedWorkers, w)
+		op.indexAfterCommit(w)
 	}
 	t.Attempt++
 	t.SetNewestAttempt(models.Attempt{State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now()})
@@ -186,8 +186,8 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) error {
 	verdict, err := op.assign(t, in, p, exclude)
 	switch {
-	case err == nil && verdict == selection.Unavailable && !op.refreshed:
-		return errStaleWorkers
+	case err == nil && (verdict == selection.Unavailable || verdict == selection.Unsupported) && !op.refreshed:
+		return errStaleIndex
 	case err != nil || verdict == selection.Chosen:
 		return err
 	case verdict == verdictOverBudget:

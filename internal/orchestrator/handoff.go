@@ -40,11 +40,9 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 	ctx, span := o.startSubmitSpan(ctx, &sub)
 	o.resolveReferences(ctx, by, &sub)
 	var out SubmitResult
-	err = o.withCurrentIndex(ctx, func() error {
-		return o.transact(ctx, func(op *operation) (err error) {
-			out, err = op.handOff(by, agentID, taskID, sub)
-			return err
-		})
+	err = o.transact(ctx, func(op *operation) (err error) {
+		out, err = op.handOff(by, agentID, taskID, sub)
+		return err
 	})
 	endSpan(span, err)
 	return out, err

@@ -30,8 +30,8 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 	if err == nil && o.opts.Alone && !o.indexLoaded.Load() {
 		err = o.countSlots(ctx)
 	}
-	if err == nil {
-		o.indexLoaded.Store(true)
+	if err == nil && !o.indexLoaded.Swap(true) {
+		o.timers.changed.Set()
 	}
 	return err
 }
@@ -67,11 +67,11 @@ func (o *Orchestrator) indexAgent(a models.Agent) {
 
 // putWorker puts a worker into the index, unless that has a newer version, and reports whether its
 // agent is there.
-func (o *Orchestrator) putWorker(w models.Worker) (known bool) {
-	o.index.Change(w.AgentID, func(now *selection.Agent) bool {
+func (e *environment) putWorker(w models.Worker) (known bool) {
+	e.index.Change(w.AgentID, func(now *selection.Agent) bool {
 		known = now.Version != 0
 		newer := w.Version >= now.Worker.Version
-		if o.opts.Alone {
+		if e.opts.Alone {
 			w.InFlight, w.LastAssignedAt = now.Worker.InFlight, now.Worker.LastAssignedAt
 		}
 		now.Worker = w
@@ -134,17 +134,20 @@ func (o *Orchestrator) followRegistry(ctx context.Context) (time.Duration, error
 	}
 }
 
-// waitForIndex waits until the index has every change of the registry that was committed before
-// the call. Work that no agent seems to offer is rejected only after that: the agent may be new,
-// or the process may have just started. After a few seconds it returns errs.Unavailable.
-func (o *Orchestrator) waitForIndex(ctx context.Context) error {
+// refreshIndex waits until the index has every change of the registry that was committed before
+// the call, and reads the workers that other replicas have changed. Work that no agent seems to
+// offer is rejected only after that: the agent may be new, or the process may have just started.
+// After a few seconds it returns errs.Unavailable.
+func (o *Orchestrator) refreshIndex(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for {
 		known, err := o.indexIsCurrent(ctx)
 		switch {
-		case known || err != nil:
+		case err != nil:
 			return err
+		case known:
+			return o.refreshWorkers(ctx)
 		case background.Sleep(limited, 5*time.Millisecond) == nil:
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -41,16 +41,16 @@ type operation struct {
 	claimed        bool
 	// claims are the agents that got an attempt in the index, see takeSlot.
 	claims []string
-	// refreshed is set if the workers were read again before the transaction.
+	// refreshed is set if the index was updated before the transaction.
 	refreshed bool
 }
 
-// errStaleWorkers ends a transaction that found no available worker for a task: one that has just
-// joined another replica may not be in the index yet.
-var errStaleWorkers = errors.New("the workers are to be read again")
+// errStaleIndex ends a transaction that found no agent for a task: an agent that was just registered,
+// or that has just joined another replica, may not be in the index yet.
+var errStaleIndex = errors.New("the index is to be updated")
 
 // transact runs fn in a transaction and wakes waiting goroutines after the commit. After
-// errStaleWorkers it reads the workers and runs fn again.
+// errStaleIndex it updates the index and runs fn again.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
 	run := func(refreshed bool) error {
@@ -71,8 +71,8 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 	if errors.Is(err, store.ErrRequestExists) { // it is committed now
 		err = run(false)
 	}
-	if errors.Is(err, errStaleWorkers) {
-		if err = o.refreshWorkers(ctx); err == nil {
+	if errors.Is(err, errStaleIndex) {
+		if err = o.refreshIndex(ctx); err == nil {
 			err = run(true)
 		}
 	}

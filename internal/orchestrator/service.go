@@ -76,7 +76,9 @@ func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error)
 		o.failures.Report(ctx, "looking for silent workers", o.markSilentOffline(ctx))
 		o.failures.Report(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
 	}
-	o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))
+	if o.indexLoaded.Load() {
+		o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))
+	}
 	return o.opts.Poll - time.Since(o.refreshedAt), nil
 }
 

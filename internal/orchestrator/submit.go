@@ -30,12 +30,10 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	o.resolveReferences(ctx, by, &sub)
 	var out SubmitResult
 	var refusing []string
-	err := o.withCurrentIndex(ctx, func() error {
-		return o.transactOnce(ctx, once, func(op *operation) (result any, err error) {
-			out, err = op.submit(by, sub)
-			refusing = op.refusedBy
-			return out, err
-		})
+	err := o.transactOnce(ctx, once, func(op *operation) (result any, err error) {
+		out, err = op.submit(by, sub)
+		refusing = op.refusedBy
+		return out, err
 	})
 	if errs.Is(err, errs.BudgetExceeded) && len(refusing) > 0 {
 		o.emitBudgetRefusals(ctx, refusing, *sub.Budget)
@@ -99,19 +97,6 @@ func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, 
 
 // errBudgetCovers rolls back a reservation that was only a test.
 var errBudgetCovers = errors.New("the budget covers it by now")
-
-// withCurrentIndex runs an operation again if no agent seemed to offer the work: the index may
-// not have been up to date.
-func (o *Orchestrator) withCurrentIndex(ctx context.Context, run func() error) error {
-	err := run()
-	if errs.Is(err, errs.UnsupportedWork) {
-		if late := o.waitForIndex(ctx); late != nil {
-			return late
-		}
-		return run() // also if nothing has changed: a concurrent read may have updated the index
-	}
-	return err
-}
 
 // request returns the request of a submission. A task that is handed off belongs to its agent: that
 // may repeat the message with another token.

@@ -22,6 +22,9 @@ const (
 // runTimers handles the deadlines that have passed: it fails silent attempts, ends waits in queues
 // or for replies, and starts next attempts.
 func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
+	if !o.indexLoaded.Load() { // no agent seems to exist
+		return o.opts.Poll, nil
+	}
 	o.timers.setNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
 	for {
 		due, err := o.store.Tasks(ctx).Due(timersBatch)
@@ -30,6 +33,9 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 		}
 		for _, id := range due {
 			if err := o.handleDeadline(ctx, id); err != nil {
+				if errs.Is(err, errs.Unavailable) { // the same for all tasks; it is retried soon
+					return 0, err
+				}
 				if err := o.postpone(ctx, id, err); err != nil {
 					return 0, err
 				}

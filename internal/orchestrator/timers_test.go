@@ -112,6 +112,20 @@ func TestTimers(t *testing.T) {
 		requireLegalEvents(t, h)
 	})
 
+	withDatabase(t, "wait until the agents are read", func(t *testing.T, db *storetest.DB) {
+		h := start(t, db, nil)
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.Retries = new(1) }).ID
+		h.advanceUntil(t, id, 30*time.Second, waitsFor(models.WaitForRetry))
+		h.Stop()
+		withManyAgents(t, db) // reading them takes longer than reading the deadline
+		db.Clock.Advance(time.Minute)
+		h = startUnready(t, db, orchestrator.Options{})
+		task := h.WaitForTask(t, id, func(t models.Task) bool { return t.WaitingFor != models.WaitForRetry })
+		require.Equal(t, "a", task.AgentID)
+		require.Equal(t, 2, task.Attempt)
+	})
+
 	t.Run("survive a restart", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {

@@ -202,7 +202,7 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	if err := op.tx.Workers().Save(w); err != nil {
 		return err
 	}
-	op.changedWorkers = append(op.changedWorkers, *w)
+	op.indexAfterCommit(*w)
 	if w.State == models.WorkerOnline {
 		op.wakeAfterCommit(WakeQueue, "")
 	}
@@ -213,6 +213,12 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 	return nil
+}
+
+// indexAfterCommit puts a changed worker into the index, on SQLite before the next transaction begins.
+func (op *operation) indexAfterCommit(w models.Worker) {
+	op.changedWorkers = append(op.changedWorkers, w)
+	op.tx.After(func() { op.putWorker(w) })
 }
 
 // releaseSlot releases a slot of a worker and counts the failure for its breaker.

@@ -372,3 +372,41 @@ func TestARequestForATask(t *testing.T) {
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 }
+
+// TestATaskIsNotOlderThanTheList reads a task by its id after a list has shown a version of it, while it
+// is changed: a cached row must not be older.
+func TestATaskIsNotOlderThanTheList(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		insertTask(t, db, "t", nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var reading sync.WaitGroup
+		reading.Go(func() {
+			for ctx.Err() == nil {
+				listed, err := db.Tasks(context.Background()).List(store.TaskQuery{Limit: 1})
+				if err != nil || len(listed) != 1 {
+					t.Error("listing the task", len(listed), err)
+					return
+				}
+				read, err := db.Tasks(context.Background()).Get("t")
+				if err != nil || read.Version < listed[0].Version {
+					t.Errorf("version %d was read after version %d: %v", read.Version, listed[0].Version, err)
+					return
+				}
+			}
+		})
+		for range 500 {
+			write(t, db, func(tx *store.Tx) error {
+				task, err := tx.Tasks().Lock("t")
+				if err != nil {
+					return err
+				}
+				before := task
+				task.LogBytes++
+				return tx.Tasks().Save(before, &task)
+			})
+		}
+		stop()
+		reading.Wait()
+	})
+}
