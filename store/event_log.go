@@ -1,11 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 
 	"comet/models"
 	"comet/store/eventlog"
 )
+
+// loadMemory reads what the store keeps in memory.
+func (s *Store) loadMemory(r reader) error {
+	return cmp.Or(s.loadEvents(r), s.loadInboxes(r))
+}
 
 // loadEvents reads the positions and drops the events in memory. The newest position is in
 // event_head after a purge.

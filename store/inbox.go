@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +23,7 @@ func (tx Inbox) Enqueue(m models.InboxMessage) (string, error) {
 	if m.TaskID != "" {
 		task = &m.TaskID
 	}
+	tx.store.cache.AddMessages(&tx.state.cached, m.AgentID)
 	err = tx.run("INSERT INTO inbox (agent_id, id, kind, priority, task_id, attempt, data, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 		m.AgentID, id.String(), m.Kind, m.Priority, task, m.Attempt, jsonText(m.Data), tx.now)
 	return id.String(), err
@@ -30,6 +32,7 @@ func (tx Inbox) Enqueue(m models.InboxMessage) (string, error) {
 // EnqueueAll puts a message that belongs to no task into the inboxes of several agents, each
 // under an id of its own.
 func (tx Inbox) EnqueueAll(agentIDs []string, m models.InboxMessage) error {
+	tx.store.cache.AddMessages(&tx.state.cached, agentIDs...)
 	const width = 7
 	args := make([]any, 0, width*len(agentIDs))
 	for _, agentID := range agentIDs {
@@ -52,11 +55,12 @@ func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
 	tasks := Tasks{taskReader{tx.reader}}
 	for _, id := range assigned {
 		row := tasks.cached(id)
-		if row.task != nil {
-			t := *row.task
-			t.MessageID, row.task = "", &t
+		if row.Task != nil {
+			t := *row.Task
+			t.MessageID, row.Task = "", &t
 		}
 		tasks.changed(id, row)
+		tx.store.cache.Assign(&tx.state.cached, models.Task{ID: id})
 	}
 	return n + int64(len(assigned)), err
 }
@@ -84,10 +88,31 @@ func (tx Inbox) PurgeNotices(before time.Time, limit int) (int64, error) {
 // List returns up to limit messages that an agent has not acknowledged, those of
 // higher priority first, then the oldest. An assigned task is its own message.
 func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
+	cached, change, ok := r.store.cache.Messages(agentID, limit)
+	if ok && r.state == nil {
+		return cached, errors.Join(r.store.usable(), r.ctx.Err())
+	}
 	const query = `SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at FROM inbox WHERE agent_id = ? UNION ALL
 		SELECT agent_id, message_id, 'assign', priority, id, attempt, '', assigned_at FROM tasks WHERE agent_id = ? AND message_id <> ''
 		ORDER BY 4 DESC, 2 LIMIT ?`
-	return list[models.InboxMessage](r.reader, query, agentID, agentID, limit)
+	all, err := list[models.InboxMessage](r.reader, query, agentID, agentID, limit)
+	if err == nil && len(all) < limit && r.state == nil {
+		r.store.cache.Listed(agentID, change, all)
+	}
+	return all, err
+}
+
+// loadInboxes reads which tasks are messages and which agents have other messages.
+func (s *Store) loadInboxes(r reader) error {
+	assigned, err := list[models.InboxMessage](r, "SELECT agent_id, message_id AS id, 'assign' AS kind, priority, id AS task_id, attempt, '' AS data, assigned_at AS created_at FROM tasks WHERE message_id <> ''")
+	if err != nil {
+		return err
+	}
+	agents, err := list[string](r, "SELECT DISTINCT agent_id FROM inbox")
+	if err == nil {
+		s.cache.LoadInboxes(assigned, agents)
+	}
+	return err
 }
 
 // Pending returns those of the messages that are in an agent's inbox.

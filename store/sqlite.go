@@ -12,6 +12,7 @@ import (
 	gormsqlite "gorm.io/driver/sqlite"
 	"modernc.org/sqlite" // the pure Go driver
 
+	"comet/store/cache"
 	"comet/store/eventlog"
 	"comet/store/pinned"
 	"comet/store/sqlitefile"
@@ -63,7 +64,7 @@ var registerFunctions = sync.OnceValue(func() error {
 func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	s.engine = sqliteEngine()
 	var err error
-	if s.tasks, err = newTaskCache(); err != nil {
+	if s.cache, err = cache.New(); err != nil {
 		return err
 	}
 	if err := sqlitefile.Create(opts.Dir); err != nil {
@@ -85,7 +86,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 		return err
 	}
 	s.events = &eventlog.Log{}
-	if err := s.loadEvents(s.on(ctx)); err != nil {
+	if err := s.loadMemory(s.on(ctx)); err != nil {
 		return err
 	}
 	s.writes = newGroupWriter(s, conn)

@@ -29,6 +29,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/cache"
 	"comet/store/eventlog"
 	"comet/store/sqlerr"
 )
@@ -80,7 +81,7 @@ type Store struct {
 	onCommit func(callers int, took time.Duration)
 
 	prepared *lru.Cache[string, *sql.Stmt]
-	tasks    *taskCache // nil on PostgreSQL
+	cache    *cache.Cache // nil on PostgreSQL
 
 	eventsWritten     background.Signal
 	jobsWritten       background.Signal
@@ -217,7 +218,11 @@ func (s *Store) WebhookChanges() int64 { return s.webhookChanges.Load() }
 
 // committed notifies the listeners of a commit, once for all its transactions.
 func (s *Store) committed(txs ...*Tx) {
-	s.tasks.publish(txs)
+	changes := make([]*cache.Change, len(txs))
+	for i, tx := range txs {
+		changes[i] = &tx.state.cached
+	}
+	s.cache.Publish(changes...)
 	var events, jobs, deliveries bool
 	for _, tx := range txs {
 		events, jobs, deliveries = events || tx.state.wroteEvents, jobs || tx.state.wroteJobs, deliveries || tx.state.wroteDeliveries

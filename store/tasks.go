@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/cache"
 	"comet/store/columns"
 )
 
@@ -61,12 +60,16 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 		return err
 	case n == 0:
 		return ErrRequestExists
-	case long:
-		tx.changed(t.ID, cachedTask{task: &t})
+	}
+	if t.MessageID != "" {
+		tx.store.cache.Assign(&tx.state.cached, t)
+	}
+	if long {
+		tx.changed(t.ID, cache.Task{Task: &t})
 		return tx.run("INSERT INTO task_inputs (task_id, parameters, meta) VALUES (?, ?, ?)", t.ID, in.Parameters, in.Meta)
 	}
 	in.TaskID = t.ID
-	tx.changed(t.ID, cachedTask{&t, &in})
+	tx.changed(t.ID, cache.Task{Task: &t, Input: &in})
 	return nil
 }
 
@@ -74,8 +77,8 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 // locked before its subtasks. PostgreSQL reads the parent again if a subtask is changed
 // twice in a transaction; that must not wait for the parent's lock.
 func (tx Tasks) Lock(id string) (models.Task, error) {
-	if row := tx.cached(id); row.task != nil {
-		return *row.task, nil
+	if row := tx.cached(id); row.Task != nil {
+		return *row.Task, nil
 	}
 	return one[models.Task](tx.reader, selectRows[models.Task]("WHERE id = ?")+tx.engine.forNoKey, id)
 }
@@ -83,8 +86,8 @@ func (tx Tasks) Lock(id string) (models.Task, error) {
 // Get returns a task, or errs.NotFound. In a transaction only its immutable fields, such as its
 // parent, may be relied on: it does not lock the task.
 func (r taskReader) Get(id string) (models.Task, error) {
-	if row := r.cached(id); row.task != nil {
-		return *row.task, nil
+	if row := r.cached(id); row.Task != nil {
+		return *row.Task, nil
 	}
 	return one[models.Task](r.reader, selectRows[models.Task]("WHERE id = ?"), id)
 }
@@ -103,7 +106,10 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 	}
 	if err == nil {
 		row := *after
-		tx.changed(row.ID, cachedTask{&row, tx.cached(row.ID).input})
+		if row.MessageID != before.MessageID {
+			tx.store.cache.Assign(&tx.state.cached, row)
+		}
+		tx.changed(row.ID, cache.Task{Task: &row, Input: tx.cached(row.ID).Input})
 	}
 	return err
 }
@@ -111,7 +117,7 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 // AddTokens adds to the tokens that a task has used, and to those of its newest attempt if newest is
 // set; the task may have ended.
 func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
-	tx.changed(taskID, cachedTask{})
+	tx.changed(taskID, cache.Task{})
 	attempt := int64(0)
 	if newest {
 		attempt = n
@@ -121,7 +127,7 @@ func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
 
 // Postpone moves the deadline of a task that could not be handled.
 func (tx Tasks) Postpone(taskID string, to time.Time) error {
-	tx.changed(taskID, cachedTask{})
+	tx.changed(taskID, cache.Task{})
 	return tx.run("UPDATE tasks SET deadline = ? WHERE id = ? AND state < 2", to, taskID)
 }
 
@@ -138,8 +144,8 @@ func (r taskReader) NextDeadline() (at time.Time, ok bool, err error) {
 
 // Input returns the input of a task, or errs.NotFound.
 func (r taskReader) Input(id string) (in models.TaskInput, err error) {
-	if row := r.cached(id); row.input != nil {
-		return *row.input, nil
+	if row := r.cached(id); row.Input != nil {
+		return *row.Input, nil
 	}
 	if in, err = one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE id = ?"), id); err != nil {
 		return in, err
@@ -255,7 +261,7 @@ func (r taskReader) CountOpen() (map[models.WaitReason]int, error) {
 // Purge deletes up to limit tasks that were created and ended before a time, with their attempts and
 // outputs, and returns how many. A task with subtasks or with an open parent stays.
 func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
-	tx.state.purgedTasks = true
+	tx.store.cache.PurgeTasks(&tx.state.cached)
 	return tx.exec(`DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE created_at < ? AND state >= 2 AND ended_at < ? AND
 		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
 		NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY created_at LIMIT ?)`, before, before, limit)
@@ -317,86 +323,14 @@ func (r TaskRequest) key() []byte {
 	return sum[:16]
 }
 
-// taskCache keeps the newest committed rows of tasks, so that the requests and the operations that
-// follow a commit do not read what this process has just written. Only SQLite has one, because no
-// other process writes there. Its writer is the only goroutine that changes it.
-type taskCache struct {
-	committed *lru.Cache[string, cachedTask]
-	// dirty has the tasks that the open transaction has changed, also those of members that failed.
-	dirty map[string]bool
-}
-
-// maxCachedTasks limits the cache: a task with its input takes at most 12 KB, usually 2 KB.
-const maxCachedTasks = 4096
-
-// cachedTask is the row of a task; task is nil if it is not known, input if it is not known or long.
-type cachedTask struct {
-	task  *models.Task
-	input *models.TaskInput
-}
-
-func newTaskCache() (*taskCache, error) {
-	committed, err := lru.New[string, cachedTask](maxCachedTasks)
-	return &taskCache{committed: committed, dirty: map[string]bool{}}, err
-}
-
-// forget removes the rows that transactions have changed, before their commit: others read them from
-// the database until publish, so that the cache is never older than the database.
-func (c *taskCache) forget(requests ...*writeRequest) {
-	if c == nil {
-		return
+// cached returns the row of a task as the reader sees it; only SQLite has a cache.
+func (r taskReader) cached(id string) cache.Task {
+	if r.state == nil {
+		return r.store.cache.Task(nil, id)
 	}
-	for _, r := range requests {
-		for id := range r.tx.state.tasks {
-			c.committed.Remove(id)
-		}
-	}
-}
-
-// publish makes what transactions have committed visible to others, in their order.
-func (c *taskCache) publish(txs []*Tx) {
-	if c == nil {
-		return
-	}
-	clear(c.dirty)
-	for _, tx := range txs {
-		if tx.state.purgedTasks {
-			c.committed.Purge()
-		}
-		for id, row := range tx.state.tasks {
-			if row.task == nil {
-				c.committed.Remove(id)
-			} else {
-				c.committed.Add(id, row)
-			}
-		}
-	}
-}
-
-// cached returns the row of a task as the reader sees it.
-func (r taskReader) cached(id string) cachedTask {
-	c := r.store.tasks
-	if c == nil {
-		return cachedTask{}
-	}
-	if r.state != nil {
-		if own, changed := r.state.tasks[id]; changed || c.dirty[id] {
-			return own
-		}
-	}
-	row, _ := c.committed.Get(id)
-	return row
+	return r.store.cache.Task(&r.state.cached, id)
 }
 
 // changed records the row of a task that the transaction has written, the zero value if only SQL
 // knows it.
-func (tx Tasks) changed(id string, row cachedTask) {
-	c := tx.store.tasks
-	if c == nil {
-		return
-	}
-	if tx.state.tasks == nil {
-		tx.state.tasks = map[string]cachedTask{}
-	}
-	tx.state.tasks[id], c.dirty[id] = row, true
-}
+func (tx Tasks) changed(id string, row cache.Task) { tx.store.cache.SetTask(&tx.state.cached, id, row) }

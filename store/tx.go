@@ -14,6 +14,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/cache"
 	"comet/store/columns"
 	"comet/store/sqlerr"
 )
@@ -30,8 +31,7 @@ type transaction struct {
 	wroteJobs       bool
 	wroteDeliveries bool
 	wroteWebhooks   bool
-	tasks           map[string]cachedTask // that it has changed
-	purgedTasks     bool
+	cached          cache.Change
 	after           []func()
 
 	// On SQLite, the newest position in the transaction, and its events.

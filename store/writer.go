@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/cache"
 	"comet/store/pinned"
 )
 
@@ -190,7 +191,7 @@ func (w *groupWriter) run(b *batch) bool {
 		w.fill(b)
 	}
 	if b.err == nil {
-		w.store.tasks.forget(b.members...)
+		w.forget(b.members...)
 		b.err = w.conn.Control(commit)
 	}
 	if b.err != nil {
@@ -209,7 +210,7 @@ func (w *groupWriter) begin() (position int64, err error) {
 		return 0, err
 	}
 	if w.failed {
-		if err := w.store.loadEvents(w.store.newTx(context.Background(), w.conn).reader); err != nil {
+		if err := w.store.loadMemory(w.store.newTx(context.Background(), w.conn).reader); err != nil {
 			return 0, err
 		}
 		w.failed = false
@@ -222,6 +223,7 @@ func (w *groupWriter) begin() (position int64, err error) {
 func (w *groupWriter) abort(err error) {
 	w.failed = w.failed || !errors.Is(err, errWrote)
 	w.conn.Abort()
+	w.store.cache.Publish()
 }
 
 // fill runs the closures one after the other on a goroutine that they share; one
@@ -298,6 +300,15 @@ func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 	return w.conn.Control(release)
 }
 
+// forget removes from the cache what members have changed, before the commit.
+func (w *groupWriter) forget(members ...*writeRequest) {
+	changes := make([]*cache.Change, len(members))
+	for i, r := range members {
+		changes[i] = &r.tx.state.cached
+	}
+	w.store.cache.Forget(changes...)
+}
+
 // answer tells members of a committed batch what happened.
 func (w *groupWriter) answer(members ...*writeRequest) {
 	var txs []*Tx
@@ -324,7 +335,7 @@ func (w *groupWriter) alone(r *writeRequest) {
 			r.result <- r.err
 			return
 		}
-		w.store.tasks.forget(r)
+		w.forget(r)
 		err = w.conn.Control(commit)
 	}
 	if err != nil {

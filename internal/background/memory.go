@@ -13,6 +13,9 @@ const (
 	// minReleased is the number of unused bytes from which on it is released; quietRate is the number
 	// of bytes allocated in an interval up to which the process is idle. Both grow with the heap.
 	minReleased, quietRate = 16 << 20, 16 << 20
+	// idleIntervals is for how many intervals the process must be idle, except after its start: returned
+	// memory costs time when it is used again.
+	idleIntervals = 3
 )
 
 // ReleaseMemory returns unused memory to the operating system whenever the process is idle, until ctx
@@ -24,13 +27,16 @@ func ReleaseMemory(ctx context.Context) {
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
 	}
-	allocatedBefore, released := uint64(0), false
+	allocatedBefore, idle, released := uint64(0), 0, false
 	for Sleep(ctx, memoryInterval) == nil {
 		metrics.Read(samples)
 		value := func(i int) uint64 { return samples[i].Value.Uint64() }
 		allocated, live := value(0)-allocatedBefore, value(1)
 		allocatedBefore = value(0)
-		if unused := value(2) + value(3) + value(4) - live; isIdle(allocated, live) && (!released || unused > max(minReleased, live/2)) {
+		if idle++; !isIdle(allocated, live) {
+			idle = 0
+		}
+		if unused := value(2) + value(3) + value(4) - live; idle > 0 && !released || idle >= idleIntervals && unused > max(minReleased, live/2) {
 			debug.FreeOSMemory()
 			unmapFilePages()
 			released = true

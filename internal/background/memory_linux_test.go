@@ -40,7 +40,7 @@ func TestMemoryOfAnIdleProcessIsReleased(t *testing.T) { //nolint:paralleltest /
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go ReleaseMemory(ctx)
-		<-time.After(3 * memoryInterval) // the first interval contains the allocation
+		<-time.After((idleIntervals + 2) * memoryInterval) // the first interval contains the allocation
 		synctest.Wait()
 		require.Greater(t, releasedBytes(), before)
 	})

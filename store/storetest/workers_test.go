@@ -3,7 +3,9 @@ package storetest_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -241,6 +243,87 @@ func TestAnInbox(t *testing.T) {
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.Inbox().Cancel("t", 1) })
 		require.Equal(t, []string{"assign2", "cancel1", "cancel2", "answer2", "ended1", "ended2"}, inbox(t, db, "finance"))
+	})
+}
+
+// TestAnInboxIsTheSameInATransaction compares the messages that a reader gets, on SQLite from memory,
+// with those that a transaction reads, after random changes and after a restart.
+func TestAnInboxIsTheSameInATransaction(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		random := rand.New(rand.NewPCG(1, 2))
+		agents := []string{"finance", "health"}
+		tasks := make([]models.Task, 8)
+		for i := range tasks {
+			tasks[i] = insertTask(t, db, fmt.Sprint("t", i), nil)
+		}
+		change := func(tx *store.Tx) error {
+			agent := agents[random.IntN(len(agents))]
+			switch random.IntN(4) {
+			case 0:
+				_, err := tx.Inbox().Enqueue(models.InboxMessage{AgentID: agent, Kind: models.MessageReply, TaskID: "t0", Priority: random.IntN(4)})
+				return err
+			case 1:
+				all, err := tx.Inbox().List(agent, 10)
+				var ids []string
+				for _, m := range all {
+					if random.IntN(2) == 0 {
+						ids = append(ids, m.ID)
+					}
+				}
+				if err == nil && len(ids) > 0 {
+					_, err = tx.Inbox().Acknowledge(agent, ids)
+				}
+				return err
+			default:
+				task, err := tx.Tasks().Lock(tasks[random.IntN(len(tasks))].ID)
+				if err != nil {
+					return err
+				}
+				before := task
+				task.AgentID, task.Attempt, task.MessageID = agent, task.Attempt+1, ""
+				if random.IntN(3) > 0 {
+					task.MessageID = fmt.Sprintf("m%04d", random.IntN(10_000))
+				}
+				return tx.Tasks().Save(before, &task)
+			}
+		}
+		for n := range 200 {
+			failing := random.IntN(5) == 0
+			err := db.Write(t.Context(), func(tx *store.Tx) error {
+				if err := errors.Join(change(tx), change(tx)); err != nil || !failing {
+					return err
+				}
+				return context.Canceled
+			})
+			if failing {
+				require.ErrorIs(t, err, context.Canceled)
+			} else {
+				require.NoError(t, err)
+			}
+			if n == 150 {
+				require.NoError(t, db.Close())
+				again, err := store.Open(t.Context(), db.Options)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, again.Close()) })
+				db = &storetest.DB{Store: again, Options: db.Options, Clock: db.Clock}
+			}
+			for _, agent := range agents {
+				for _, limit := range []int{2, 100} {
+					var want []models.InboxMessage
+					write(t, db, func(tx *store.Tx) (err error) {
+						want, err = tx.Inbox().List(agent, limit)
+						return err
+					})
+					got, err := db.Inbox(t.Context()).List(agent, limit)
+					require.NoError(t, err)
+					require.Equal(t, len(want), len(got))
+					for i := range want {
+						require.Equal(t, want[i], got[i])
+					}
+				}
+			}
+		}
 	})
 }
 

@@ -1,0 +1,125 @@
+package cache
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"comet/models"
+)
+
+// inboxes has the inboxes of the agents: the assigned tasks, which are messages, and which agents may
+// have other messages.
+type inboxes struct {
+	mu       sync.RWMutex
+	assigned map[string]map[string]models.InboxMessage // by agent and task
+	agents   map[string]string                         // by task, its agent in assigned
+	stored   map[string]int                            // agents that may have other messages, with a count of changes
+	writing  bool                                      // a commit is under way
+}
+
+// LoadInboxes replaces the inboxes: assigned has all tasks that are messages, stored the agents with
+// other messages.
+func (c *Cache) LoadInboxes(assigned []models.InboxMessage, stored []string) {
+	x := &c.inboxes
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.assigned, x.agents, x.stored, x.writing = map[string]map[string]models.InboxMessage{}, map[string]string{}, map[string]int{}, false
+	for _, m := range assigned {
+		x.assign(m)
+	}
+	for _, agentID := range stored {
+		x.stored[agentID]++
+	}
+}
+
+// Assign records that a task is a message in the inbox of its agent, or none if it has no MessageID.
+func (c *Cache) Assign(own *Change, t models.Task) {
+	if c == nil {
+		return
+	}
+	if own.assigned == nil {
+		own.assigned = map[string]models.InboxMessage{}
+	}
+	own.assigned[t.ID] = models.InboxMessage{
+		AgentID: t.AgentID, ID: t.MessageID, Kind: models.MessageAssign, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt,
+		CreatedAt: t.AssignedAt,
+	}
+}
+
+// AddMessages records that agents get messages that are no tasks.
+func (c *Cache) AddMessages(own *Change, agentIDs ...string) {
+	own.stored = append(own.stored, agentIDs...)
+}
+
+func (x *inboxes) begin() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = true
+}
+
+func (x *inboxes) publish(changes []*Change) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.writing = false
+	for _, change := range changes {
+		for _, m := range change.assigned {
+			x.assign(m)
+		}
+		for _, agentID := range change.stored {
+			x.stored[agentID]++
+		}
+	}
+}
+
+// assign replaces the message of a task.
+func (x *inboxes) assign(m models.InboxMessage) {
+	if before, known := x.agents[m.TaskID]; known {
+		delete(x.agents, m.TaskID)
+		if delete(x.assigned[before], m.TaskID); len(x.assigned[before]) == 0 {
+			delete(x.assigned, before)
+		}
+	}
+	if m.ID == "" {
+		return
+	}
+	if x.assigned[m.AgentID] == nil {
+		x.assigned[m.AgentID] = map[string]models.InboxMessage{}
+	}
+	x.assigned[m.AgentID][m.TaskID], x.agents[m.TaskID] = m, m.AgentID
+}
+
+// Messages returns up to limit messages of an agent, those of higher priority first, then the oldest.
+// ok is false if it may have other messages than tasks; change is for Listed then.
+func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage, change int, ok bool) {
+	if c == nil {
+		return nil, 0, false
+	}
+	x := &c.inboxes
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if n := x.stored[agentID]; n != 0 {
+		return nil, n, false
+	}
+	list = slices.SortedFunc(maps.Values(x.assigned[agentID]), func(a, b models.InboxMessage) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
+	})
+	return list[:min(limit, len(list))], 0, true
+}
+
+// Listed takes the whole inbox of an agent from the database. If all are known tasks and no message was
+// added since, the agent has no other messages. While a commit is under way it does nothing: the
+// database may be newer than the cache.
+func (c *Cache) Listed(agentID string, change int, list []models.InboxMessage) {
+	if c == nil {
+		return
+	}
+	x := &c.inboxes
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	other := func(m models.InboxMessage) bool { return x.assigned[agentID][m.TaskID].ID != m.ID }
+	if !x.writing && x.stored[agentID] == change && !slices.ContainsFunc(list, other) {
+		delete(x.stored, agentID)
+	}
+}
