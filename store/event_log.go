@@ -10,7 +10,7 @@ import (
 
 // loadMemory reads what the store keeps in memory.
 func (s *Store) loadMemory(r reader) error {
-	return cmp.Or(s.loadEvents(r), s.loadInboxes(r))
+	return cmp.Or(s.loadEvents(r), s.loadCache(r))
 }
 
 // loadEvents reads the positions and drops the events in memory. The newest position is in

@@ -102,15 +102,19 @@ func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, err
 	return all, err
 }
 
-// loadInboxes reads which tasks are messages and which agents have other messages.
-func (s *Store) loadInboxes(r reader) error {
+// loadCache reads which tasks are messages or queued, and which agents have other messages.
+func (s *Store) loadCache(r reader) error {
 	assigned, err := list[models.InboxMessage](r, "SELECT agent_id, message_id AS id, 'assign' AS kind, priority, id AS task_id, attempt, '' AS data, assigned_at AS created_at FROM tasks WHERE message_id <> ''")
 	if err != nil {
 		return err
 	}
 	agents, err := list[string](r, "SELECT DISTINCT agent_id FROM inbox")
+	if err != nil {
+		return err
+	}
+	queued, err := one[int64](r, "SELECT count(*) FROM tasks WHERE waiting_for = 1")
 	if err == nil {
-		s.cache.LoadInboxes(assigned, agents)
+		s.cache.Load(assigned, agents, queued)
 	}
 	return err
 }

@@ -61,6 +61,7 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 	case n == 0:
 		return ErrRequestExists
 	}
+	tx.store.cache.Queue(&tx.state.cached, queued(t))
 	if t.MessageID != "" {
 		tx.store.cache.Assign(&tx.state.cached, t)
 	}
@@ -106,6 +107,7 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 	}
 	if err == nil {
 		row := *after
+		tx.store.cache.Queue(&tx.state.cached, queued(row)-queued(before))
 		if row.MessageID != before.MessageID {
 			tx.store.cache.Assign(&tx.state.cached, row)
 		}
@@ -212,6 +214,9 @@ func (tx Tasks) NextQueued(queue string, but ...string) (t models.Task, ok bool,
 // WaitsAhead reports whether a queue holds a task that a new task with the priority may not
 // overtake.
 func (r taskReader) WaitsAhead(queue string, priority int) (bool, error) {
+	if r.noneQueued() {
+		return false, nil
+	}
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM tasks WHERE queue_key = ? AND waiting_for = 1 AND priority >= ?)", queue, priority)
 }
 
@@ -223,6 +228,9 @@ func (r taskReader) CountWaiting(queue string, limit int) (int, error) {
 // WaitingQueues returns up to limit queues with waiting tasks, those with the highest
 // priority first, then those with the longest wait.
 func (r taskReader) WaitingQueues(limit int) ([]QueuedRoute, error) {
+	if r.noneQueued() {
+		return nil, errors.Join(r.store.usable(), r.ctx.Err())
+	}
 	const query = "SELECT queue_key, count(*) FROM tasks WHERE waiting_for = 1 GROUP BY queue_key ORDER BY max(priority) DESC, min(created_at) LIMIT ?"
 	return list[QueuedRoute](r.reader, query, limit)
 }
@@ -324,11 +332,25 @@ func (r TaskRequest) key() []byte {
 }
 
 // cached returns the row of a task as the reader sees it; only SQLite has a cache.
-func (r taskReader) cached(id string) cache.Task {
+func (r taskReader) cached(id string) cache.Task { return r.store.cache.Task(r.ownChange(), id) }
+
+// noneQueued reports whether it is known that no task waits for an agent.
+func (r taskReader) noneQueued() bool { return r.store.cache.NoneQueued(r.ownChange()) }
+
+// ownChange returns what the transaction of the reader has changed, nil outside of one.
+func (r taskReader) ownChange() *cache.Change {
 	if r.state == nil {
-		return r.store.cache.Task(nil, id)
+		return nil
 	}
-	return r.store.cache.Task(&r.state.cached, id)
+	return &r.state.cached
+}
+
+// queued returns 1 for a task that waits for an agent, and 0 for any other.
+func queued(t models.Task) int64 {
+	if t.WaitingFor == models.WaitForWorker {
+		return 1
+	}
+	return 0
 }
 
 // changed records the row of a task that the transaction has written, the zero value if only SQL

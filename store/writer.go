@@ -286,6 +286,7 @@ func (w *groupWriter) member(b *batch, r *writeRequest) {
 func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 	if r.err == nil {
 		b.position = r.tx.state.position
+		w.store.cache.Join(&r.tx.state.cached)
 	}
 	switch {
 	case b.savepoints && r.err != nil:

@@ -4,6 +4,9 @@
 package cache
 
 import (
+	"maps"
+	"sync/atomic"
+
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/models"
@@ -25,21 +28,25 @@ type Change struct {
 	// assigned has the messages of tasks, without an id for a task that is no message any more.
 	assigned map[string]models.InboxMessage
 	stored   []string // agents that got messages which are no tasks
+	queued   int64    // how many more tasks are queued
 }
 
-// Cache is safe for concurrent use. The writer alone changes it: it calls Forget before a commit and
-// Publish after it. A nil Cache knows nothing.
+// Cache is safe for concurrent use. The writer alone changes it: it calls Join after each member of a
+// batch that succeeded, Forget before the commit and Publish after it. A nil Cache knows nothing.
 type Cache struct {
-	tasks *lru.Cache[string, Task]
-	// dirty has the tasks that the open transaction has changed, also those of members that failed.
-	dirty   map[string]bool
+	tasks   *lru.Cache[string, Task]
+	queued  atomic.Int64 // tasks that wait for an agent
 	inboxes inboxes
+
+	// What the members of the open batch have changed, for the later ones.
+	batch       map[string]Task
+	batchQueued bool // a task was queued
 }
 
 // New returns an empty cache.
 func New() (*Cache, error) {
 	tasks, err := lru.New[string, Task](maxTasks)
-	return &Cache{tasks: tasks, dirty: map[string]bool{}}, err
+	return &Cache{tasks: tasks, batch: map[string]Task{}}, err
 }
 
 // Task returns a task as the transaction with the changes own sees it, nil for a reader outside of one.
@@ -48,7 +55,10 @@ func (c *Cache) Task(own *Change, id string) Task {
 		return Task{}
 	}
 	if own != nil {
-		if row, changed := own.tasks[id]; changed || c.dirty[id] {
+		if row, changed := own.tasks[id]; changed {
+			return row
+		}
+		if row, changed := c.batch[id]; changed {
 			return row
 		}
 	}
@@ -64,7 +74,24 @@ func (c *Cache) SetTask(own *Change, id string, row Task) {
 	if own.tasks == nil {
 		own.tasks = map[string]Task{}
 	}
-	own.tasks[id], c.dirty[id] = row, true
+	own.tasks[id] = row
+}
+
+// Queue records that n more tasks are queued.
+func (c *Cache) Queue(own *Change, n int64) { own.queued += n }
+
+// NoneQueued reports whether it is known that no task is queued.
+func (c *Cache) NoneQueued(own *Change) bool {
+	return c != nil && c.queued.Load() == 0 && (own == nil || own.queued <= 0 && !c.batchQueued)
+}
+
+// Join shows the changes of a member of a batch to the later ones.
+func (c *Cache) Join(change *Change) {
+	if c == nil {
+		return
+	}
+	maps.Copy(c.batch, change.tasks)
+	c.batchQueued = c.batchQueued || change.queued > 0
 }
 
 // PurgeTasks records that a transaction deletes tasks.
@@ -90,8 +117,10 @@ func (c *Cache) Publish(changes ...*Change) {
 	if c == nil {
 		return
 	}
-	clear(c.dirty)
+	clear(c.batch)
+	c.batchQueued = false
 	for _, change := range changes {
+		c.queued.Add(change.queued)
 		if change.purged {
 			c.tasks.Purge()
 		}

@@ -19,9 +19,10 @@ type inboxes struct {
 	writing  bool                                      // a commit is under way
 }
 
-// LoadInboxes replaces the inboxes: assigned has all tasks that are messages, stored the agents with
-// other messages.
-func (c *Cache) LoadInboxes(assigned []models.InboxMessage, stored []string) {
+// Load replaces the inboxes and the number of queued tasks: assigned has all tasks that are messages,
+// stored the agents with other messages.
+func (c *Cache) Load(assigned []models.InboxMessage, stored []string, queued int64) {
+	c.queued.Store(queued)
 	x := &c.inboxes
 	x.mu.Lock()
 	defer x.mu.Unlock()
