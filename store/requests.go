@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -48,6 +49,18 @@ func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error
 	}
 	return tx.run("UPDATE idempotency SET status = ?, header = ?, body = ? WHERE principal = ? AND key = ?",
 		response.Status, string(header), response.Body, once.Principal, once.Key)
+}
+
+// Once runs do in a transaction, unless a request with the same key was answered before: see
+// Tx.Idempotent.
+func Once[T any](ctx context.Context, s *Store, once *models.Idempotency, do func(*Tx) (T, error)) (out T, err error) {
+	err = s.Write(ctx, func(tx *Tx) error {
+		return tx.Idempotent(once, func() (_ any, err error) {
+			out, err = do(tx)
+			return out, err
+		})
+	})
+	return out, err
 }
 
 // Forget removes the key that Idempotent has recorded in this transaction, so that the transaction

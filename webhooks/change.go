@@ -49,12 +49,9 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 func (w *Webhooks) storeSecret(ctx context.Context, by models.Principal, secret []byte, once *models.Idempotency, message string,
 	change func(*store.Tx) (models.Webhook, error),
 ) (out Created, err error) {
-	err = w.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			hook, err := change(tx)
-			out = Created{hook, signature.FormatSecret(secret)}
-			return out, err
-		})
+	out, err = store.Once(ctx, w.store, once, func(tx *store.Tx) (Created, error) {
+		hook, err := change(tx)
+		return Created{hook, signature.FormatSecret(secret)}, err
 	})
 	if err != nil {
 		return Created{}, err

@@ -29,15 +29,7 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d TokenDraft, on
 	if err := v.Err(); err != nil {
 		return Issued{}, err
 	}
-	var out Issued
-	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			var err error
-			out, err = create(tx, by, d)
-			return out, err
-		})
-	})
-	return out, err
+	return store.Once(ctx, a.store, once, func(tx *store.Tx) (Issued, error) { return create(tx, by, d) })
 }
 
 // checkExpiry requires a time in the future that RFC 3339 can express in UTC.
@@ -79,32 +71,26 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	return Issued{t, secret}, insert(tx, by, t)
 }
 
-// Rotate gives a token a new secret and invalidates the old one. It returns errs.NotFound, or
-// errs.TokenRevoked.
+// Rotate gives a token a new secret and ends the old one, or returns errs.NotFound or TokenRevoked.
 func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
-	var out Issued
-	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			t, err := tx.Tokens().Lock(id)
-			if err != nil {
-				return nil, err
-			}
-			if t.RevokedAt != nil {
-				return nil, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
-			}
-			secret := NewSecret()
-			t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
-			out = Issued{t, secret}
-			return out, save(tx, by, t, events.TokenRotated)
-		})
+	out, err := store.Once(ctx, a.store, once, func(tx *store.Tx) (Issued, error) {
+		t, err := tx.Tokens().Lock(id)
+		if err != nil {
+			return Issued{}, err
+		}
+		if t.RevokedAt != nil {
+			return Issued{}, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
+		}
+		secret := NewSecret()
+		t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
+		return Issued{t, secret}, save(tx, by, t, events.TokenRotated)
 	})
 	a.forget()
 	return out, err
 }
 
-// Revoke ends a token: at once on this replica, within a second on others. Revoking it again
-// changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable admin token
-// would remain.
+// Revoke ends a token: at once on this replica, within a second on others; a second call changes
+// nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable admin token would remain.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.Tokens().LockAll(); err != nil {
@@ -133,8 +119,7 @@ func (a *Auth) Get(ctx context.Context, id string) (models.Token, error) {
 	return a.store.Tokens(ctx).Get(id)
 }
 
-// List returns up to limit tokens in the order of their creation, after the id after ("" starts
-// at the first).
+// List returns up to limit tokens in the order of creation, after the id after ("" for none).
 func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Token, error) {
 	return a.store.Tokens(ctx).List(after, limit)
 }

@@ -49,15 +49,7 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 		report.DryRun = true
 		return report, nil
 	}
-	var report ImportReport
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			var err error
-			report, err = r.importAll(ctx, tx, by, doc, found)
-			return report, err
-		})
-	})
-	return report, err
+	return store.Once(ctx, r.store, once, func(tx *store.Tx) (ImportReport, error) { return r.importAll(ctx, tx, by, doc, found) })
 }
 
 func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Principal, doc *roster.Document, found errs.Violations) (ImportReport, error) {
@@ -98,8 +90,8 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 
 func (p *plan) report() ImportReport {
 	r := ImportReport{
-		Valid: len(p.violations) == 0, Agents: len(p.doc.Agents), Unchanged: p.unchanged,
-		Changes: []ImportChange{}, Violations: []errs.Field{}, Warnings: []errs.Field{},
+		Valid: len(p.violations) == 0, Agents: len(p.doc.Agents), Unchanged: p.unchanged, Changes: []ImportChange{},
+		Violations: append([]errs.Field{}, p.violations...), Warnings: append([]errs.Field{}, p.warnings...),
 	}
 	for _, s := range p.steps {
 		change := ImportChange{ID: s.after.ID, Action: models.AuditCreated, Line: p.doc.Line(pointer(s.entry, "id"))}
@@ -111,7 +103,5 @@ func (p *plan) report() ImportReport {
 		}
 		r.Changes = append(r.Changes, change)
 	}
-	r.Violations = append(r.Violations, p.violations...)
-	r.Warnings = append(r.Warnings, p.warnings...)
 	return r
 }

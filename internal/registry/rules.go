@@ -124,8 +124,7 @@ func capabilityWarnings(names []string) []errs.Field {
 	return out
 }
 
-// checkParent validates the parent of an agent (CHE·NU §3.2). lookup
-// returns the parent or errs.NotFound.
+// checkParent validates an agent's parent (CHE·NU §3.2). lookup returns it or errs.NotFound.
 func checkParent(v *errs.Violations, a models.Agent, lookup func(string) (models.Agent, error)) error {
 	if a.ParentID == nil {
 		return nil
@@ -178,16 +177,9 @@ func diff(before, after models.Agent) []models.Change {
 
 // creation lists a new agent's fields, the optional ones last.
 func creation(a models.Agent) []models.Change {
-	var out, optional []models.Change
-	for _, m := range members(a) {
-		switch {
-		case m.Field != "description" && m.Field != "type":
-			out = append(out, m)
-		case m.To != "":
-			optional = append(optional, m)
-		}
-	}
-	return append(out, optional...)
+	isOptional := func(m models.Change) bool { return m.Field == "description" || m.Field == "type" }
+	optional := slices.DeleteFunc(members(a), func(m models.Change) bool { return !isOptional(m) || m.To == "" })
+	return append(slices.DeleteFunc(members(a), isOptional), optional...)
 }
 
 func deref[T any](p *T) any {

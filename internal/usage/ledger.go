@@ -55,18 +55,17 @@ type Ledger struct {
 	retention time.Duration
 	group     *group
 	counters  *counters
+	prometheus.Collector
 }
 
 // New returns a ledger over the store.
 func New(s *store.Store, opts *Options) *Ledger {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := cmp.Or(opts, &Options{})
 	l := &Ledger{
 		store: s, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), poll: cmp.Or(o.Poll, time.Second),
 		retention: max(cmp.Or(o.Retention, 400*day), 2*day), counters: newCounters(),
 	}
+	l.Collector = l.counters.collector()
 	l.group = newGroup(l.commit)
 	l.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "freeing expired reservations", Logger: l.log}, l.expireDue).Run)
 	return l
@@ -158,22 +157,9 @@ func (c *counters) after(b *batch) {
 	})
 }
 
-func (c *counters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.facts, c.tokens, c.settled, c.granted, c.refused}
+// collector returns all counters as one collector.
+func (c *counters) collector() prometheus.Collector {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c.facts, c.tokens, c.settled, c.granted, c.refused)
+	return r
 }
-
-// Describe implements prometheus.Collector.
-func (l *Ledger) Describe(to chan<- *prometheus.Desc) {
-	for _, c := range l.counters.all() {
-		c.Describe(to)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (l *Ledger) Collect(to chan<- prometheus.Metric) {
-	for _, c := range l.counters.all() {
-		c.Collect(to)
-	}
-}
-
-var _ prometheus.Collector = (*Ledger)(nil)

@@ -44,7 +44,7 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 	}
 	err = l.operate(ctx, agentID, once, func(b *batch, a *account) (any, error) {
 		if _, limited := a.budget(); !limited {
-			return nil, unlimited(agentID)
+			return nil, errs.New(errs.InvalidRequest, "the budget of %q is unlimited", agentID)
 		}
 		list, err := b.tx.Ledger().Additions(agentID, false)
 		if err != nil {
@@ -116,10 +116,6 @@ func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string,
 		return out, b.audit(ctx, by, agentID, models.AuditUsageReset, *d.Reason, changes)
 	})
 	return out, err
-}
-
-func unlimited(agentID string) error {
-	return errs.New(errs.InvalidRequest, "the budget of %q is unlimited", agentID)
 }
 
 // changeExtra sums the additional budgets again and writes an audit record.

@@ -87,10 +87,7 @@ type Hold struct {
 // NewPrepaid returns prepaid accounts of the ledger's agents. Call Settle periodically, several
 // times in the two minutes that a reservation lasts, and Close at the end.
 func NewPrepaid(l *Ledger, opts *PrepaidOptions) *Prepaid {
-	p := &Prepaid{ledger: l, accounts: map[string]*prepaidAccount{}}
-	if opts != nil {
-		p.opts = *opts
-	}
+	p := &Prepaid{ledger: l, opts: *cmp.Or(opts, &PrepaidOptions{}), accounts: map[string]*prepaidAccount{}}
 	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	if p.opts.Clock == nil {
 		p.opts.Clock = time.Now
