@@ -18,8 +18,7 @@ const (
 	// flushInterval is the longest time until a finished call is written, and flushBatch the
 	// number of calls that are written earlier.
 	flushInterval, flushBatch = 100 * time.Millisecond, 500
-	// maxPending is how many calls and events may be pending; a further call waits until there is
-	// space, and a further event is dropped.
+	// maxPending limits the pending calls and events; then a call waits, and an event is dropped.
 	maxPending = 20_000
 	// maxPendingText is the longest text of pending calls together, in bytes.
 	maxPendingText = 64 << 20
@@ -27,10 +26,9 @@ const (
 	flushTimeout = 10 * time.Second
 )
 
-// auditLog records tool calls and settles their costs with the ledger. Both are written in
-// batches a moment after the call, so a call waits for no transaction. A process that is killed
-// loses the calls of the last flush interval; the tokens reserved for them become free when the
-// reservation expires.
+// auditLog records tool calls and settles their costs with the ledger, in batches a moment after
+// the call, so a call waits for no transaction. A process that is killed loses the calls of the
+// last flush interval; the tokens reserved for them become free when the reservation expires.
 type auditLog struct {
 	*background.Batcher[*auditEntry]
 	store   *store.Store
@@ -257,17 +255,6 @@ type toolCalled struct {
 	TaskID     string  `json:"task_id,omitempty"`
 	ParentID   string  `json:"parent_id,omitempty"`
 	TraceID    string  `json:"trace_id,omitempty"`
-}
-
-// graphChanged is the data of the events of the usage graph: of an edge or of all.
-type graphChanged struct {
-	From        string  `json:"from,omitempty"`
-	To          string  `json:"to,omitempty"`
-	Runs        int64   `json:"runs,omitempty"`
-	Nodes       int     `json:"nodes"`
-	Edges       int     `json:"edges"`
-	Communities int     `json:"communities,omitempty"`
-	Density     float64 `json:"density"`
 }
 
 // upstreamChanged is the data of the events of upstreams.

@@ -15,9 +15,8 @@ import (
 	"comet/internal/upstream"
 )
 
-// definitionLoader applies the upstreams of the file and of the database to the manager, also
-// when they change: the file by hand, the database by another replica. It also follows approvals
-// and classifications of tools.
+// definitionLoader applies the upstreams of the file and of the database to the manager, also when
+// they change by hand or by another replica, and follows approvals and classifications of tools.
 type definitionLoader struct {
 	*background.Loop
 	svc  *Service

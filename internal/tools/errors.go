@@ -47,8 +47,7 @@ func WithDetails(e *errs.Error, details map[string]any) *errs.Error {
 	return e.With(memberDetails, details)
 }
 
-// toCallError returns the error of a call for an error of the core. Internal details stay out of
-// it.
+// toCallError returns the error of a call for one of the core, without internal details.
 func toCallError(err error) *errs.Error {
 	e := errs.From(err)
 	switch {

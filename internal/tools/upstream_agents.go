@@ -95,9 +95,9 @@ func agentIDOf(server string) string {
 	parts := strings.FieldsFunc(strings.ToLower(server), func(r rune) bool { return r == '-' })
 	id := agentPrefix + strings.Join(parts, "-")
 	if strings.TrimPrefix(id, agentPrefix) != server { // makes ids unique that differ only in other characters
-		id = truncate(id, input.MaxID-7) + "-" + shortDigest(server)
+		id = id[:min(len(id), input.MaxID-7)] + "-" + hexDigest([]byte(server))[:6]
 	}
-	return truncate(id, input.MaxID)
+	return id[:min(len(id), input.MaxID)]
 }
 
 // agentDescription returns the description of an upstream's agent. An agent of the same id with

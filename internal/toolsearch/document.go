@@ -91,8 +91,7 @@ func firstSentence(text string) (summary, rest string) {
 	return text, ""
 }
 
-// add counts the words of a field. They are stemmed in the language of the tool's description,
-// or in both where that is unknown.
+// add counts the words of a field, stemmed in the description's language, or in both if unknown.
 func (d *document) add(v *vocabulary, f field, words []string, l language) {
 	for _, word := range words[:min(len(words), maxFieldWords)] {
 		if v.stopWords[inEnglish][word] && (f != nameField || len(words) > 1) {

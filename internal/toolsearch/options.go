@@ -26,8 +26,7 @@ type Options struct {
 	RecomputeInterval time.Duration
 	// MaxEdges is how many edges are kept, default 20,000: the least recently used are removed first.
 	MaxEdges int
-	// MaxPending is how many edges may wait to be written, default 10,000; further runs are
-	// rejected.
+	// MaxPending limits the edges that wait to be written, default 10,000; then runs are rejected.
 	MaxPending int
 	// Embedder makes vectors of texts; without it the text alone counts.
 	Embedder Embedder
@@ -46,10 +45,7 @@ type Options struct {
 const retention = 30 * 24 * time.Hour
 
 func (o *Options) withDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.CacheSize = cmp.Or(out.CacheSize, 100)
 	out.FlushInterval = cmp.Or(out.FlushInterval, time.Second)
 	out.RecomputeInterval = cmp.Or(out.RecomputeInterval, 10*time.Second)

@@ -50,8 +50,7 @@ func (v *vocabulary) termsOf(words []string, l language, skipStopWords bool) (ou
 	return out
 }
 
-// newQueryTerms returns a term for each group that a word, or a phrase that ends with it,
-// stands for.
+// newQueryTerms returns a term for each group that a word or a phrase that ends with it stands for.
 func newQueryTerms(groups []alternatives, word string, known bool, l language) []queryTerm {
 	out := make([]queryTerm, 0, len(groups))
 	for _, g := range groups {
@@ -60,8 +59,7 @@ func newQueryTerms(groups []alternatives, word string, known bool, l language) [
 	return out
 }
 
-// wantedAction returns what a query wants done: to read, where it begins as a question, or else
-// what its first word does.
+// wantedAction returns what a query wants done: to read if it is a question, or as its first word.
 func (v *vocabulary) wantedAction(q *parsedQuery) action {
 	if v.isQuestion(q.words) {
 		return reads
