@@ -9,8 +9,7 @@ import (
 )
 
 // The code is the body of a function in an array that begins with a marker. Code that closes the
-// function and opens another one changes the array, which the prelude detects. The code begins on
-// a line of its own, the second.
+// function changes the array, which the prelude detects. The code begins on the second line.
 const (
 	openBody        = "\"use strict\";[0,async()=>{\n"
 	closeBody       = "\n}]"

@@ -78,12 +78,6 @@ func newEngine(c *child) (*engine, error) {
 	return e, nil
 }
 
-// setMemoryLimit sets the memory of the engine.
-func (e *engine) setMemoryLimit(o runFrame) {
-	e.memory = o.MemoryMB << 20
-	e.vm.SetMemoryLimit(uintptr(e.memory))
-}
-
 // setDeadline limits the time of the next call into the engine.
 func (e *engine) setDeadline(left time.Duration) {
 	_ = e.vm.SetEvalTimeout(max(left, time.Nanosecond)) // it never fails

@@ -160,8 +160,7 @@ func (h *prefixBuffer) String() string {
 	return h.buf.String()
 }
 
-// cpu returns the processor time of a child, its start included; 0 while it runs if the system does
-// not tell.
+// cpu returns the processor time of a child with its start; 0 while it runs if that is unknown.
 func (p *process) cpu() time.Duration {
 	if d := runningCPU(p.cmd.Process.Pid); d > 0 {
 		return d
