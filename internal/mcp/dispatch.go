@@ -83,8 +83,7 @@ func (g *Server) removeSDKServer(s *mcp.Server) {
 	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
 }
 
-// ServeStream serves one client over its own connection, such as stdio, as the principal by, until
-// the client disconnects or ctx ends.
+// ServeStream serves one client over its own connection as by, until it disconnects or ctx ends.
 func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
 	s := g.newSDKServer(&by)
 	defer g.removeSDKServer(s)
@@ -184,8 +183,7 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 	return res.Decoded()
 }
 
-// callTool calls a tool. Questions of the tool reach the client in the way that its protocol
-// version defines.
+// callTool calls a tool. Its questions reach the client as the client's protocol version defines.
 func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {

@@ -61,8 +61,7 @@ func paramsChecks() map[string]paramsCheck {
 	}
 }
 
-// paramsOf returns the check for parameters that the SDK reads into a T. rest checks what a T does
-// not say, nil for nothing.
+// paramsOf returns the check for parameters of type T. rest checks more, nil for nothing.
 func paramsOf[T any](rest func(*T) string) paramsCheck {
 	return func(params []byte) string {
 		var p T
@@ -117,8 +116,7 @@ func checkLevel(p *mcp.SetLoggingLevelParams) string { //nolint:staticcheck // r
 	return oneOf("level", string(p.Level), "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 }
 
-// checkCompletion checks the reference of a completion: a prompt has a name only, and a resource
-// has a URI only.
+// checkCompletion checks a reference: a prompt has only a name, and a resource only a URI.
 func checkCompletion(p *mcp.CompleteParams) string {
 	if p.Ref == nil {
 		return "params.ref is missing"
@@ -194,8 +192,7 @@ func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
 	return nil
 }
 
-// checkMessage decodes a message and returns the reply to an invalid one, nil for a valid one. req
-// is nil for responses.
+// checkMessage decodes a message and returns the reply to an invalid one. req is nil for responses.
 func (c requestChecker) checkMessage(raw []byte) (req *jsonrpc.Request, reply map[string]any) {
 	msg, err := jsonrpc.DecodeMessage(raw)
 	if err != nil {

@@ -54,8 +54,7 @@ type openEntry struct {
 	end   func()
 }
 
-// newSessionTable returns an empty table. lapsed returns those of the tokens that are no longer
-// accepted.
+// newSessionTable returns an empty table. lapsed returns the tokens that are no longer accepted.
 func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), log *slog.Logger) *sessionTable {
 	t := &sessionTable{
 		lapsed: lapsed, limit: background.NewLimiter[tokenHash](maxSessions, maxSessionsPerToken),
@@ -135,8 +134,7 @@ func (t *sessionTable) endIdle(since time.Time) {
 	}
 }
 
-// endWhere ends the selected streams immediately and the selected sessions after their running
-// calls.
+// endWhere ends the selected streams at once and the selected sessions after their running calls.
 func (t *sessionTable) endWhere(selected func(tokenHash) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,8 +145,9 @@ func (t *sessionTable) endWhere(selected func(tokenHash) bool) {
 	}
 }
 
-// drain ends all sessions and streams, also those that start later. It may be called twice.
-func (t *sessionTable) drain() {
+// Drain ends all sessions and streams, also those that start later, because the HTTP server waits for
+// them when it stops. It may be called twice.
+func (t *sessionTable) Drain() {
 	t.mu.Lock()
 	t.draining = true
 	t.mu.Unlock()
@@ -160,7 +159,7 @@ func (t *sessionTable) Stop(ctx context.Context) error {
 	if err := t.Loop.Stop(ctx); err != nil {
 		return err
 	}
-	t.drain()
+	t.Drain()
 	t.mu.Lock()
 	for _, s := range t.sessions { // the clients of sessions with calls are disconnected
 		t.close(s)
@@ -248,8 +247,7 @@ func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
 // maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
 const maxIDDigits = 15
 
-// requestKey returns a key of the id of a request, equal for equal ids, and "" for an id that is
-// neither a string nor an integer.
+// requestKey returns a key of a request's id, equal for equal ids, "" for no string or integer.
 func requestKey(id []byte) string {
 	if text, ok := input.JSONString(id); ok {
 		return `"` + text

@@ -70,8 +70,7 @@ func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) err
 	return nil
 }
 
-// has reports whether a client has a subscription. A client at the limit of subscriptions gets an
-// error for a further one.
+// has reports whether a client has a subscription, or returns an error at its limit of them.
 func (s *subscriptions) has(of *mcp.ServerSession, uri string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

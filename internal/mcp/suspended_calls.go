@@ -97,8 +97,7 @@ func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.Elic
 	}
 }
 
-// next waits until the call ends or asks a question. The result of a question has the state for the
-// reply.
+// next waits until the call ends or asks a question, whose result has the state for the reply.
 func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.CallToolResult, err error) {
 	select {
 	case out := <-w.done:
@@ -137,8 +136,7 @@ func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	return state, true
 }
 
-// resume continues a call with the reply of its client. The token and the tool must be those of the
-// call.
+// resume continues a call with the reply of its client, which needs the call's token and tool.
 func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string, answers mcp.InputResponseMap) (*mcp.CallToolResult, error) {
 	p.mu.Lock()
 	w := p.calls[state]

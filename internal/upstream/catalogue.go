@@ -16,8 +16,7 @@ import (
 	"comet/internal/input"
 )
 
-// catalogue holds what an upstream offers, each list sorted by name. A catalogue is replaced, never
-// changed.
+// catalogue holds what an upstream offers, each list sorted by name. It is replaced, never changed.
 type catalogue struct {
 	tools     list[*mcp.Tool]
 	resources list[*mcp.Resource]

@@ -15,8 +15,7 @@ import (
 	"comet/internal/input"
 )
 
-// messageHook receives messages in the order of their arrival. A message that it handles is not
-// passed to the SDK.
+// messageHook receives messages in order. The SDK does not get those that it handles.
 type messageHook func(jsonrpc.Message) (taken bool)
 
 // eventFilter filters a stream of server-sent events: it passes on valid messages and events of

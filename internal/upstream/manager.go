@@ -149,8 +149,7 @@ func (m *Manager) Server(id string) (Status, bool) {
 	return u.status(), true
 }
 
-// Restart ends the session of an upstream, or its wait for the next attempt, and starts another
-// session. It returns immediately.
+// Restart ends the session of an upstream or its wait, starts another and returns immediately.
 func (m *Manager) Restart(id string) error {
 	u, err := m.find(id)
 	if err != nil {
@@ -267,8 +266,7 @@ func (m *Manager) put(source string, s Server) error {
 	return nil
 }
 
-// stoppingWithID returns the last upstream with the id that is still stopping, nil if there is
-// none.
+// stoppingWithID returns the last upstream with the id that is still stopping, nil for none.
 func (m *Manager) stoppingWithID(id string) *supervisor {
 	for _, u := range slices.Backward(m.stopping) {
 		if u.server.ID == id {
@@ -290,8 +288,7 @@ func (m *Manager) remove(u *supervisor) {
 	})
 }
 
-// maxPending limits the distinct changes that wait for delivery. Further updates of resources are
-// dropped.
+// maxPending limits the distinct changes that wait; further updates of resources are dropped.
 const maxPending = 10_000
 
 func (m *Manager) enqueue(c Change) {

@@ -119,8 +119,7 @@ func (p *process) exitError() error {
 	return fmt.Errorf("the program ended (%s)", p.cmd.ProcessState)
 }
 
-// environment returns the environment of a program: its own variables and the same minimal set that
-// the MCP SDKs pass.
+// environment returns a program's own variables and the minimal set that the MCP SDKs pass.
 func environment(own map[string]string, lookup func(string) (string, bool)) []string {
 	var env []string
 	for _, name := range []string{

@@ -102,8 +102,7 @@ func (p *parser) readServers(list member) {
 	}
 }
 
-// idFromName returns the id for the name of a server in a file. Clients accept any name, such as
-// "My Server" or brave_search.
+// idFromName returns the id for a name, which clients choose freely: "My Server" or brave_search.
 func idFromName(name string) string {
 	other := regexp.MustCompile(`[^A-Za-z0-9-]+`)
 	if id := strings.Trim(other.ReplaceAllString(name, "-"), "-"); id != "" && other.MatchString(name) {
@@ -185,8 +184,7 @@ func (e *entry) readKey(m member) {
 	}
 }
 
-// decode decodes m into v. The error names the expected type what and no value, because the value
-// may be a secret.
+// decode decodes m into v. The error names the expected type and no value, which may be secret.
 func (e *entry) decode(m member, v any, what string) {
 	if m.Value.Kind == input.Null {
 		return // the same as a missing key

@@ -39,9 +39,8 @@ type session struct {
 	running sync.WaitGroup
 }
 
-// open starts and connects. ctx limits the attempt only; the session outlives it. legacy begins
-// with a protocol version before 2026-07-28, for servers that do not answer the version request of
-// the newest one.
+// open starts and connects. ctx limits the attempt; the session outlives it. legacy begins with a
+// version before 2026-07-28, for servers that do not answer the newest one's version request.
 func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
 	s := &session{
 		launch: l, opts: opts, notify: tell, invalid: &invalidMessages{}, stderr: stderr,
@@ -142,8 +141,7 @@ func (s *session) newClient() *mcp.Client {
 	return c
 }
 
-// guarded recovers panics of the SDK in requests of an upstream. Some handlers dereference
-// parameters that are missing.
+// guarded recovers panics of the SDK in requests of an upstream with missing parameters.
 func guarded(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		return guard(func() (mcp.Result, error) { return next(ctx, method, req) })

@@ -30,8 +30,7 @@ type Status struct {
 	Transport Transport
 	State     State
 	Since     time.Time // of the state
-	// Error is the reason why the last start or session failed, one sentence. It stays until the
-	// upstream is ready again.
+	// Error is why the last start or session failed, one sentence, until the upstream is ready.
 	Error       string
 	Restarts    int       // starts after the first
 	NextAttempt time.Time // of a Failed upstream

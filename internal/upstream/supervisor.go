@@ -144,8 +144,7 @@ func (u *supervisor) setState(state State, s *session, failure string, kinds ...
 	}
 }
 
-// serve runs one session. reached reports whether the upstream became ready; the error is the
-// reason of the end.
+// serve runs one session. reached reports whether it became ready; the error is why it ended.
 func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.setState(Starting, nil, "")
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)

@@ -78,8 +78,7 @@ type relay struct {
 	session      relaySession
 }
 
-// relaySession is the session at the server, in the versions that have sessions, with the client's
-// messages that initialized it.
+// relaySession is the session at the server with the client's messages that initialized it.
 type relaySession struct {
 	id, revision   string
 	opener, opened *message
@@ -164,8 +163,7 @@ func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 	r.send(ctx, m)
 }
 
-// forwardRequest sends a request in the background, because its response may take long. A batch has
-// no id.
+// forwardRequest sends a request in the background: its response may take long. A batch has no id.
 func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	if r.slots.Acquire(ctx, 1) != nil {
 		return

@@ -41,8 +41,7 @@ func (r *relay) send(ctx context.Context, m *message) {
 	r.reportFailure(m, err)
 }
 
-// reportFailure reports that a message did not reach the server, or that its response did not
-// arrive.
+// reportFailure reports that a message did not reach the server or got no response.
 func (r *relay) reportFailure(m *message, err error) {
 	if !m.isRequest() {
 		r.log.Warn("a message did not reach the server", "method", m.Method, "error", err)

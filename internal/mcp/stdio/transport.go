@@ -20,14 +20,12 @@ import (
 	"comet/internal/input"
 )
 
-// Check checks a line of a client, which has one message or, if batches is true, a batch. It
-// returns the number of requests whose responses the end of the input waits for, and the reply to
-// an invalid line, nil for a valid one.
+// Check checks a line of a client: a message or, if batches is true, a batch. It returns how many
+// responses the end of the input waits for, and the reply to an invalid line, nil for a valid one.
 type Check func(line []byte, batches bool) (requests int, reply any)
 
-// connection is the connection of one client. The SDK's connection ends at the first invalid line,
-// and at the end of the input drops pending requests. Here an invalid line is answered, and the end
-// waits for the pending responses.
+// connection is the connection of one client. The SDK's ends at the first invalid line, and drops
+// pending requests at the end of the input. Here an invalid line is answered, and the end waits.
 type connection struct {
 	lines  *input.LineReader
 	out    io.WriteCloser
