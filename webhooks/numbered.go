@@ -98,8 +98,7 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 	return tx.Agents().Chains(slices.Compact(keys))
 }
 
-// agentOf returns the agent an event is about, "" for none; for a disabled webhook the agent of
-// its filter.
+// agentOf returns the agent of an event, "" for none; a disabled webhook has its filter's.
 func agentOf(e models.Event) string {
 	if e.Type != events.WebhookDisabled {
 		return e.Key
@@ -125,8 +124,7 @@ func matching(s store.Subscription, events []models.Event, chains map[string][]s
 	return out
 }
 
-// appendDeliveries adds a webhook's deliveries; in an ordered webhook each waits for an earlier
-// one of its key.
+// appendDeliveries adds a webhook's deliveries; ordered ones wait for an earlier one of their key.
 func appendDeliveries(all []store.NewDelivery, tx *store.Tx, s store.Subscription, events []*models.Event) ([]store.NewDelivery, error) {
 	busy, ordered := map[string]bool{}, s.Ordering == models.OrderingAgent
 	if ordered {

@@ -16,8 +16,7 @@ import (
 // defaultGrace is how long the old keys also sign after a rotation, by default.
 const defaultGrace = 24 * time.Hour
 
-// checkURL validates a URL as far as possible without name resolution; addresses are checked at
-// every connection.
+// checkURL validates a URL without name resolution; every connection checks addresses.
 func (w *Webhooks) checkURL(v *errs.Violations, text string) {
 	if rule, err := w.opts.Guard.CheckURL(text, MaxWebhookURL, w.opts.HTTPSOnly); err != nil {
 		v.Add(errs.CodeOf(err), "/url", rule, "%s", errs.From(err).Detail)

@@ -15,8 +15,7 @@ type saveResult struct {
 	err   error
 }
 
-// save starts to store results, in one transaction at a time, so that results that arrive
-// meanwhile share the next one.
+// save starts to store results, one transaction at a time; later results share the next one.
 func (k *worker) save() {
 	if k.saving > 0 || len(k.unstored) == 0 || k.backsOff() {
 		return
@@ -68,8 +67,7 @@ func (k *worker) backOff(ctx context.Context, err error) {
 	k.retryAt = k.wakeAfter(k.backoff.NextBackOff())
 }
 
-// renewLease renews the lease in time and reports whether an attempt that starts now ends before it
-// does.
+// renewLease renews the lease in time and reports whether an attempt ends before it.
 func (k *worker) renewLease() bool {
 	if k.leaseLeft() < k.lease/2 {
 		k.renew(k.ctx)

@@ -225,7 +225,8 @@ func actionOf(before, after models.Agent) models.AuditAction {
 	return models.AuditUpdated
 }
 
-// AgentPatch is a request to change members (CHE·NU §2.3); immutable ones may have their values.
+// AgentPatch is a request to change the members that are present (CHE·NU §2.3). The immutable ones
+// may be sent with their present values.
 type AgentPatch struct {
 	Name         models.Optional[string]             `json:"name" validate:"omitnil,notblank,printable,max=120" swaggertype:"string" example:"Updated Assistant Name" minLength:"1" maxLength:"120"`              // The display name.
 	Description  models.Optional[string]             `json:"description" validate:"omitnil,text,max=2000" swaggertype:"string" example:"Helps organise daily stand-ups" maxLength:"2000" extensions:"x-nullable"` // What the agent does; null removes it.

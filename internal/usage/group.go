@@ -14,17 +14,15 @@ import (
 )
 
 const (
-	// maxGroup and maxGroupFacts limit the operations of one transaction and the facts they
-	// record.
+	// maxGroup and maxGroupFacts limit the operations of one transaction and their facts.
 	maxGroup      = 256
 	maxGroupFacts = 2 * MaxFacts
 	// groupTimeout limits how long a group waits for the database to begin.
 	groupTimeout = 30 * time.Second
 )
 
-// group collects operations that wait at the same time. One of the callers leads: it commits all
-// of them in one transaction. A process therefore has one ledger transaction at a time and needs
-// no goroutine for it.
+// group collects operations that wait at the same time. One caller leads and commits them together.
+// So a process has one ledger transaction at a time and needs no goroutine for it.
 type group struct {
 	commit func(ctx context.Context, ops []operation) error
 	leader chan struct{} // has an element while a caller leads; the oldest waiting caller leads next

@@ -35,11 +35,9 @@ import (
 
 // Options configures New; nil means defaults.
 type Options struct {
-	// Poll is the interval at which expired reservations of other processes are released, default
-	// 1 s.
+	// Poll is the interval of releasing expired reservations of other processes, default 1 s.
 	Poll time.Duration
-	// Retention is how long Purge keeps facts, windows and ended reservations, default 400 days,
-	// at least 2 days.
+	// Retention is how long Purge keeps facts and ended reservations, default 400 days, at least 2.
 	Retention time.Duration
 	// Logger receives failures to release expired reservations; default discards.
 	Logger *slog.Logger
@@ -104,9 +102,8 @@ func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// Purge deletes facts, windows, outcomes, ended reservations, resets and additional budgets of
-// days before the retention, one batch per transaction. Call it periodically. A request_id is
-// forgotten with its fact.
+// Purge deletes facts, windows, outcomes, ended reservations, resets and additional budgets of days
+// before the retention, in batches. Call it periodically. A request_id ends with its fact.
 func (l *Ledger) Purge(ctx context.Context) error {
 	before := dayOf(l.store.Now().Add(-l.retention))
 	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.Ledger().ForgetBefore(before) }); err != nil {
