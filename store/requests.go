@@ -53,14 +53,10 @@ func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error
 
 // Once runs do in a transaction, unless a request with the same key was answered before: see
 // Tx.Idempotent.
-func Once[T any](ctx context.Context, s *Store, once *models.Idempotency, do func(*Tx) (T, error)) (out T, err error) {
-	err = s.Write(ctx, func(tx *Tx) error {
-		return tx.Idempotent(once, func() (_ any, err error) {
-			out, err = do(tx)
-			return out, err
-		})
+func (s *Store) Once(ctx context.Context, once *models.Idempotency, do func(*Tx) (any, error)) error {
+	return s.Write(ctx, func(tx *Tx) error {
+		return tx.Idempotent(once, func() (any, error) { return do(tx) })
 	})
-	return out, err
 }
 
 // Forget removes the key that Idempotent has recorded in this transaction, so that the transaction

@@ -48,9 +48,10 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 func (w *Webhooks) storeSecret(ctx context.Context, by models.Principal, secret []byte, once *models.Idempotency, message string,
 	change func(*store.Tx) (models.Webhook, error),
 ) (out Created, err error) {
-	out, err = store.Once(ctx, w.store, once, func(tx *store.Tx) (Created, error) {
+	err = w.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
 		hook, err := change(tx)
-		return Created{hook, signature.FormatSecret(secret)}, err
+		out = Created{hook, signature.FormatSecret(secret)}
+		return out, err
 	})
 	if err != nil {
 		return Created{}, err
@@ -199,7 +200,6 @@ func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 // no other writer and PostgreSQL numbers no event.
 const maxReorder = 5000
 
-// checkReorder refuses a change of ordering that would take long.
 func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook) error {
 	if before.Ordering == after.Ordering {
 		return nil
@@ -212,7 +212,6 @@ func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook
 	return err
 }
 
-// reorder applies the new ordering to existing deliveries.
 func reorder(tx *store.Tx, before, after models.Webhook) error {
 	switch {
 	case before.Ordering == after.Ordering:

@@ -29,7 +29,12 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d TokenDraft, on
 	if err := v.Err(); err != nil {
 		return Issued{}, err
 	}
-	return store.Once(ctx, a.store, once, func(tx *store.Tx) (Issued, error) { return create(tx, by, d) })
+	var out Issued
+	err := a.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		out, err = create(tx, by, d)
+		return out, err
+	})
+	return out, err
 }
 
 // checkExpiry requires a time in the future that RFC 3339 can express in UTC.
@@ -73,17 +78,19 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 
 // Rotate gives a token a new secret and ends the old one, or returns errs.NotFound or TokenRevoked.
 func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
-	out, err := store.Once(ctx, a.store, once, func(tx *store.Tx) (Issued, error) {
+	var out Issued
+	err := a.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
 		t, err := tx.Tokens().Lock(id)
 		if err != nil {
-			return Issued{}, err
+			return nil, err
 		}
 		if t.RevokedAt != nil {
-			return Issued{}, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
+			return nil, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
 		}
 		secret := NewSecret()
 		t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
-		return Issued{t, secret}, save(tx, by, t, events.TokenRotated)
+		out = Issued{t, secret}
+		return out, save(tx, by, t, events.TokenRotated)
 	})
 	a.forget()
 	return out, err
@@ -174,7 +181,6 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 	return true, save(tx, models.System(), t, events.TokenRotated)
 }
 
-// insert stores a new token and its event.
 func insert(tx *store.Tx, by models.Principal, t models.Token) error {
 	if err := tx.Tokens().Insert(t); err != nil {
 		return err
@@ -182,7 +188,6 @@ func insert(tx *store.Tx, by models.Principal, t models.Token) error {
 	return emit(tx, by, t, events.TokenCreated)
 }
 
-// save stores a changed token and its event.
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
 	if err := tx.Tokens().Save(t); err != nil {
 		return err

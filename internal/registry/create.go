@@ -31,7 +31,12 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 	if err := v.Err(); err != nil && errs.CodeOf(err).IsInvalid() {
 		return Created{}, r.completeReport(ctx, d, v)
 	}
-	return store.Once(ctx, r.store, once, func(tx *store.Tx) (Created, error) { return r.create(ctx, tx, by, d, v) })
+	var out Created
+	err := r.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		out, err = r.create(ctx, tx, by, d, v)
+		return out, err
+	})
+	return out, err
 }
 
 // completeReport adds the violations of the tree's rules to those of an invalid request.

@@ -30,11 +30,10 @@ type ImportChange struct {
 	Line   int                `json:"line" example:"42"`             // The line of the agent in the document.
 }
 
-// Import creates and changes the agents a roster lists, all or none; agents it
-// does not list stay as they are. An entry describes its agent as a whole:
-// members that are left out take their defaults. found are the violations the
-// codec found. An import with violations returns one error that lists all of them with their
-// lines; a dry run reports them and changes nothing.
+// Import creates and changes the agents a roster lists, all or none; others stay as they are. An
+// entry describes its agent as a whole: members that are left out take their defaults. found are
+// the violations of the codec. An import with violations returns one error that lists all of them
+// with their lines; a dry run reports them and changes nothing.
 func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.Document, found errs.Violations, dryRun bool, once *models.Idempotency) (ImportReport, error) {
 	if dryRun {
 		var all []models.Agent
@@ -49,7 +48,12 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 		report.DryRun = true
 		return report, nil
 	}
-	return store.Once(ctx, r.store, once, func(tx *store.Tx) (ImportReport, error) { return r.importAll(ctx, tx, by, doc, found) })
+	var report ImportReport
+	err := r.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		report, err = r.importAll(ctx, tx, by, doc, found)
+		return report, err
+	})
+	return report, err
 }
 
 func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Principal, doc *roster.Document, found errs.Violations) (ImportReport, error) {
