@@ -31,7 +31,6 @@ const (
 	maxLocation = 200
 )
 
-// attemptResult is the result of one attempt.
 type attemptResult struct {
 	attempt   models.DeliveryAttempt // without its number
 	succeeded bool                   // the status was 2xx
@@ -40,7 +39,6 @@ type attemptResult struct {
 	retryAfter time.Duration
 }
 
-// read evaluates a response.
 func (o *attemptResult) read(resp *http.Response, now time.Time) {
 	defer resp.Body.Close()
 	code := resp.StatusCode

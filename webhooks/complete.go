@@ -17,7 +17,6 @@ const (
 	reasonFailing = "no delivery succeeded for 5 days"
 )
 
-// job is a delivery for a runner.
 type job struct {
 	hook     *models.Webhook // at the time of the attempt
 	delivery models.Delivery

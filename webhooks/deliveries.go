@@ -133,7 +133,6 @@ func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
 	return models.Delivery{WebhookID: hook.ID, EventID: event.String(), Type: events.WebhookTest, Key: hook.ID, EventAt: now, Data: data}, err
 }
 
-// makeAttempt makes one attempt now.
 func (w *Webhooks) makeAttempt(ctx context.Context, hook models.Webhook, d models.Delivery) attemptResult {
 	out := w.sender.send(ctx, hook, d, w.store.Now())
 	w.opts.OnAttempt(out.succeeded, time.Duration(out.attempt.DurationMS)*time.Millisecond)

@@ -12,7 +12,7 @@ import (
 // leaseBatch is how many webhooks one transaction leases.
 const leaseBatch = 100
 
-// idleShare is how many times longer than its last look the dispatcher rests at least.
+// idleShare is how many times longer than its last look the dispatcher rests, woken or not.
 const idleShare = 4
 
 // dispatch looks for webhooks with due deliveries and runs a worker for each that this replica

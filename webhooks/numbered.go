@@ -26,7 +26,6 @@ func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 	return types, nil
 }
 
-// typesOf returns the event types of subscriptions.
 func typesOf(subs []store.Subscription) (types []models.EventType) {
 	for _, s := range subs {
 		types = append(types, s.Events...)
@@ -69,7 +68,6 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	return tx.Deliveries().Insert(all)
 }
 
-// subscribersOf returns the webhooks that subscribe to one of the event types.
 func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {
 	there := map[models.EventType]bool{}
 	for _, e := range events {
@@ -110,7 +108,6 @@ func agentOf(e models.Event) string {
 	return *data.AgentID
 }
 
-// matching returns the events that match the filters of a subscription.
 func matching(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
 	for i, e := range events {
 		if !slices.Contains(s.Events, e.Type) {

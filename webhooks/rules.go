@@ -23,7 +23,6 @@ func (w *Webhooks) checkURL(v *errs.Violations, text string) {
 	}
 }
 
-// checkEvents accepts the known event types.
 func checkEvents(v *errs.Violations, types []models.EventType) {
 	known := make([]string, 0, len(events.ForWebhooks()))
 	for _, t := range events.ForWebhooks() {
@@ -52,7 +51,6 @@ func checkSecret(v *errs.Violations, text *string) []byte {
 	return secret
 }
 
-// checkFilter validates the agent filter.
 func checkFilter(v *errs.Violations, agentID *string, subtree bool, exists func(id string) (bool, error)) error {
 	if subtree && agentID == nil {
 		v.Add(errs.InvalidRequest, "/subtree", "agent_id", "subtree requires agent_id, because it selects the agents below it")

@@ -24,7 +24,6 @@ func newSender(o Options) *sender {
 	return &sender{timeout: o.Timeout, userAgent: []string{o.UserAgent}, transport: o.Guard.Transport(o.Timeout)}
 }
 
-// close closes the idle connections.
 func (s *sender) close() { s.transport.CloseIdleConnections() }
 
 // send makes one attempt at the time now. The status decides: a receiver that answered 200 has

@@ -69,7 +69,7 @@ func New(s *store.Store, opts *Options) *Webhooks {
 	return w
 }
 
-// Start implements background.Service. It releases the leases of an earlier process first.
+// Start implements background.Service. On SQLite it first releases the leases of an earlier process.
 func (w *Webhooks) Start(ctx context.Context) error {
 	w.starting.Lock()
 	defer w.starting.Unlock()

@@ -8,7 +8,6 @@ import (
 	"comet/store"
 )
 
-// saveResult is the result of a transaction.
 type saveResult struct {
 	completion
 	batch []result
@@ -75,7 +74,6 @@ func (k *worker) renewLease() bool {
 	return !k.stopping && !k.backsOff() && k.fitsLease()
 }
 
-// leaseLeft returns the remaining time of the lease.
 func (k *worker) leaseLeft() time.Duration { return time.UnixMicro(k.until.Load()).Sub(k.store.Now()) }
 
 // fitsLease reports whether an attempt that starts now ends before the lease does, with time left to

@@ -144,7 +144,6 @@ func From(ctx context.Context) (p models.Principal, ok bool) {
 // NewSecret returns 128 random bits as 32 hexadecimal characters.
 func NewSecret() string { return randomHex(16) }
 
-// randomHex returns n random bytes as hexadecimal characters.
 func randomHex(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails; without randomness it ends the program

@@ -37,7 +37,6 @@ type Keys struct {
 	changes atomic.Int64
 }
 
-// keyID identifies a key.
 type keyID struct{ agentID, algorithm string }
 
 // reading is a key as read, the zero AgentKey for an agent without one.
@@ -103,7 +102,6 @@ func (k *Keys) Get(ctx context.Context, agentID, algorithm string) (models.Agent
 	return shown(key), err
 }
 
-// shown returns a key without its secret.
 func shown(key models.AgentKey) models.AgentKey {
 	key.Fingerprint = fingerprint(key)
 	key.Secret = ""

@@ -20,7 +20,6 @@ import (
 	"comet/internal/upstream"
 )
 
-// invalidParams returns a JSON-RPC error for invalid parameters.
 func invalidParams(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }

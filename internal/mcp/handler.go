@@ -86,7 +86,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	}))
 	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(passIdentity(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*resultFilter); ok {
-			a.clearReadDeadline() // the request has arrived
+			_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Time{}) // the request has arrived
 		}
 		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
 			d.serveLimited(w, r, without)
@@ -230,7 +230,6 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 	})(next)
 }
 
-// identityKey is the context key of the identity.
 type identityKey struct{}
 
 // identity is the principal of a request and the hash of its token.

@@ -35,7 +35,9 @@ func paramsChecks() map[string]paramsCheck {
 		"initialize":          paramsOf(func(p *mcp.InitializeParams) string { return required("protocolVersion", p.ProtocolVersion) }),
 		"ping":                paramsOf[mcp.PingParams](nil),
 		"completion/complete": paramsOf(checkCompletion),
-		"logging/setLevel":    paramsOf(checkLevel),
+		"logging/setLevel": paramsOf(func(p *mcp.SetLoggingLevelParams) string { //nolint:staticcheck // revision 2025-11-25 has it
+			return oneOf("level", string(p.Level), "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+		}),
 		"prompts/get": paramsOf(func(p *mcp.GetPromptParams) string {
 			return required("name", p.Name) + checkResponses(p.InputResponses)
 		}),
@@ -97,7 +99,6 @@ func lenient() *json.Unmarshalers {
 	)
 }
 
-// required returns an error for a missing parameter.
 func required(name, value string) string {
 	if value == "" {
 		return "params." + name + " is missing"
@@ -110,10 +111,6 @@ func oneOf(name, value string, words ...string) string {
 		return "params." + name + " must be one of " + strings.Join(words, ", ")
 	}
 	return required(name, value)
-}
-
-func checkLevel(p *mcp.SetLoggingLevelParams) string { //nolint:staticcheck // revision 2025-11-25 has it
-	return oneOf("level", string(p.Level), "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 }
 
 // checkCompletion checks a reference: a prompt has only a name, and a resource only a URI.
@@ -166,7 +163,6 @@ func describeMistake(err error) string {
 	return at + " must be an object"
 }
 
-// requestChecker checks messages of clients.
 type requestChecker struct{ params map[string]paramsCheck }
 
 func newRequestChecker() requestChecker { return requestChecker{paramsChecks()} }
@@ -234,7 +230,6 @@ func (c requestChecker) checkBatch(batch []stdjson.RawMessage) (replies []map[st
 	return replies
 }
 
-// checkLine is the stdio.Check of connections over stdio.
 func (c requestChecker) checkLine(line []byte, batches bool) (requests int, reply any) {
 	list := []stdjson.RawMessage{line}
 	if line[0] == '[' && stdjson.Unmarshal(line, &list) == nil {

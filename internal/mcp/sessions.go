@@ -112,7 +112,6 @@ func (t *sessionTable) checkTokens(ctx context.Context) (time.Duration, error) {
 	return tokenCheckInterval, err
 }
 
-// activeTokens returns the tokens with open sessions or streams.
 func (t *sessionTable) activeTokens() []tokenHash {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,7 +266,6 @@ func (t *sessionTable) endRequest(s *session) {
 	t.endWhenIdle(s)
 }
 
-// opening is a request that may start a session.
 type opening struct {
 	table   *sessionTable
 	token   tokenHash
@@ -284,7 +282,6 @@ func (t *sessionTable) openSession(by identity) (*opening, error) {
 	return &opening{table: t, token: by.token, tokenID: by.principal.TokenID, release: release}, err
 }
 
-// end ends the request.
 func (o *opening) end() {
 	o.table.mu.Lock()
 	release, s := o.release, o.session
@@ -331,7 +328,6 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 // openingKey is the context key of the opening in the first request of a session.
 type openingKey struct{}
 
-// addSession adds the session that a request starts to the table.
 func addSession(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)

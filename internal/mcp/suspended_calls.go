@@ -37,7 +37,6 @@ type suspendedCalls struct {
 	calls map[string]*suspendedCall
 }
 
-// suspendedCall is a call that may be suspended.
 type suspendedCall struct {
 	tokenID, name string
 	since         time.Time
@@ -59,7 +58,6 @@ func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
 	return p
 }
 
-// start runs a call in the background.
 func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn func(context.Context, func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error)) *suspendedCall {
 	w := &suspendedCall{
 		tokenID: tokenID, name: name, since: p.clock(),
@@ -77,7 +75,6 @@ func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn fun
 	return w
 }
 
-// ask waits for the reply of the client.
 func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	late := time.After(suspendTimeout)
 	select {

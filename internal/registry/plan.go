@@ -9,7 +9,6 @@ import (
 	"comet/models"
 )
 
-// step is one agent that an import writes.
 type step struct {
 	entry  int
 	before *models.Agent // nil for a new agent

@@ -110,12 +110,12 @@ func (r *Registry) warnings(names []string) []errs.Field {
 // capabilityWarnings returns warnings for names within the limits; other rules reject the rest.
 func capabilityWarnings(names []string) []errs.Field {
 	var out []errs.Field
-	names = names[:min(len(names), MaxCapabilities)]
-	for i, name := range names {
-		if !isStandardCapability(name) && !strings.HasPrefix(name, models.CustomPrefix) {
+	standard := strings.Fields(standardCapabilities)
+	for i, name := range names[:min(len(names), MaxCapabilities)] {
+		if !slices.Contains(standard, name) && !strings.HasPrefix(name, models.CustomPrefix) {
 			shown := input.ClipTo(name, input.MaxCapability)
 			detail := fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown)
-			if meant := input.DidYouMean(name, strings.Fields(standardCapabilities)); meant != "" {
+			if meant := input.DidYouMean(name, standard); meant != "" {
 				detail = fmt.Sprintf("%q is not a predefined capability%s Otherwise write %q", shown, meant, models.CustomPrefix+shown)
 			}
 			out = append(out, errs.Field{Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix", Detail: detail})
@@ -163,7 +163,6 @@ func members(a models.Agent) []models.Change {
 	}
 }
 
-// diff lists the changed fields of an agent.
 func diff(before, after models.Agent) []models.Change {
 	var out []models.Change
 	was := members(before)
@@ -204,10 +203,6 @@ const standardCapabilities = `
 	scheduling task_management project_planning
 	web_search web_fetch code_read code_write code_exec file_ops
 	text_gen summarize translate reason plan`
-
-func isStandardCapability(name string) bool {
-	return slices.Contains(strings.Fields(standardCapabilities), name)
-}
 
 // MaxCapabilities is the maximum number of capabilities of an agent.
 const MaxCapabilities = 256

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// maxStack bounds the stack of a goroutine of a child. The engine stops the code long before; the
-// compiler has no limit of its own.
+// maxStack bounds a goroutine's stack of a child; the compiler has no limit of its own.
 const maxStack = 128 << 20
 
 // Child serves one run over stdin and stdout. A program that was started with ChildArgument calls
@@ -32,7 +31,6 @@ func Child(stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
-// child is the child's side of a run.
 type child struct {
 	mu        sync.Mutex
 	out       io.Writer
@@ -84,7 +82,7 @@ func (c *child) serve() error {
 	if c.engine, err = newEngine(c); err != nil {
 		return err
 	}
-	initCompiler()
+	_, _ = compile("const a: number = await 1; return a") // initialises the compiler before the limits
 	base, err := confine()
 	if err != nil {
 		return err
@@ -151,8 +149,7 @@ func (c *child) run(js string) error {
 	return c.send(kindFailed, c.sourceMap.locate(f))
 }
 
-// waitForEvent waits for a response or a timer, unless the engine has more jobs, and passes it to
-// the engine.
+// waitForEvent passes a response or a timer to the engine, and waits only if it has no more jobs.
 func (c *child) waitForEvent() error {
 	e := c.engine
 	if e.moreJobs {

@@ -20,8 +20,7 @@ const (
 	closeElement = "\n]}]"
 )
 
-// compile translates TypeScript to JavaScript. A single expression is returned; everything else is
-// statements, which may return a value.
+// compile translates TypeScript. A single expression is returned, all else is statements.
 func compile(code string) (*compiled, *failedFrame) {
 	if expression, ok := singleExpression(code); ok {
 		if js, failed := transform(openExpression, expression, closeExpression); failed == nil {
@@ -80,9 +79,6 @@ func isBlank(text string) bool {
 		}
 	}
 }
-
-// initCompiler initialises the compiler before the child's limits are set.
-func initCompiler() { _, _ = compile("const a: number = await 1; return a") }
 
 func options(sourcemap api.SourceMap) api.TransformOptions {
 	return api.TransformOptions{

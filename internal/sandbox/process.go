@@ -18,7 +18,6 @@ import (
 // processes slowly, and starting again would not help.
 const startLimit = time.Minute
 
-// process is a child.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File

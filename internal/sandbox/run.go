@@ -54,7 +54,6 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 	return newRun(s, &req, p, files, warm).converse(ctx)
 }
 
-// runFrame returns the frame that starts the run.
 func (r *run) runFrame() runFrame {
 	req := r.request
 	f := runFrame{Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB}
@@ -214,14 +213,12 @@ func (r *run) addLog(f frame) error {
 		return err
 	}
 	r.logBytes += len(l.Message)
-	if len(r.logs) > maxLogs || r.logBytes > maxLogBytes+maxMessage || !slices.Contains(levels(), l.Level) {
+	if len(r.logs) > maxLogs || r.logBytes > maxLogBytes+maxMessage || !slices.Contains([]string{"log", "info", "warn", "error", "debug"}, l.Level) {
 		return errFrame
 	}
 	r.logs = append(r.logs, l)
 	return nil
 }
-
-func levels() []string { return []string{"log", "info", "warn", "error", "debug"} }
 
 var errTooMany = errors.New("too many calls")
 

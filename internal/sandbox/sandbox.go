@@ -91,7 +91,6 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// check rejects invalid options.
 func (o *Options) check() error {
 	switch {
 	case o.MaxRuns < 1:

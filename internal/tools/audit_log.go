@@ -183,7 +183,6 @@ type callRecord struct {
 	hold *usage.Hold
 }
 
-// textSize returns the length of texts in bytes.
 func (e *callRecord) textSize() (n int64) {
 	for _, text := range e.texts {
 		n += int64(len(text))
@@ -191,7 +190,6 @@ func (e *callRecord) textSize() (n int64) {
 	return n
 }
 
-// eventOf returns the event of a call.
 func eventOf(c models.ToolCall) store.EventDraft {
 	kind := events.ToolCalled
 	if c.Outcome != outcomeSuccess {
@@ -230,7 +228,6 @@ func (svc *Service) Purge(ctx context.Context) error {
 // ToolCallQuery is the parameter of Calls.
 type ToolCallQuery = store.ToolCallQuery
 
-// toolChanged is the data of the events of tools' definitions.
 type toolChanged struct {
 	Server        string `json:"server"`
 	Tool          string `json:"tool"`
@@ -241,7 +238,6 @@ type toolChanged struct {
 	Actor string           `json:"actor,omitempty"`
 }
 
-// toolCalled is the data of tool.called and tool.failed.
 type toolCalled struct {
 	CallID     string  `json:"call_id"`
 	Tool       string  `json:"tool"`
@@ -257,7 +253,6 @@ type toolCalled struct {
 	TraceID    string  `json:"trace_id,omitempty"`
 }
 
-// upstreamChanged is the data of the events of upstreams.
 type upstreamChanged struct {
 	ID     string `json:"id"`
 	Actor  string `json:"actor,omitempty"`

@@ -51,7 +51,6 @@ func (svc *Service) Register(list []Builtin) {
 	}
 }
 
-// isOwnServer reports whether an id is a server of comet's own tools.
 func (svc *Service) isOwnServer(id string) bool {
 	return slices.ContainsFunc(svc.builtins, func(t *Tool) bool { return t.Server == id })
 }

@@ -173,7 +173,6 @@ func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 	return trimmed, nil
 }
 
-// forward calls the tool of an upstream.
 func (svc *Service) forward(ctx context.Context, c *Invocation) (*upstream.Result, error) {
 	res, err := svc.upstreams.Call(ctx, c.tool.Server, c.tool.Name, c.Arguments, &c.Options)
 	if err != nil {

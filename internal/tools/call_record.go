@@ -27,7 +27,6 @@ func (svc *Service) recordRefusal(c *Invocation, name string, err error) error {
 	return err
 }
 
-// auditRecord returns the audit record of a finished call.
 func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
 	out := models.ToolCall{
 		ID: c.ID, At: c.at.UTC().Truncate(time.Microsecond), Source: c.Caller.Source, TokenID: c.Caller.Principal.TokenID, Actor: c.Caller.Principal.Name, AgentID: c.Caller.payer(),
@@ -50,7 +49,6 @@ func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
 	return out
 }
 
-// finish records a finished call.
 func (svc *Service) finish(c *Invocation, e callRecord) {
 	svc.metrics.count(e.ToolCall)
 	svc.auditLog.add(e)
@@ -66,7 +64,6 @@ func (svc *Service) finish(c *Invocation, e callRecord) {
 	}
 }
 
-// callMetrics are the metrics of tool calls.
 type callMetrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

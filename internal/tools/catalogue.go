@@ -76,7 +76,6 @@ func (c *catalogue) visible(p *policy) []*Tool {
 	return out
 }
 
-// visibleTo reports whether a token with a policy may see the tool.
 func (t *Tool) visibleTo(p *policy) bool { return !t.quarantined && t.allowedBy(p) }
 
 // allowedBy reports whether a policy allows the tool with any arguments.
@@ -99,13 +98,6 @@ func classOf(d *mcp.Tool) models.ToolClass {
 	return models.ToolDestructive
 }
 
-// indexEntry returns the tool for the search index.
-func (t *Tool) indexEntry() toolsearch.Tool {
-	return toolsearch.Tool{
-		ID: t.ID, Server: t.Server, Name: t.Name, Title: t.Title(), Description: t.Definition.Description, InputSchema: schemaText(t.Definition.InputSchema),
-	}
-}
-
 // Title returns the title of the tool, "" for none.
 func (t *Tool) Title() string {
 	if t.Definition.Title == "" && t.Definition.Annotations != nil {
@@ -118,7 +110,9 @@ func indexEntries(tools []*Tool) []toolsearch.Tool {
 	out := make([]toolsearch.Tool, 0, len(tools))
 	for _, t := range tools {
 		if !t.quarantined {
-			out = append(out, t.indexEntry())
+			out = append(out, toolsearch.Tool{
+				ID: t.ID, Server: t.Server, Name: t.Name, Title: t.Title(), Description: t.Definition.Description, InputSchema: schemaText(t.Definition.InputSchema),
+			})
 		}
 	}
 	return out

@@ -47,7 +47,6 @@ func (l *definitionLoader) run(ctx context.Context) {
 	l.poller.Run(ctx)
 }
 
-// poll loads what has changed.
 func (l *definitionLoader) poll(ctx context.Context) (time.Duration, error) {
 	if l.fileChanged() {
 		if err := l.loadFile(ctx); err != nil {
@@ -91,7 +90,6 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 	}
 }
 
-// loadStored applies the definitions of the database.
 func (l *definitionLoader) loadStored(ctx context.Context) error {
 	l.applying.Lock()
 	defer l.applying.Unlock()
@@ -116,7 +114,6 @@ func (l *definitionLoader) loadStored(ctx context.Context) error {
 	return nil
 }
 
-// fileChanged reports whether the file differs from the loaded one.
 func (l *definitionLoader) fileChanged() bool {
 	if l.path == "" {
 		return false

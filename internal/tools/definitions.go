@@ -31,10 +31,7 @@ func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
 }
 
 func schemaText(schema any) json.RawMessage {
-	text, err := json.Marshal(schema)
-	if err != nil {
-		return nil
-	}
+	text, _ := json.Marshal(schema) // nil for what is not JSON
 	return text
 }
 
@@ -90,8 +87,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 	return svc.checkDefinitions(ctx, server, defs) // another replica may have stored the definitions first
 }
 
-// compareDefinition returns the stored definition k of a tool after it was seen as now, and
-// whether that changes it.
+// compareDefinition returns the definition k after it was seen as now, and whether it changes.
 func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
 	case now.Digest == k.Digest:

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"comet/internal/errs"
@@ -71,11 +72,7 @@ func toCallError(err error) *errs.Error {
 
 // isRefusal reports whether an error of a call means that the call reached no tool.
 func isRefusal(e *errs.Error) bool {
-	switch e.Code {
-	case errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable:
-		return true
-	}
-	return false
+	return slices.Contains([]errs.Code{errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable}, e.Code)
 }
 
 // Detail returns the detail of an error that callers may see.

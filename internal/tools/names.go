@@ -51,7 +51,6 @@ func portable(server, tool string) string {
 	return clean[:min(len(clean), maxListedName-len(tail))] + tail
 }
 
-// listed returns the listed name of a tool.
 func (s NameStyle) listed(server, tool string) string {
 	if s == NamesDocumented {
 		return toolID(server, tool)

@@ -27,7 +27,6 @@ const policyTTL = 750 * time.Millisecond
 // maxPolicies is the size of the cache.
 const maxPolicies = 10_000
 
-// policyCache caches the tool policies of tokens.
 type policyCache struct {
 	store *store.Store
 	clock func() time.Time
@@ -59,10 +58,8 @@ func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) 
 	return out, nil
 }
 
-// invalidate removes a policy from the cache.
 func (p *policyCache) invalidate(tokenID string) { p.known.Remove(tokenID) }
 
-// policy decides which calls a token may make.
 type policy struct{ models.ToolPolicy }
 
 // allowsTool reports whether a token may call a tool with any arguments.
@@ -99,7 +96,8 @@ func (p *policy) allowsServer(server string) bool {
 
 // allowsArguments reports whether a visible tool may be called with arguments.
 func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
-	if !p.hasArgumentRules() {
+	has := func(r models.ToolRule) bool { return len(r.Arguments) > 0 }
+	if !slices.ContainsFunc(p.Allow, has) && !slices.ContainsFunc(p.Deny, has) {
 		return true
 	}
 	values, ok := argumentValues(args)
@@ -116,12 +114,6 @@ func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
 	})
 }
 
-func (p *policy) hasArgumentRules() bool {
-	has := func(r models.ToolRule) bool { return len(r.Arguments) > 0 }
-	return slices.ContainsFunc(p.Allow, has) || slices.ContainsFunc(p.Deny, has)
-}
-
-// ruleMatches reports whether a rule applies to a tool.
 func ruleMatches(r models.ToolRule, server, tool string) bool {
 	onServer, onTool, both := strings.Cut(r.Tool, ":")
 	return matchesPattern(onServer, server) && (!both || matchesPattern(onTool, tool))

@@ -110,10 +110,7 @@ func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string, i
 // matchesTemplate reports whether a URI matches a template (RFC 6570).
 func matchesTemplate(template, uri string) bool {
 	t, err := uritemplate.New(template)
-	if err != nil {
-		return false
-	}
-	return t.Regexp().MatchString(uri)
+	return err == nil && t.Regexp().MatchString(uri)
 }
 
 // SubscribeResource sends updates of a resource to Options.OnChange until end is called; end may
@@ -182,7 +179,6 @@ func (svc *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParam
 	return out, err
 }
 
-// findPrompt finds a prompt by any of its names.
 func (svc *Service) findPrompt(ctx context.Context, by Caller, name string) (server, bare string, err error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {

@@ -24,8 +24,7 @@ const (
 	workerConcurrency = 16
 )
 
-// upstreamAgents makes each upstream an agent of the registry, with its tools as capabilities,
-// and a worker while it is ready.
+// upstreamAgents makes each upstream an agent with its tools as capabilities, and a worker.
 type upstreamAgents struct {
 	*background.Loop
 	svc *Service
@@ -42,7 +41,6 @@ func newUpstreamAgents(svc *Service) *upstreamAgents {
 	return a
 }
 
-// run runs the workers until ctx ends.
 func (a *upstreamAgents) run(ctx context.Context) {
 	a.mu.Lock()
 	a.workerContext = ctx

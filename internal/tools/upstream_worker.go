@@ -71,8 +71,7 @@ func (w *upstreamWorker) run(ctx context.Context) {
 	}
 }
 
-// stayJoined sends a heartbeat, or joins where the worker is offline, and reports whether it is
-// joined.
+// stayJoined sends a heartbeat, or joins if the worker is offline; it reports success.
 func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	if joined {
 		away, err := w.svc.orchestrator.KeepAlive(ctx, []string{w.agentID})
@@ -87,7 +86,6 @@ func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	return err == nil
 }
 
-// attempt is an attempt of a task.
 type attempt struct {
 	task   string
 	number int
@@ -134,7 +132,6 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 	}
 }
 
-// runTask calls the tool of a task and completes the task.
 func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
 	task, err := w.svc.orchestrator.TaskWithInput(ctx, taskID)
 	if err != nil {

@@ -20,7 +20,6 @@ type Tool struct {
 	InputSchema json.RawMessage
 }
 
-// field is a part of a tool that is searched.
 type field uint8
 
 const (
@@ -50,7 +49,6 @@ const (
 	maxFieldWords = 400
 )
 
-// document is a tool with the terms of its fields.
 type document struct {
 	id, server, description string
 	embedded, digest        string // the text of its vector, and the key under which that is stored

@@ -124,7 +124,6 @@ func (g *graph) setStats(stats []graphstore.Node) {
 // alpha returns the weight of the text for a query with a context: max(0.5, 1 − 2·density).
 func (g *graph) alpha() float64 { return max(0.5, 1-2*g.density) }
 
-// known returns the nodes of the tools that the graph has.
 func (g *graph) known(tools []string) (out []int32) {
 	for _, id := range tools {
 		if i, ok := g.nodes[id]; ok && !slices.Contains(out, i) {

@@ -34,8 +34,7 @@ type Options struct {
 	EmbedTimeout time.Duration
 	// EmbedPause is how long the embedder is not called after a failure, default 10 s.
 	EmbedPause time.Duration
-	// OnChange receives each change of the graph, one at a time and after it was written. It
-	// must not block.
+	// OnChange receives each written change of the graph in order, and must not block.
 	OnChange func(Change)
 	// Logger receives failures to read or write; default discards them.
 	Logger *slog.Logger

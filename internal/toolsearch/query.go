@@ -23,8 +23,7 @@ func (v *vocabulary) parse(text string) parsedQuery {
 	return parsedQuery{words, v.languageOf(words)}
 }
 
-// queryTerms returns what a query searches for: its phrases and its words without stop words, or
-// all words where it has no others.
+// queryTerms returns the phrases and words of a query, with stop words if it has no others.
 func (v *vocabulary) queryTerms(q *parsedQuery) []queryTerm {
 	words := q.words[:min(len(q.words), maxQueryWords)]
 	out := v.termsOf(words, q.language, true)

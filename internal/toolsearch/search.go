@@ -109,7 +109,6 @@ func (q *Query) check() error {
 	return nil
 }
 
-// ranked is a document and its scores.
 type ranked struct {
 	doc                    int32
 	score, semantic, graph float64
@@ -205,7 +204,6 @@ func (r *ranking) allowed(q *Query) []Hit {
 	return out
 }
 
-// addRelatedTools sets RelatedTools of each hit.
 func (r *ranking) addRelatedTools(q *Query, hits []Hit) {
 	for i := range hits {
 		for _, n := range r.graph.neighbours(hits[i].ID) {

@@ -47,7 +47,6 @@ func (s *snapshot) correct(v *vocabulary, list []queryTerm) []queryTerm {
 	return out
 }
 
-// has reports whether any tool has one of these terms.
 func (s *snapshot) has(g alternatives) bool {
 	return slices.ContainsFunc(g, func(t weightedTerm) bool { return s.postings[t.text] != nil })
 }

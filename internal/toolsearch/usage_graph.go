@@ -27,8 +27,7 @@ const (
 	window = 4
 	// maxWritten is how many edges one transaction writes; a longer one would delay others.
 	maxWritten = 500
-	// reloadInterval is how often the runs of other replicas are read, and purgeInterval how often
-	// unused edges are deleted.
+	// reloadInterval is how often other replicas' runs are read, purgeInterval how often edges end.
 	reloadInterval, purgeInterval = time.Minute, time.Hour
 )
 
@@ -78,14 +77,12 @@ func newUsageGraph(db *store.Store, opts *Options) *usageGraph {
 	return u
 }
 
-// edge is a directed pair of tools.
 type edge struct{ from, to string }
 
 func compareEdges(a, b graphstore.Edge) int {
 	return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 }
 
-// pendingRuns adds up runs.
 type pendingRuns struct {
 	mu    sync.Mutex
 	edges map[edge]int64
@@ -213,7 +210,6 @@ func (u *usageGraph) maintain(ctx context.Context) {
 	}).Run(ctx)
 }
 
-// step does the maintenance that is due.
 func (u *usageGraph) step(ctx context.Context, now time.Time) error {
 	if err := u.writing.Acquire(ctx, 1); err != nil {
 		return err
@@ -244,7 +240,6 @@ func (u *usageGraph) step(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// replace publishes the next graph.
 func (u *usageGraph) replace(g *graph) {
 	g.number = u.graph.Load().number + 1
 	u.graph.Store(g)

@@ -164,7 +164,6 @@ func (a alternatives) merge(other alternatives) alternatives {
 	return out
 }
 
-// phraseKey returns the stems of a word or a phrase.
 func phraseKey(parts []string, l language) string {
 	stems := make([]string, 0, len(parts))
 	for _, p := range parts {

@@ -101,7 +101,6 @@ func (s *session) promptPage(ctx context.Context, cursor string) ([]*mcp.Prompt,
 	return pageOf(res, err, func(r *mcp.ListPromptsResult) ([]*mcp.Prompt, string) { return r.Prompts, r.NextCursor })
 }
 
-// pageOf returns the items and the next cursor of a page.
 func pageOf[R, T any](res *R, err error, of func(*R) ([]T, string)) (items []T, next string, _ error) {
 	if err == nil {
 		items, next = of(res)

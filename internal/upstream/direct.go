@@ -36,7 +36,6 @@ type directCalls struct {
 	head http.Header // of requests over HTTP
 }
 
-// newDirectCalls returns the calls of a connected session.
 func newDirectCalls(s *session) *directCalls {
 	d := &directCalls{head: http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}}
 	version := s.client.InitializeResult().ProtocolVersion
@@ -61,7 +60,6 @@ func newDirectCalls(s *session) *directCalls {
 	return d
 }
 
-// message returns the request of a call.
 func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Meta) []byte {
 	members := d.meta
 	for name, value := range meta {
@@ -79,7 +77,6 @@ func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Me
 	return append(out, "}}"...)
 }
 
-// callTool calls a tool and returns its result.
 func (s *session) callTool(ctx context.Context, tool string, args json.RawMessage, r round) (*Result, error) {
 	hasHeaders := s.http != nil && (s.catalogue.Load().names[tool] || s.http.closed() || s.http.origin.User != nil)
 	if hasHeaders || r.state != "" || r.answers != nil {
@@ -119,7 +116,6 @@ func (s *session) callTool(ctx context.Context, tool string, args json.RawMessag
 	return res, err
 }
 
-// callBySDK calls a tool through the SDK's session.
 func (s *session) callBySDK(ctx context.Context, tool string, args json.RawMessage, r round) (*Result, error) {
 	res, err := s.client.CallTool(ctx, &mcp.CallToolParams{
 		Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,

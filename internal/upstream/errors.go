@@ -52,7 +52,6 @@ func tooLarge(limit int) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the response is larger than %d bytes", limit)}
 }
 
-// errorResponse returns an error response to a request.
 func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
 	data, _ := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem}) // cannot fail
 	return data
@@ -87,7 +86,6 @@ func (f *remoteError) As(target any) bool {
 	return ok
 }
 
-// markRemoteError wraps the error of a response in a remoteError.
 func markRemoteError(msg jsonrpc.Message) jsonrpc.Message {
 	if answer, ok := msg.(*jsonrpc.Response); ok {
 		if rpc, ok := answer.Error.(*jsonrpc.Error); ok { //nolint:errorlint // it has just been decoded

@@ -156,7 +156,6 @@ func trailingID() *regexp.Regexp {
 	return regexp.MustCompile(`[,{]\s*"id"\s*:\s*(-?\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 }
 
-// handoverKey is the context key of the handover of a call.
 type handoverKey struct{}
 
 // handover is a response to a direct call that the SDK reads as the response to its own request. It

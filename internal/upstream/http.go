@@ -74,7 +74,6 @@ func (w *httpClient) sdkClient() *http.Client {
 	}}
 }
 
-// close ends every request.
 func (w *httpClient) close() {
 	w.end()
 	w.base.CloseIdleConnections()
@@ -187,7 +186,6 @@ func (w *httpClient) readBody(resp *http.Response) ([]byte, *jsonrpc.Error) {
 	return buf.Bytes(), nil
 }
 
-// requestID returns the id of the JSON-RPC request in req.
 func requestID(req *http.Request) (jsonrpc.ID, error) {
 	var asked struct {
 		ID any `json:"id"`

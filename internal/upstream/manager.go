@@ -73,7 +73,6 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return errors.Join(err, m.notifier.Stop(ctx))
 }
 
-// find returns the upstream with the id.
 func (m *Manager) find(id string) (*supervisor, error) {
 	m.mu.RLock()
 	u := m.upstreams[id]
@@ -159,8 +158,7 @@ func (m *Manager) Restart(id string) error {
 	return nil
 }
 
-// Tools returns the tools of an upstream sorted by name, none unless it is ready. Callers must not
-// change them.
+// Tools returns the tools of an upstream sorted by name, read only, none unless it is ready.
 func (m *Manager) Tools(id string) []*mcp.Tool {
 	return itemsOf(m, id, func(c *catalogue) []*mcp.Tool { return c.tools.items })
 }

@@ -115,7 +115,6 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 	return out, nil
 }
 
-// describeFailure converts the error of a request.
 func (s *session) describeFailure(ctx context.Context, c *call, what string, err error) error {
 	id := s.launch.ID
 	var rpc *jsonrpc.Error
@@ -164,7 +163,6 @@ func (s *session) hasEnded() bool {
 	return true
 }
 
-// calls are the running requests of a session.
 type calls struct {
 	mu            sync.Mutex
 	last          int
@@ -172,7 +170,6 @@ type calls struct {
 	openQuestions int              // questions that wait for an answer
 }
 
-// call is a running request.
 type call struct {
 	CallOptions
 	session *session

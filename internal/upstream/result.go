@@ -31,7 +31,6 @@ func NewResult(res *mcp.CallToolResult) *Result {
 	return &Result{decoded: res, isError: res.IsError}
 }
 
-// readResult reads the result of a response.
 func readResult(raw []byte) (*Result, error) {
 	if r := (&Result{}); r.readPlain(raw) {
 		return r, nil

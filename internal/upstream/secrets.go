@@ -70,7 +70,6 @@ type resolvedServer struct {
 	secrets *secrets
 }
 
-// resolve resolves all references of s.
 func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*resolvedServer, error) {
 	r := &resolver{lookupEnv: lookup, isProtected: protected, secrets: &secrets{}}
 	out := s
@@ -105,14 +104,12 @@ func (r *resolver) expandAll(key string, in map[string]string) map[string]string
 	return out
 }
 
-// referencePattern matches ${…}, and $${ which stands for a literal ${.
-func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) }
-
 func (r *resolver) expand(key, in string) string {
 	if !strings.Contains(in, "${") {
 		return in
 	}
-	return referencePattern().ReplaceAllStringFunc(in, func(ref string) string {
+	reference := regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) // ${…}, and $${ which stands for a literal ${
+	return reference.ReplaceAllStringFunc(in, func(ref string) string {
 		if ref == "$${" {
 			return "${"
 		}
@@ -124,7 +121,6 @@ func (r *resolver) expand(key, in string) string {
 	})
 }
 
-// resolveReference resolves one reference.
 func (r *resolver) resolveReference(ref string) (string, error) {
 	inner, closed := strings.CutSuffix(strings.TrimPrefix(ref, "${"), "}")
 	if !closed {

@@ -77,7 +77,6 @@ func (m member) members() []member {
 	return all
 }
 
-// readServers reads the servers of one object.
 func (p *parser) readServers(list member) {
 	p.found = true
 	if list.Value.Kind != input.Object {
@@ -111,7 +110,6 @@ func idFromName(name string) string {
 	return name
 }
 
-// readServer reads one server.
 func (p *parser) readServer(m member, id string) {
 	if m.Value.Kind != input.Object {
 		p.addViolation(m, "type", "server %s must be an object", input.Quote(m.Name))
@@ -147,7 +145,6 @@ func (p *parser) addViolation(at member, rule, format string, args ...any) {
 	})
 }
 
-// entry is one server of a file.
 type entry struct {
 	*parser
 	server Server
@@ -167,7 +164,11 @@ func (e *entry) readKey(m member) {
 	case "cwd":
 		e.decode(m, &s.Dir, "a string")
 	case "url", "serverUrl", "httpUrl":
-		e.readURL(m)
+		if s.URL != "" {
+			e.addViolation(m, "rule", "server %s: the address is given twice", input.Quote(s.ID))
+			return
+		}
+		e.decode(m, &s.URL, "a string")
 	case "headers":
 		e.decode(m, &s.Headers, "an object of strings")
 	case "type", "transport":
@@ -192,14 +193,6 @@ func (e *entry) decode(m member, v any, what string) {
 	if err := json.Unmarshal(m.Value.JSON(), v); err != nil {
 		e.addViolation(m, "type", "server %s: %s must be %s", input.Quote(e.server.ID), m.Name, what)
 	}
-}
-
-func (e *entry) readURL(m member) {
-	if e.server.URL != "" {
-		e.addViolation(m, "rule", "server %s: the address is given twice", input.Quote(e.server.ID))
-		return
-	}
-	e.decode(m, &e.server.URL, "a string")
 }
 
 func (e *entry) readTransport(m member) {

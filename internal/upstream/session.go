@@ -13,7 +13,6 @@ import (
 	"comet/internal/background"
 )
 
-// session is one connection to an upstream.
 type session struct {
 	launch            *resolvedServer
 	opts              *Options
@@ -117,7 +116,6 @@ func (s *session) implementation() *mcp.Implementation {
 	return &mcp.Implementation{Name: "comet", Version: s.opts.Version}
 }
 
-// newClient returns the SDK client of the session.
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	if len(s.launch.Roots) > 0 {
@@ -186,7 +184,7 @@ func (s *session) describeEnd(err error) error {
 	if s.process != nil {
 		select { // usually the program has ended too
 		case <-s.process.exited:
-			err = s.process.exitError()
+			err = fmt.Errorf("the program ended (%s)", s.process.cmd.ProcessState)
 			<-s.stderr.ended
 		case <-s.life.Done():
 		case <-time.After(outputTimeout):

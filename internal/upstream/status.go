@@ -55,7 +55,6 @@ type Status struct {
 
 const maxInstructions = 16 << 10
 
-// status returns the status of the upstream.
 func (u *supervisor) status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()

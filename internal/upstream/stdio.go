@@ -199,7 +199,6 @@ func (c *stdio) Close() error {
 // directPrefix begins the ids of direct calls. The SDK's ids are numbers.
 const directPrefix = "comet-"
 
-// directReply is the response to a direct call.
 type directReply struct {
 	result []byte
 	err    error

@@ -281,7 +281,6 @@ func (b *batch) enterDay(a *account, counters []*account) (int64, error) {
 // warnPercent is the share of a budget at which its warning is sent (CHE·NU §9).
 const warnPercent = 80
 
-// alert is an event that the transaction will write.
 type alert struct {
 	kind models.EventType
 	data BudgetAlert

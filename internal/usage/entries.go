@@ -77,7 +77,6 @@ func (b *batch) hold(a *account, path string, tokens int64) {
 	}
 }
 
-// end sets a reservation's new state.
 func (b *batch) end(r models.Reservation) {
 	key := store.LedgerKey{AgentID: r.AgentID, ID: r.ID}
 	b.reservations[key], b.ended[key] = r, r
@@ -101,7 +100,6 @@ func (b *batch) expire(key store.LedgerKey) {
 	b.end(r)
 }
 
-// save writes what was decided.
 func (b *batch) save() error {
 	if err := b.tx.Ledger().InsertFacts(b.facts); err != nil {
 		return err

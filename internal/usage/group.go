@@ -31,7 +31,6 @@ type group struct {
 	waiting []*call
 }
 
-// call is one caller's operation.
 type call struct {
 	ctx  context.Context
 	op   operation
@@ -110,7 +109,6 @@ func (g *group) takeGroup(c *call) []*call {
 	return calls
 }
 
-// facts returns how many facts an operation may record.
 func facts(op operation) int {
 	if r, many := op.(*record); many {
 		return len(r.facts)
@@ -148,11 +146,7 @@ var errUndecided = errors.New("the ledger's decision panicked")
 
 // isGeneral reports whether an error is unrelated to the operations themselves.
 func isGeneral(err error) bool {
-	switch errs.CodeOf(err) {
-	case errs.Unavailable, errs.Busy, errs.Timeout:
-		return true
-	}
-	return false
+	return slices.Contains([]errs.Code{errs.Unavailable, errs.Busy, errs.Timeout}, errs.CodeOf(err))
 }
 
 // do decides an operation together with others that wait at the same time and returns its result

@@ -74,7 +74,6 @@ const day = 24 * time.Hour
 // dayOf returns the UTC day of a time, in days since 1970.
 func dayOf(t time.Time) int64 { return t.Unix() / 86400 }
 
-// startOf returns a day's first moment.
 func startOf(day int64) time.Time { return time.Unix(day*86400, 0).UTC() }
 
 // requireOwn refuses a token that is bound to another agent.
@@ -154,7 +153,6 @@ func (c *counters) after(b *batch) {
 	})
 }
 
-// collector returns all counters as one collector.
 func (c *counters) collector() prometheus.Collector {
 	r := prometheus.NewRegistry()
 	r.MustRegister(c.facts, c.tokens, c.settled, c.granted, c.refused)

@@ -32,7 +32,6 @@ func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string
 	return do(ctx, l, op, &op.recorded, once)
 }
 
-// record is the operation behind Record.
 type record struct {
 	request
 	drafts   []FactDraft

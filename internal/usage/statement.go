@@ -79,7 +79,6 @@ func (op *prepay) renew(b *batch, a *account) {
 	}
 }
 
-// grant decides a reservation.
 func (op *reserve) grant(b *batch) (models.Reservation, error) {
 	op.decide(b)
 	return op.granted, op.err

@@ -46,10 +46,10 @@ func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.
 // SettleIn is Settle in the caller's transaction.
 func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d Settlement) error {
 	op, err := newSettle(agentID, reservationID, d)
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.decideOne(tx, op)
 	}
-	return l.decideOne(tx, op)
+	return err
 }
 
 // ReleaseIn is Release in the caller's transaction.

@@ -90,7 +90,6 @@ func (c *connection) reply(reply any) {
 	_, _ = c.out.Write(append(text, '\n'))
 }
 
-// drain waits for the pending responses.
 func (c *connection) drain() {
 	late := time.After(drainTimeout)
 	for {
@@ -110,7 +109,6 @@ func (c *connection) drain() {
 	}
 }
 
-// connectionWriter is the writer of the SDK.
 type connectionWriter struct{ *connection }
 
 // Write implements io.Writer. line is one message or a batch.
@@ -167,7 +165,6 @@ func InvalidRequest(format string, args ...any) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// lineTooLong returns the error for a line over the limit.
 func lineTooLong() *jsonrpc.Error {
 	return InvalidRequest("a message may have at most %d bytes", maxLine)
 }

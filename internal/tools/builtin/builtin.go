@@ -34,7 +34,6 @@ type Dependencies struct {
 	Clock func() time.Time
 }
 
-// builtins executes comet's own tools.
 type builtins struct{ Dependencies }
 
 // Register adds comet's own tools to d.Tools, of which a client sees the listed ones first.
@@ -105,5 +104,4 @@ func jsonResult(v any) (*mcp.CallToolResult, error) {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
 }
 
-// rounded rounds to three decimals.
 func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }

@@ -110,7 +110,6 @@ func (b *builtins) explainUndefined(ctx context.Context, c *tools.Invocation, co
 	return failed
 }
 
-// sandboxRequest returns the request for the sandbox.
 func (b *builtins) sandboxRequest(ctx context.Context, c *tools.Invocation, r CodeRun) (sandbox.Request, error) {
 	out := sandbox.Request{Code: r.Code, Context: r.Context}
 	if strings.TrimSpace(r.Code) == "" {
@@ -197,7 +196,6 @@ func (b *builtins) callInCode(c *tools.Invocation, used *toolsUsed) func(context
 	}
 }
 
-// codeError returns the error of code that failed.
 func codeError(f *sandbox.Failure) *errs.Error {
 	code := errs.CodeFailed
 	if strings.HasSuffix(f.Name, "_BUSY") {

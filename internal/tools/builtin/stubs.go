@@ -43,7 +43,6 @@ func decodeSchema(schema any) (out map[string]any) {
 
 func identifierPattern() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`) }
 
-// serverExpression returns the expression for a server in code.
 func serverExpression(server string) string {
 	if identifierPattern().MatchString(server) {
 		return server

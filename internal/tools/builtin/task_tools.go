@@ -137,7 +137,6 @@ func (b *builtins) replyToTask(ctx context.Context, c *tools.Invocation) (*mcp.C
 	return b.awaitTask(ctx, c, t, waitOf(d.WaitSeconds, defaultWait))
 }
 
-// visibleTask returns a task that the caller may see.
 func (b *builtins) visibleTask(ctx context.Context, c *tools.Invocation, id string) (models.Task, error) {
 	if id == "" || len(id) > input.MaxID {
 		return models.Task{}, c.Invalid("task_id must be the id of a task")
@@ -149,7 +148,6 @@ func (b *builtins) visibleTask(ctx context.Context, c *tools.Invocation, id stri
 	return t, err
 }
 
-// taskToChange returns a task that the caller may change.
 func (b *builtins) taskToChange(ctx context.Context, c *tools.Invocation, id string) (models.Task, error) {
 	t, err := b.visibleTask(ctx, c, id)
 	if err == nil && t.Owner != c.Caller.Principal.TokenID && !c.Caller.Principal.Has(models.ScopeAdmin) {
