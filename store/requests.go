@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -48,6 +49,14 @@ func (tx *Tx) Idempotent(once *models.Idempotency, do func() (any, error)) error
 	}
 	return tx.run("UPDATE idempotency SET status = ?, header = ?, body = ? WHERE principal = ? AND key = ?",
 		response.Status, string(header), response.Body, once.Principal, once.Key)
+}
+
+// Once runs do in a transaction, unless a request with the same key was answered before: see
+// Tx.Idempotent.
+func (s *Store) Once(ctx context.Context, once *models.Idempotency, do func(*Tx) (any, error)) error {
+	return s.Write(ctx, func(tx *Tx) error {
+		return tx.Idempotent(once, func() (any, error) { return do(tx) })
+	})
 }
 
 // Forget removes the key that Idempotent has recorded in this transaction, so that the transaction

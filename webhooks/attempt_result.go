@@ -23,8 +23,7 @@ import (
 )
 
 const (
-	// maxBody is how much of a response is read so that its connection can be reused; a longer
-	// response closes the connection.
+	// maxBody is how much of a response is read to reuse its connection; a longer one closes it.
 	maxBody = 64 << 10
 	// maxRetryAfter is the longest delay that a receiver may ask for.
 	maxRetryAfter = 24 * time.Hour
@@ -32,7 +31,6 @@ const (
 	maxLocation = 200
 )
 
-// attemptResult is the result of one attempt.
 type attemptResult struct {
 	attempt   models.DeliveryAttempt // without its number
 	succeeded bool                   // the status was 2xx
@@ -41,7 +39,6 @@ type attemptResult struct {
 	retryAfter time.Duration
 }
 
-// read evaluates a response.
 func (o *attemptResult) read(resp *http.Response, now time.Time) {
 	defer resp.Body.Close()
 	code := resp.StatusCode
@@ -85,8 +82,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), maxRetryAfter)
 }
 
-// excerpt returns the beginning of the body and reads the rest if that keeps the connection. It
-// ends with the attempt at the latest.
+// excerpt returns the beginning of the body, and reads the rest if that keeps the connection.
 func excerpt(resp *http.Response) string {
 	if resp.ContentLength == 0 { // also after 101, where the body is the connection itself
 		return ""
@@ -103,8 +99,7 @@ func excerpt(resp *http.Response) string {
 	return excerptText(begin[:n])
 }
 
-// excerptText turns the beginning of a body into valid UTF-8 without control characters, which
-// databases and terminals do not accept.
+// excerptText turns the beginning of a body into UTF-8 without control characters.
 func excerptText(begin []byte) string {
 	if len(begin) == store.MaxResponseExcerpt {
 		begin = begin[:len(begin)-cutRune(begin)]
@@ -145,8 +140,7 @@ func printable(text string) string {
 // maxCause limits how much of a foreign error a message repeats.
 const maxCause = 200
 
-// failure returns the message for an attempt without a response. ctx is the caller's, timeout that
-// of the attempt.
+// failure returns the message for an attempt without a response; ctx is the caller's.
 func failure(ctx context.Context, err error, timeout time.Duration) string {
 	var (
 		lookUp      *net.DNSError

@@ -21,9 +21,8 @@ type Created struct {
 }
 
 // Create registers a webhook (CHE·NU §9). It reports all violations of the lowest class at once:
-// errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. With an
-// idempotency key a repeated request has no second effect; the caller stores the response without
-// the secret.
+// errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. A request
+// with a known idempotency key has no second effect; the response is stored without the secret.
 func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDraft, once *models.Idempotency) (Created, error) {
 	if err := checkBound(by, d.AgentID); err != nil {
 		return Created{}, err
@@ -49,12 +48,10 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 func (w *Webhooks) storeSecret(ctx context.Context, by models.Principal, secret []byte, once *models.Idempotency, message string,
 	change func(*store.Tx) (models.Webhook, error),
 ) (out Created, err error) {
-	err = w.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			hook, err := change(tx)
-			out = Created{hook, signature.FormatSecret(secret)}
-			return out, err
-		})
+	err = w.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
+		hook, err := change(tx)
+		out = Created{hook, signature.FormatSecret(secret)}
+		return out, err
 	})
 	if err != nil {
 		return Created{}, err
@@ -169,8 +166,7 @@ func (w *Webhooks) checkPatch(p WebhookPatch) errs.Violations {
 	return v
 }
 
-// apply returns the webhook with the patch applied. Without an agent there is no subtree, so
-// removing agent_id clears subtree.
+// apply returns the webhook with the patch applied. Removing agent_id clears subtree.
 func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 	if p.URL.Set && p.URL.Value != hook.URL {
 		hook.URL, hook.FailingSince, hook.Failures = p.URL.Value, nil, 0
@@ -204,7 +200,6 @@ func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 // no other writer and PostgreSQL numbers no event.
 const maxReorder = 5000
 
-// checkReorder refuses a change of ordering that would take long.
 func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook) error {
 	if before.Ordering == after.Ordering {
 		return nil
@@ -217,7 +212,6 @@ func checkReorder(tx *store.Tx, v *errs.Violations, before, after models.Webhook
 	return err
 }
 
-// reorder applies the new ordering to existing deliveries.
 func reorder(tx *store.Tx, before, after models.Webhook) error {
 	switch {
 	case before.Ordering == after.Ordering:
@@ -262,8 +256,7 @@ func rotated(k models.WebhookKeys, secret []byte, grace time.Duration, now time.
 }
 
 // Delete removes a webhook with its deliveries, or returns errs.NotFound. It disables the webhook
-// and then deletes a long history in batches: if ctx ends before that, the webhook still exists,
-// and the call can be repeated.
+// and deletes its history in batches: if ctx ends before that, the call can be repeated.
 func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) error {
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
 		hook, err := lock(tx, by, id)
@@ -293,8 +286,7 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) e
 	return err
 }
 
-// Purge deletes deliveries that ended longer ago than the retention, with their attempts. Call it
-// periodically.
+// Purge deletes deliveries that ended before the retention, with attempts; call it periodically.
 func (w *Webhooks) Purge(ctx context.Context) error {
 	hooks, err := w.store.Webhooks(ctx).List(nil, "", MaxWebhooks)
 	if err != nil {

@@ -17,7 +17,6 @@ const (
 	reasonFailing = "no delivery succeeded for 5 days"
 )
 
-// job is a delivery for a runner.
 type job struct {
 	hook     *models.Webhook // at the time of the attempt
 	delivery models.Delivery
@@ -78,8 +77,7 @@ func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []resul
 	return out, err
 }
 
-// lockFor locks the webhook as its current ordering requires, which may differ from the one that
-// was read.
+// lockFor locks the webhook as its current ordering requires, which may have changed.
 func lockFor(tx *store.Tx, believed models.Webhook) (models.Webhook, error) {
 	if believed.Ordering != models.OrderingAgent {
 		if hook, err := tx.Webhooks().LockShared(believed.ID); err != nil || hook.Ordering != models.OrderingAgent {
@@ -189,8 +187,7 @@ func disable(tx *store.Tx, id, reason string, since *time.Time, failures int) er
 	return tx.Events().Emit(events.WebhookDisabled, id, data)
 }
 
-// origin returns the part of a URL that other webhooks may see; path and query may contain a
-// secret.
+// origin returns the part of a URL that other webhooks may see; the rest may be secret.
 func origin(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -200,13 +197,11 @@ func origin(text string) string {
 }
 
 const (
-	// jitter is the relative variation of a wait, so that deliveries that failed together are not
-	// retried together.
+	// jitter is the relative variation of a wait, so that deliveries are not retried together.
 	jitter = 0.1
 	// maxFailingTime is how long a webhook may fail without a success.
 	maxFailingTime = 5 * 24 * time.Hour
-	// minFailures is the least number of failures in that time; otherwise two failures with days
-	// between them would disable a webhook.
+	// minFailures is the least number of failures in that time, because two alone mean little.
 	minFailures = 10
 )
 

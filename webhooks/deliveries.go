@@ -17,8 +17,7 @@ import (
 // DeliveryQuery is the parameter of Deliveries.
 type DeliveryQuery = store.DeliveryQuery
 
-// Deliveries returns a page of a webhook's deliveries, newest first, without their
-// data, or errs.NotFound.
+// Deliveries returns a page of deliveries without data, newest first, or errs.NotFound.
 func (w *Webhooks) Deliveries(ctx context.Context, by models.Principal, id string, q store.DeliveryQuery) ([]models.Delivery, error) {
 	if _, err := w.Get(ctx, by, id); err != nil {
 		return nil, err
@@ -93,9 +92,8 @@ type TestResult struct {
 	Attempt  models.DeliveryAttempt
 }
 
-// Test makes one attempt to deliver a webhook.test event, also to a disabled webhook, and waits
-// for the result. It is stored as a finished delivery and has no other consequences. It returns
-// errs.NotFound, or errs.Busy.
+// Test makes one attempt to deliver a webhook.test event, also to a disabled webhook. It is stored
+// as a finished delivery without other consequences. It returns errs.NotFound, or errs.Busy.
 func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (TestResult, error) {
 	hook, err := w.Get(ctx, by, id)
 	if err != nil {
@@ -135,7 +133,6 @@ func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {
 	return models.Delivery{WebhookID: hook.ID, EventID: event.String(), Type: events.WebhookTest, Key: hook.ID, EventAt: now, Data: data}, err
 }
 
-// makeAttempt makes one attempt now.
 func (w *Webhooks) makeAttempt(ctx context.Context, hook models.Webhook, d models.Delivery) attemptResult {
 	out := w.sender.send(ctx, hook, d, w.store.Now())
 	w.opts.OnAttempt(out.succeeded, time.Duration(out.attempt.DurationMS)*time.Millisecond)

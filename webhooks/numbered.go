@@ -26,7 +26,6 @@ func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 	return types, nil
 }
 
-// typesOf returns the event types of subscriptions.
 func typesOf(subs []store.Subscription) (types []models.EventType) {
 	for _, s := range subs {
 		types = append(types, s.Events...)
@@ -69,7 +68,6 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	return tx.Deliveries().Insert(all)
 }
 
-// subscribersOf returns the webhooks that subscribe to one of the event types.
 func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {
 	there := map[models.EventType]bool{}
 	for _, e := range events {
@@ -98,8 +96,7 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 	return tx.Agents().Chains(slices.Compact(keys))
 }
 
-// agentOf returns the agent an event is about, "" for none; for a disabled webhook the agent of
-// its filter.
+// agentOf returns the agent of an event, "" for none; a disabled webhook has its filter's.
 func agentOf(e models.Event) string {
 	if e.Type != events.WebhookDisabled {
 		return e.Key
@@ -111,7 +108,6 @@ func agentOf(e models.Event) string {
 	return *data.AgentID
 }
 
-// matching returns the events that match the filters of a subscription.
 func matching(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
 	for i, e := range events {
 		if !slices.Contains(s.Events, e.Type) {
@@ -125,8 +121,7 @@ func matching(s store.Subscription, events []models.Event, chains map[string][]s
 	return out
 }
 
-// appendDeliveries adds a webhook's deliveries; in an ordered webhook each waits for an earlier
-// one of its key.
+// appendDeliveries adds a webhook's deliveries; ordered ones wait for an earlier one of their key.
 func appendDeliveries(all []store.NewDelivery, tx *store.Tx, s store.Subscription, events []*models.Event) ([]store.NewDelivery, error) {
 	busy, ordered := map[string]bool{}, s.Ordering == models.OrderingAgent
 	if ordered {

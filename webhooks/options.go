@@ -31,21 +31,16 @@ type Options struct {
 	Retention time.Duration
 	// Grace is how long Stop waits for attempts that it has cancelled, default 5 s.
 	Grace time.Duration
-	// Random varies the waits before retries; it returns numbers in [0, 1) and must be safe for
-	// concurrent use. Default math/rand/v2.
+	// Random varies the waits before retries: in [0, 1), safe for concurrent use, default rand/v2.
 	Random func() float64
-	// OnAttempt is called after every attempt, tests included, and must return at once; default
-	// none.
+	// OnAttempt is called after every attempt with tests and must return at once; default none.
 	OnAttempt func(succeeded bool, took time.Duration)
 	// Logger receives disabled webhooks and database failures; default discards.
 	Logger *slog.Logger
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.UserAgent = cmp.Or(out.UserAgent, "comet")
 	out.Guard = cmp.Or(out.Guard, netguard.New(nil))
 	out.Concurrency = cmp.Or(out.Concurrency, 16)

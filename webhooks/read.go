@@ -45,7 +45,6 @@ func lock(tx *store.Tx, by models.Principal, id string) (models.Webhook, error) 
 	return visible(by, hook, err)
 }
 
-// logChange logs a change of a webhook.
 func (w *Webhooks) logChange(ctx context.Context, by models.Principal, id, what string) {
 	w.opts.Logger.InfoContext(ctx, what, "webhook", id, "actor", by.Name)
 }

@@ -16,15 +16,13 @@ import (
 // defaultGrace is how long the old keys also sign after a rotation, by default.
 const defaultGrace = 24 * time.Hour
 
-// checkURL validates a URL as far as possible without name resolution; addresses are checked at
-// every connection.
+// checkURL validates a URL without name resolution; every connection checks addresses.
 func (w *Webhooks) checkURL(v *errs.Violations, text string) {
 	if rule, err := w.opts.Guard.CheckURL(text, MaxWebhookURL, w.opts.HTTPSOnly); err != nil {
 		v.Add(errs.CodeOf(err), "/url", rule, "%s", errs.From(err).Detail)
 	}
 }
 
-// checkEvents accepts the known event types.
 func checkEvents(v *errs.Violations, types []models.EventType) {
 	known := make([]string, 0, len(events.ForWebhooks()))
 	for _, t := range events.ForWebhooks() {
@@ -53,7 +51,6 @@ func checkSecret(v *errs.Violations, text *string) []byte {
 	return secret
 }
 
-// checkFilter validates the agent filter.
 func checkFilter(v *errs.Violations, agentID *string, subtree bool, exists func(id string) (bool, error)) error {
 	if subtree && agentID == nil {
 		v.Add(errs.InvalidRequest, "/subtree", "agent_id", "subtree requires agent_id, because it selects the agents below it")

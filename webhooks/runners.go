@@ -62,7 +62,6 @@ func (r *runners) addResult(out result) time.Duration {
 	return time.Since(r.collected)
 }
 
-// collect takes the results of the runners.
 func (r *runners) collect() []result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +70,6 @@ func (r *runners) collect() []result {
 	return out
 }
 
-// stop ends the runners.
 func (r *runners) stop() {
 	close(r.jobs)
 	r.crew.Wait()

@@ -13,8 +13,7 @@ import (
 // bodyTimeout limits the wait for the body of a response.
 const bodyTimeout = time.Second
 
-// sender makes attempts, both of tests and of deliveries. It is safe for concurrent use and keeps
-// no state except idle connections.
+// sender makes attempts. It is safe for concurrent use and keeps only idle connections.
 type sender struct {
 	transport *http.Transport
 	timeout   time.Duration
@@ -25,12 +24,10 @@ func newSender(o Options) *sender {
 	return &sender{timeout: o.Timeout, userAgent: []string{o.UserAgent}, transport: o.Guard.Transport(o.Timeout)}
 }
 
-// close closes the idle connections.
 func (s *sender) close() { s.transport.CloseIdleConnections() }
 
-// send makes one attempt at the time now. The status decides: a receiver that has answered 200
-// has accepted the event, even if the rest of its response never arrives; that is awaited for one
-// second. The attempt ends with ctx.
+// send makes one attempt at the time now. The status decides: a receiver that answered 200 has
+// accepted the event, even if the rest of its response, awaited for one second, never arrives.
 func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) attemptResult {
 	started := time.Now()
 	out := attemptResult{attempt: models.DeliveryAttempt{At: now}}
@@ -47,8 +44,7 @@ func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Deliver
 	return out
 }
 
-// post makes one request. The transport repeats a POST without an Idempotency-Key only if nothing
-// of it was written.
+// post makes one request. The transport repeats it only if nothing of it was written.
 func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) (*http.Response, error) {
 	body := payload(d)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
@@ -90,9 +86,8 @@ func PublicKeys(k models.WebhookKeys, now time.Time) []string {
 	return all
 }
 
-// signatures returns the signature header of an attempt: those of the secrets, then those of the
-// signing keys, the newest first. For some time after a rotation the old keys sign, too, so that
-// receivers can switch at any time.
+// signatures returns the signature header: those of the secrets, then of the signing keys, the
+// newest first. After a rotation the old keys sign too, so that receivers can switch at any time.
 func signatures(k models.WebhookKeys, id string, at time.Time, body []byte) string {
 	old := at.Before(k.OldUntil)
 	header := signature.Sign(k.Secret, id, at, body)

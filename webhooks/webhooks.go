@@ -18,8 +18,7 @@ import (
 	"comet/store"
 )
 
-// Webhooks stores subscriptions and, once started, delivers events. It is safe for concurrent
-// use.
+// Webhooks stores subscriptions and delivers events. It is safe for concurrent use.
 type Webhooks struct {
 	store  *store.Store
 	opts   Options
@@ -70,8 +69,7 @@ func New(s *store.Store, opts *Options) *Webhooks {
 	return w
 }
 
-// Start implements background.Service. It returns the store's error if the leases of an earlier
-// process cannot be released.
+// Start implements background.Service. On SQLite it first releases the leases of an earlier process.
 func (w *Webhooks) Start(ctx context.Context) error {
 	w.starting.Lock()
 	defer w.starting.Unlock()

@@ -25,11 +25,9 @@ const (
 	// storing each alone costs more than delivering.
 	groupSize = 256
 	gather    = 10 * time.Millisecond
-	// maxUnstored is how many results may be unstored while more attempts start: that many
-	// deliveries are repeated after a kill.
+	// maxUnstored limits the unstored results while attempts start: a kill repeats as many.
 	maxUnstored = 512
-	// maxPageAge is how long a page is used; a change by another replica may go unnoticed for that
-	// long.
+	// maxPageAge is how long a page is used, and another replica's change may go unnoticed.
 	maxPageAge = 250 * time.Millisecond
 	// storeTimeout limits one transaction.
 	storeTimeout = 30 * time.Second
@@ -78,8 +76,7 @@ func newWorker(w *Webhooks, hook models.Webhook, until time.Time) *worker {
 	return k
 }
 
-// run delivers until nothing has been due for some time, the lease is lost, or ctx ends; it waits
-// for attempts in flight.
+// run delivers until nothing is due for some time, the lease is lost, or ctx and attempts end.
 func (k *worker) run(ctx context.Context) {
 	k.ctx = ctx
 	defer k.release()
@@ -118,12 +115,10 @@ func (k *worker) idle() bool {
 	return k.inFlight == 0 && k.saving == 0 && len(k.unstored) == 0 && len(k.page) == 0 && !k.more
 }
 
-// backsOff reports whether the worker waits before it uses a failing database again. It is false
-// when the attempts must end.
+// backsOff reports whether the worker waits before it uses a failing database again.
 func (k *worker) backsOff() bool { return time.Now().Before(k.retryAt) && k.work.Err() == nil }
 
-// waitForMore waits for more deliveries, which saves leasing the webhook again for each event of a
-// slow stream.
+// waitForMore waits for more deliveries, so that a slow stream does not lease each time.
 func (k *worker) waitForMore() bool {
 	timeout := time.After(k.opts.Poll)
 	for !k.due.Load() {
@@ -170,8 +165,7 @@ func (k *worker) startAttempts() {
 	}
 }
 
-// refresh drops a page that may be outdated, and makes the runners return their deliveries if the
-// webhook was changed.
+// refresh drops a page that may be outdated; after a change runners return deliveries.
 func (k *worker) refresh() {
 	changed := k.outdated.Load()
 	if changed {

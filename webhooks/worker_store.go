@@ -8,15 +8,13 @@ import (
 	"comet/store"
 )
 
-// saveResult is the result of a transaction.
 type saveResult struct {
 	completion
 	batch []result
 	err   error
 }
 
-// save starts to store results, in one transaction at a time, so that results that arrive
-// meanwhile share the next one.
+// save starts to store results, one transaction at a time; later results share the next one.
 func (k *worker) save() {
 	if k.saving > 0 || len(k.unstored) == 0 || k.backsOff() {
 		return
@@ -68,8 +66,7 @@ func (k *worker) backOff(ctx context.Context, err error) {
 	k.retryAt = k.wakeAfter(k.backoff.NextBackOff())
 }
 
-// renewLease renews the lease in time and reports whether an attempt that starts now ends before it
-// does.
+// renewLease renews the lease in time and reports whether an attempt ends before it.
 func (k *worker) renewLease() bool {
 	if k.leaseLeft() < k.lease/2 {
 		k.renew(k.ctx)
@@ -77,7 +74,6 @@ func (k *worker) renewLease() bool {
 	return !k.stopping && !k.backsOff() && k.fitsLease()
 }
 
-// leaseLeft returns the remaining time of the lease.
 func (k *worker) leaseLeft() time.Duration { return time.UnixMicro(k.until.Load()).Sub(k.store.Now()) }
 
 // fitsLease reports whether an attempt that starts now ends before the lease does, with time left to

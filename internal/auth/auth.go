@@ -32,8 +32,7 @@ type Auth struct {
 	store    *store.Store
 	clock    func() time.Time
 	verified *lru.Cache[[32]byte, verification]
-	// revocations counts changes of tokens on this replica. A look-up that began before a change
-	// must not be cached after it.
+	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
 }
 
@@ -45,8 +44,7 @@ type verification struct {
 
 // Options configures New; nil means defaults.
 type Options struct {
-	// Clock ages cached verifications, default time.Now, whose monotonic part counts. Token
-	// expiry uses the store's clock.
+	// Clock ages cached verifications, default time.Now. Token expiry uses the store's clock.
 	Clock func() time.Time
 }
 
@@ -64,9 +62,8 @@ func New(s *store.Store, opts *Options) *Auth {
 }
 
 // Verify returns the principal of a secret. An unknown, expired or revoked secret is
-// errs.Unauthenticated without saying which; one bound to a deactivated agent is
-// errs.AgentInactive. A revocation takes effect at once on this replica and within a second on
-// others.
+// errs.Unauthenticated without saying which; one of a deactivated agent is errs.AgentInactive. A
+// revocation takes effect at once on this replica and within a second on others.
 func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
 	begun := a.clock()
@@ -145,8 +142,10 @@ func From(ctx context.Context) (p models.Principal, ok bool) {
 }
 
 // NewSecret returns 128 random bits as 32 hexadecimal characters.
-func NewSecret() string {
-	b := make([]byte, 16)
+func NewSecret() string { return randomHex(16) }
+
+func randomHex(n int) string {
+	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails; without randomness it ends the program
 	return hex.EncodeToString(b)
 }

@@ -3,10 +3,10 @@ package auth
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -33,12 +33,10 @@ type Keys struct {
 	clock  func() time.Time
 	window time.Duration
 	read   *lru.Cache[keyID, reading]
-	// changes counts changes of keys on this replica. A look-up that began before a change must
-	// not be cached after it.
+	// changes counts changes of keys here. A look-up that began before one is not cached.
 	changes atomic.Int64
 }
 
-// keyID identifies a key.
 type keyID struct{ agentID, algorithm string }
 
 // reading is a key as read, the zero AgentKey for an agent without one.
@@ -104,7 +102,6 @@ func (k *Keys) Get(ctx context.Context, agentID, algorithm string) (models.Agent
 	return shown(key), err
 }
 
-// shown returns a key without its secret.
 func shown(key models.AgentKey) models.AgentKey {
 	key.Fingerprint = fingerprint(key)
 	key.Secret = ""
@@ -131,7 +128,7 @@ func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d
 	case d.Key != nil:
 		key.Algorithm, key.Secret, err = HMACSHA256, *d.Key, checkKey(*d.Key)
 	default:
-		out.Secret = newKey()
+		out.Secret = randomHex(32)
 		key.Algorithm, key.Secret = HMACSHA256, out.Secret
 	}
 	if err != nil {
@@ -175,8 +172,7 @@ func (k *Keys) Require(ctx context.Context, by models.Principal, agentID, algori
 	return out, err
 }
 
-// Revoke ends an agent's key of an algorithm: at once on this replica, within a second on others. It returns
-// errs.NotFound without a key.
+// Revoke ends an agent's key: at once on this replica, within a second on others; or errs.NotFound.
 func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID, algorithm string) error {
 	return k.change(ctx, keyID{agentID, algorithm}, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
 		if before == (models.AgentKey{}) {
@@ -186,8 +182,7 @@ func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID, algorit
 	})
 }
 
-// change lets do write a change of an agent's key; before is the zero AgentKey for none. The lock
-// on the agent's row serialises changes.
+// change lets do change an agent's key, the zero AgentKey for none. The agent's row is locked.
 func (k *Keys) change(ctx context.Context, id keyID, do func(tx *store.Tx, agent models.Agent, before models.AgentKey) error) error {
 	err := k.store.Write(ctx, func(tx *store.Tx) error {
 		agent, err := tx.Agents().Lock(id.agentID)
@@ -204,8 +199,7 @@ func (k *Keys) change(ctx context.Context, id keyID, do func(tx *store.Tx, agent
 	return err
 }
 
-// record writes a changed key with its event and the record in the agent's audit log. Neither
-// contains the key.
+// record writes a changed key, its event and its audit record, which do not contain the key.
 func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models.Agent, before, after models.AgentKey, action models.AuditAction) error {
 	kind, told, save := events.KeyIssued, shown(after), func() error { return tx.Tokens().SaveAgentKey(after) }
 	switch action {
@@ -228,8 +222,7 @@ func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models
 	})
 }
 
-// differences returns the visible changes of a key: its fingerprint, null for none, and whether
-// it is required.
+// differences returns the changes of a key: its fingerprint, null for none, and its requirement.
 func differences(before, after models.AgentKey) []models.Change {
 	show := func(key models.AgentKey) (fingerprinted, required any) {
 		if key == (models.AgentKey{}) {
@@ -258,13 +251,6 @@ func fingerprint(key models.AgentKey) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// newKey returns 256 random bits as 64 hexadecimal characters.
-func newKey() string {
-	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails; without randomness it ends the program
-	return hex.EncodeToString(b)
-}
-
 // checkKey validates an imported key. Its messages do not contain the key.
 func checkKey(key string) error {
 	var v errs.Violations
@@ -273,7 +259,7 @@ func checkKey(key string) error {
 		v.Add(errs.InvalidRequest, "/key", "min", "key must have at least %d bytes, not %d", MinAgentKey, len(key))
 	case len(key) > MaxAgentKey:
 		v.Add(errs.InvalidRequest, "/key", "max", "key must have at most %d bytes, not %d", MaxAgentKey, len(key))
-	case !isText(key):
+	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
 		v.Add(errs.InvalidRequest, "/key", "printable", "key must be text without control characters")
 	}
 	return v.Err()
@@ -290,15 +276,6 @@ func publicKey(key *string) (string, error) {
 	var v errs.Violations
 	v.Add(errs.InvalidRequest, "/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
 	return "", v.Err()
-}
-
-func isText(key string) bool {
-	for _, r := range key {
-		if unicode.IsControl(r) {
-			return false
-		}
-	}
-	return utf8.ValidString(key)
 }
 
 // The algorithms of keys.

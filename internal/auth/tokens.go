@@ -30,12 +30,9 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d TokenDraft, on
 		return Issued{}, err
 	}
 	var out Issued
-	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			var err error
-			out, err = create(tx, by, d)
-			return out, err
-		})
+	err := a.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		out, err = create(tx, by, d)
+		return out, err
 	})
 	return out, err
 }
@@ -79,32 +76,28 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	return Issued{t, secret}, insert(tx, by, t)
 }
 
-// Rotate gives a token a new secret and invalidates the old one. It returns errs.NotFound, or
-// errs.TokenRevoked.
+// Rotate gives a token a new secret and ends the old one, or returns errs.NotFound or TokenRevoked.
 func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
 	var out Issued
-	err := a.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			t, err := tx.Tokens().Lock(id)
-			if err != nil {
-				return nil, err
-			}
-			if t.RevokedAt != nil {
-				return nil, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
-			}
-			secret := NewSecret()
-			t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
-			out = Issued{t, secret}
-			return out, save(tx, by, t, events.TokenRotated)
-		})
+	err := a.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
+		t, err := tx.Tokens().Lock(id)
+		if err != nil {
+			return nil, err
+		}
+		if t.RevokedAt != nil {
+			return nil, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
+		}
+		secret := NewSecret()
+		t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
+		out = Issued{t, secret}
+		return out, save(tx, by, t, events.TokenRotated)
 	})
 	a.forget()
 	return out, err
 }
 
-// Revoke ends a token: at once on this replica, within a second on others. Revoking it again
-// changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable admin token
-// would remain.
+// Revoke ends a token: at once on this replica, within a second on others; a second call changes
+// nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable admin token would remain.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.Tokens().LockAll(); err != nil {
@@ -133,8 +126,7 @@ func (a *Auth) Get(ctx context.Context, id string) (models.Token, error) {
 	return a.store.Tokens(ctx).Get(id)
 }
 
-// List returns up to limit tokens in the order of their creation, after the id after ("" starts
-// at the first).
+// List returns up to limit tokens in the order of creation, after the id after ("" for none).
 func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Token, error) {
 	return a.store.Tokens(ctx).List(after, limit)
 }
@@ -189,7 +181,6 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 	return true, save(tx, models.System(), t, events.TokenRotated)
 }
 
-// insert stores a new token and its event.
 func insert(tx *store.Tx, by models.Principal, t models.Token) error {
 	if err := tx.Tokens().Insert(t); err != nil {
 		return err
@@ -197,7 +188,6 @@ func insert(tx *store.Tx, by models.Principal, t models.Token) error {
 	return emit(tx, by, t, events.TokenCreated)
 }
 
-// save stores a changed token and its event.
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
 	if err := tx.Tokens().Save(t); err != nil {
 		return err

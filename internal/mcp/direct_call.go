@@ -95,7 +95,6 @@ func acceptsDirect(h http.Header) bool {
 	return isJSON && isStream && h.Get("Content-Type") == "application/json" && len(h["Last-Event-Id"]) == 0 && len(h["Accept"]) == 1
 }
 
-// readParams reads the parameters of a direct call.
 func (c *directCall) readParams(params []byte) bool {
 	described := !c.newest
 	ok := input.EachMember(params, func(name string, value []byte) bool {
@@ -115,7 +114,6 @@ func (c *directCall) readParams(params []byte) bool {
 	return ok && described && c.name != ""
 }
 
-// readMeta reads the _meta of a direct call.
 func (c *directCall) readMeta(meta []byte) bool {
 	version, capable := false, false
 	ok := input.EachMember(meta, func(name string, value []byte) bool {
@@ -172,7 +170,6 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 	return true
 }
 
-// callDirectly calls the tool of a direct call.
 func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall) (res *upstream.Result, err error) {
 	defer func() { err = g.recovered("tools/call", recover(), err) }()
 	if !c.asks {
@@ -185,7 +182,6 @@ func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall
 	return g.outcomeOf(upstream.NewResult(out), err)
 }
 
-// writeDirect responds to a direct call.
 func (g *Server) writeDirect(w http.ResponseWriter, c directCall, res *upstream.Result, err error) {
 	out := make([]byte, 0, 1024)
 	out = append(append(out, `{"jsonrpc":"2.0","id":`...), c.id...)

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -83,8 +82,7 @@ func (g *Server) removeSDKServer(s *mcp.Server) {
 	g.servers = slices.DeleteFunc(g.servers, func(other *mcp.Server) bool { return other == s })
 }
 
-// ServeStream serves one client over its own connection, such as stdio, as the principal by, until
-// the client disconnects or ctx ends.
+// ServeStream serves one client over its own connection as by, until it disconnects or ctx ends.
 func (g *Server) ServeStream(ctx context.Context, by models.Principal, in io.Reader, out io.WriteCloser) error {
 	s := g.newSDKServer(&by)
 	defer g.removeSDKServer(s)
@@ -169,7 +167,6 @@ type callerKey struct{}
 // calledToolKey is the context key of the name of the tool that is called through dispatchTool.
 type calledToolKey struct{}
 
-// handleToolCall handles a tool call of a client.
 func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
 	name, ok := ctx.Value(calledToolKey{}).(string)
@@ -184,8 +181,7 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 	return res.Decoded()
 }
 
-// callTool calls a tool. Questions of the tool reach the client in the way that its protocol
-// version defines.
+// callTool calls a tool. Its questions reach the client as the client's protocol version defines.
 func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
@@ -225,8 +221,8 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Ca
 	if extra == nil {
 		return by
 	}
-	if p, ok := principalOf(extra.TokenInfo); ok && fixed == nil {
-		by.Principal = p
+	if t := extra.TokenInfo; t != nil && fixed == nil {
+		by.Principal, _ = t.Extra[principalKey].(models.Principal)
 	}
 	if extra.Header != nil {
 		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
@@ -245,14 +241,6 @@ func requestMeta(req mcp.Request) mcp.Meta {
 	return nil
 }
 
-func principalOf(t *sdkauth.TokenInfo) (p models.Principal, ok bool) {
-	if t == nil {
-		return p, false
-	}
-	p, ok = t.Extra[principalKey].(models.Principal)
-	return p, ok
-}
-
 // sdkLogger returns a logger for the SDK that drops records below a warning. The SDK logs the start
 // and the end of each connection, which without sessions is three records per request.
 func sdkLogger(log *slog.Logger) *slog.Logger { return slog.New(warningHandler{log.Handler()}) }
@@ -264,8 +252,7 @@ func (h warningHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
 }
 
-// Handle implements slog.Handler. It also drops failed notifications to disconnected clients and
-// the cancellation of the server, which are not failures.
+// Handle implements slog.Handler. It also drops what a disconnected client or a stop causes.
 func (h warningHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == "server run cancelled" || strings.HasPrefix(r.Message, "calling notifications/") {
 		return nil

@@ -20,20 +20,17 @@ import (
 	"comet/internal/upstream"
 )
 
-// invalidParams returns a JSON-RPC error for invalid parameters.
 func invalidParams(format string, args ...any) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf(format, args...)}
 }
 
-// The codes of errors that concern HTTP and not the message, as servers of the TypeScript SDK use
-// them.
+// The codes of errors that concern HTTP and not the message, as in the TypeScript SDK.
 const (
 	codeHTTPError = -32000
 	codeNoSession = -32001
 )
 
-// toolResult returns the error of a call as a result with isError, so that the model reads it
-// (MCP, “Error Handling”).
+// toolResult returns the error of a call as a result, for the model (MCP, “Error Handling”).
 func toolResult(err error) *mcp.CallToolResult {
 	e := map[string]any{"code": tools.ErrorName(err), "message": errs.From(err).Detail}
 	maps.Copy(e, tools.ErrorDetails(err))
@@ -43,8 +40,7 @@ func toolResult(err error) *mcp.CallToolResult {
 	}
 }
 
-// toRPCError converts an error of the tools to a JSON-RPC error; other errors and nil stay as they
-// are.
+// toRPCError converts an error of the tools to a JSON-RPC error; others and nil stay as they are.
 func toRPCError(err error) error {
 	if err == nil || tools.ErrorName(err) == "" {
 		return err
@@ -57,10 +53,7 @@ func toRPCError(err error) error {
 	details := map[string]any{}
 	maps.Copy(details, tools.ErrorDetails(err))
 	details["code"] = tools.ErrorName(err)
-	data, err := json.Marshal(details)
-	if err != nil {
-		data = nil
-	}
+	data, _ := json.Marshal(details) // nil for what is not JSON
 	return &jsonrpc.Error{Code: code, Message: e.Detail, Data: data}
 }
 
@@ -71,8 +64,7 @@ func (g *Server) countFailure(code string) {
 	}
 }
 
-// countFailures is a middleware that counts JSON-RPC errors. The cancellation of a request is no
-// failure.
+// countFailures is a middleware that counts JSON-RPC errors. A cancellation is no failure.
 func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -122,8 +114,7 @@ func writeHTTPError(w http.ResponseWriter, status int, id any, code errs.Code, s
 	writeRPCError(w, status, id, &jsonrpc.Error{Code: rpc, Message: sentence, Data: errorData(status, code)})
 }
 
-// errorData returns the data of an error: the status, which client libraries hide, and the code in
-// the notation of MCP errors.
+// errorData returns the status, which client libraries hide, and the code as in MCP errors.
 func errorData(status int, code errs.Code) []byte {
 	if code == "" {
 		return fmt.Appendf(nil, `{"status":%d}`, status)
@@ -131,8 +122,7 @@ func errorData(status int, code errs.Code) []byte {
 	return fmt.Appendf(nil, `{"code":%q,"status":%d}`, strings.ToUpper(strings.ReplaceAll(string(code), "-", "_")), status)
 }
 
-// recovered returns the error of a request that panicked with p, or its own error if p is nil: a panic
-// of one request must not end the process.
+// recovered returns the error of a request that panicked with p, its own error if p is nil.
 func (g *Server) recovered(method string, p any, err error) error {
 	if p == nil {
 		return err
@@ -141,8 +131,7 @@ func (g *Server) recovered(method string, p any, err error) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "comet failed; see its log"}
 }
 
-// outcomeOf returns the outcome of a call as its client sees it: errors of calls are results, but for
-// invalid arguments of comet's own tools.
+// outcomeOf returns the outcome of a call for its client: errors but invalid arguments are results.
 func (g *Server) outcomeOf(res *upstream.Result, err error) (*upstream.Result, error) {
 	switch {
 	case err == nil || tools.ErrorName(err) == "":

@@ -86,7 +86,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	}))
 	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(passIdentity(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*resultFilter); ok {
-			a.clearReadDeadline() // the request has arrived
+			_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Time{}) // the request has arrived
 		}
 		if r.Header.Get("Mcp-Protocol-Version") >= statelessVersion {
 			d.serveLimited(w, r, without)
@@ -160,10 +160,6 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(a, r)
 }
 
-// Drain ends the streams and sessions, also later ones, because the HTTP server waits for them when
-// it stops. It may be called twice.
-func (d *Handler) Drain() { d.drain() }
-
 // knowsHost reports whether the Host of a request is a name of the server. Without a list, a name
 // of another machine is rejected at a loopback address: it is a sign of DNS rebinding.
 func (d *Handler) knowsHost(r *http.Request) bool {
@@ -220,8 +216,7 @@ func (d *Handler) baseURL(r *http.Request) string {
 // Paths returns the paths that the handler serves.
 func (d *Handler) Paths() []string { return []string{Path, metadataPath, metadataPath + Path} }
 
-// allowOrigins lets web pages of the origins read responses (CORS) and responds to their preflight
-// requests, which have no token.
+// allowOrigins lets web pages of the origins read responses, and answers their preflight requests.
 func allowOrigins(origins []string, next http.Handler) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -235,7 +230,6 @@ func allowOrigins(origins []string, next http.Handler) http.Handler {
 	})(next)
 }
 
-// identityKey is the context key of the identity.
 type identityKey struct{}
 
 // identity is the principal of a request and the hash of its token.
@@ -274,8 +268,7 @@ func (d *Handler) authenticate(next http.Handler) http.Handler {
 
 // passIdentity passes the identity of a request to the SDK.
 func passIdentity(next http.Handler) http.Handler {
-	// The SDK reads the token with its own verifier. The token is verified already, so the verifier
-	// takes the identity from the context.
+	// The SDK reads the token with its own verifier, which takes the identity from the context.
 	return sdkauth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 		v, ok := ctx.Value(identityKey{}).(identity)
 		if !ok {

@@ -19,17 +19,13 @@ func cacheHints() mcp.Cacheable {
 	return mcp.Cacheable{TTLMs: int((5 * time.Second).Milliseconds()), CacheScope: "private"}
 }
 
-// listTools answers tools/list.
 func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
 	list, err := g.tools.MCPTools(ctx, by)
 	if err != nil {
 		return nil, toRPCError(err)
 	}
 	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.MCPTool) string { return o.Position })
-	if err != nil {
-		return nil, err
-	}
-	return &mcp.ListToolsResult{Tools: mapSlice(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: cacheHints()}, nil
+	return &mcp.ListToolsResult{Tools: mapSlice(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listResources answers resources/list with the resources of all upstreams, sorted by server.
@@ -39,14 +35,12 @@ func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.List
 	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
-// listTemplates answers resources/templates/list.
 func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
 	list, err := g.tools.ResourceTemplates(ctx, by)
 	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.ResourceTemplate) string { return r.URITemplate })
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
-// listPrompts answers prompts/list.
 func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
 	list, err := g.tools.Prompts(ctx, by)
 	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.Prompt) string { return r.Name })

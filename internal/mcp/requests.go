@@ -35,7 +35,9 @@ func paramsChecks() map[string]paramsCheck {
 		"initialize":          paramsOf(func(p *mcp.InitializeParams) string { return required("protocolVersion", p.ProtocolVersion) }),
 		"ping":                paramsOf[mcp.PingParams](nil),
 		"completion/complete": paramsOf(checkCompletion),
-		"logging/setLevel":    paramsOf(checkLevel),
+		"logging/setLevel": paramsOf(func(p *mcp.SetLoggingLevelParams) string { //nolint:staticcheck // revision 2025-11-25 has it
+			return oneOf("level", string(p.Level), "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+		}),
 		"prompts/get": paramsOf(func(p *mcp.GetPromptParams) string {
 			return required("name", p.Name) + checkResponses(p.InputResponses)
 		}),
@@ -61,8 +63,7 @@ func paramsChecks() map[string]paramsCheck {
 	}
 }
 
-// paramsOf returns the check for parameters that the SDK reads into a T. rest checks what a T does
-// not say, nil for nothing.
+// paramsOf returns the check for parameters of type T. rest checks more, nil for nothing.
 func paramsOf[T any](rest func(*T) string) paramsCheck {
 	return func(params []byte) string {
 		var p T
@@ -98,7 +99,6 @@ func lenient() *json.Unmarshalers {
 	)
 }
 
-// required returns an error for a missing parameter.
 func required(name, value string) string {
 	if value == "" {
 		return "params." + name + " is missing"
@@ -113,12 +113,7 @@ func oneOf(name, value string, words ...string) string {
 	return required(name, value)
 }
 
-func checkLevel(p *mcp.SetLoggingLevelParams) string { //nolint:staticcheck // revision 2025-11-25 has it
-	return oneOf("level", string(p.Level), "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-}
-
-// checkCompletion checks the reference of a completion: a prompt has a name only, and a resource
-// has a URI only.
+// checkCompletion checks a reference: a prompt has only a name, and a resource only a URI.
 func checkCompletion(p *mcp.CompleteParams) string {
 	if p.Ref == nil {
 		return "params.ref is missing"
@@ -168,7 +163,6 @@ func describeMistake(err error) string {
 	return at + " must be an object"
 }
 
-// requestChecker checks messages of clients.
 type requestChecker struct{ params map[string]paramsCheck }
 
 func newRequestChecker() requestChecker { return requestChecker{paramsChecks()} }
@@ -194,8 +188,7 @@ func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
 	return nil
 }
 
-// checkMessage decodes a message and returns the reply to an invalid one, nil for a valid one. req
-// is nil for responses.
+// checkMessage decodes a message and returns the reply to an invalid one. req is nil for responses.
 func (c requestChecker) checkMessage(raw []byte) (req *jsonrpc.Request, reply map[string]any) {
 	msg, err := jsonrpc.DecodeMessage(raw)
 	if err != nil {
@@ -237,7 +230,6 @@ func (c requestChecker) checkBatch(batch []stdjson.RawMessage) (replies []map[st
 	return replies
 }
 
-// checkLine is the stdio.Check of connections over stdio.
 func (c requestChecker) checkLine(line []byte, batches bool) (requests int, reply any) {
 	list := []stdjson.RawMessage{line}
 	if line[0] == '[' && stdjson.Unmarshal(line, &list) == nil {

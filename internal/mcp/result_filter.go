@@ -137,10 +137,5 @@ func newResultFilter(w http.ResponseWriter, r *http.Request, timeout time.Durati
 	return a
 }
 
-// clearReadDeadline ends the limit for the arrival of the request.
-func (a *resultFilter) clearReadDeadline() {
-	_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Time{})
-}
-
 // Unwrap supports http.ResponseController.
 func (a *resultFilter) Unwrap() http.ResponseWriter { return a.ResponseWriter }

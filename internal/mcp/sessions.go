@@ -54,8 +54,7 @@ type openEntry struct {
 	end   func()
 }
 
-// newSessionTable returns an empty table. lapsed returns those of the tokens that are no longer
-// accepted.
+// newSessionTable returns an empty table. lapsed returns the tokens that are no longer accepted.
 func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), log *slog.Logger) *sessionTable {
 	t := &sessionTable{
 		lapsed: lapsed, limit: background.NewLimiter[tokenHash](maxSessions, maxSessionsPerToken),
@@ -113,7 +112,6 @@ func (t *sessionTable) checkTokens(ctx context.Context) (time.Duration, error) {
 	return tokenCheckInterval, err
 }
 
-// activeTokens returns the tokens with open sessions or streams.
 func (t *sessionTable) activeTokens() []tokenHash {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,8 +133,7 @@ func (t *sessionTable) endIdle(since time.Time) {
 	}
 }
 
-// endWhere ends the selected streams immediately and the selected sessions after their running
-// calls.
+// endWhere ends the selected streams at once and the selected sessions after their running calls.
 func (t *sessionTable) endWhere(selected func(tokenHash) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,8 +144,9 @@ func (t *sessionTable) endWhere(selected func(tokenHash) bool) {
 	}
 }
 
-// drain ends all sessions and streams, also those that start later. It may be called twice.
-func (t *sessionTable) drain() {
+// Drain ends all sessions and streams, also those that start later, because the HTTP server waits for
+// them when it stops. It may be called twice.
+func (t *sessionTable) Drain() {
 	t.mu.Lock()
 	t.draining = true
 	t.mu.Unlock()
@@ -160,7 +158,7 @@ func (t *sessionTable) Stop(ctx context.Context) error {
 	if err := t.Loop.Stop(ctx); err != nil {
 		return err
 	}
-	t.drain()
+	t.Drain()
 	t.mu.Lock()
 	for _, s := range t.sessions { // the clients of sessions with calls are disconnected
 		t.close(s)
@@ -248,8 +246,7 @@ func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
 // maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
 const maxIDDigits = 15
 
-// requestKey returns a key of the id of a request, equal for equal ids, and "" for an id that is
-// neither a string nor an integer.
+// requestKey returns a key of a request's id, equal for equal ids, "" for no string or integer.
 func requestKey(id []byte) string {
 	if text, ok := input.JSONString(id); ok {
 		return `"` + text
@@ -269,7 +266,6 @@ func (t *sessionTable) endRequest(s *session) {
 	t.endWhenIdle(s)
 }
 
-// opening is a request that may start a session.
 type opening struct {
 	table   *sessionTable
 	token   tokenHash
@@ -286,7 +282,6 @@ func (t *sessionTable) openSession(by identity) (*opening, error) {
 	return &opening{table: t, token: by.token, tokenID: by.principal.TokenID, release: release}, err
 }
 
-// end ends the request.
 func (o *opening) end() {
 	o.table.mu.Lock()
 	release, s := o.release, o.session
@@ -333,7 +328,6 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 // openingKey is the context key of the opening in the first request of a session.
 type openingKey struct{}
 
-// addSession adds the session that a request starts to the table.
 func addSession(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)

@@ -46,7 +46,6 @@ func newSubscriptions(g *Server) *subscriptions {
 	return s
 }
 
-// subscribe subscribes a client to a resource.
 func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	g.subs.changing.Lock()
 	defer g.subs.changing.Unlock()
@@ -62,7 +61,6 @@ func (g *Server) subscribe(ctx context.Context, r *mcp.SubscribeRequest) error {
 	return nil
 }
 
-// unsubscribe ends a subscription.
 func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) error {
 	g.subs.changing.Lock()
 	defer g.subs.changing.Unlock()
@@ -70,8 +68,7 @@ func (g *Server) unsubscribe(ctx context.Context, r *mcp.UnsubscribeRequest) err
 	return nil
 }
 
-// has reports whether a client has a subscription. A client at the limit of subscriptions gets an
-// error for a further one.
+// has reports whether a client has a subscription, or returns an error at its limit of them.
 func (s *subscriptions) has(of *mcp.ServerSession, uri string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +89,6 @@ func (s *subscriptions) add(of *mcp.ServerSession, uri string, end func(context.
 	s.ends[of][uri] = end
 }
 
-// remove ends a subscription of a client.
 func (s *subscriptions) remove(ctx context.Context, of *mcp.ServerSession, uri string) {
 	s.mu.Lock()
 	end := s.ends[of][uri]

@@ -37,7 +37,6 @@ type suspendedCalls struct {
 	calls map[string]*suspendedCall
 }
 
-// suspendedCall is a call that may be suspended.
 type suspendedCall struct {
 	tokenID, name string
 	since         time.Time
@@ -59,7 +58,6 @@ func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
 	return p
 }
 
-// start runs a call in the background.
 func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn func(context.Context, func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error)) *suspendedCall {
 	w := &suspendedCall{
 		tokenID: tokenID, name: name, since: p.clock(),
@@ -77,7 +75,6 @@ func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn fun
 	return w
 }
 
-// ask waits for the reply of the client.
 func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	late := time.After(suspendTimeout)
 	select {
@@ -97,8 +94,7 @@ func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.Elic
 	}
 }
 
-// next waits until the call ends or asks a question. The result of a question has the state for the
-// reply.
+// next waits until the call ends or asks a question, whose result has the state for the reply.
 func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.CallToolResult, err error) {
 	select {
 	case out := <-w.done:
@@ -137,8 +133,7 @@ func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	return state, true
 }
 
-// resume continues a call with the reply of its client. The token and the tool must be those of the
-// call.
+// resume continues a call with the reply of its client, which needs the call's token and tool.
 func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string, answers mcp.InputResponseMap) (*mcp.CallToolResult, error) {
 	p.mu.Lock()
 	w := p.calls[state]

@@ -127,8 +127,7 @@ func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *j
 	return true
 }
 
-// isKnownMethod reports whether a method belongs to the versions with sessions, or is one of the
-// newest version that clients may try.
+// isKnownMethod reports whether a method belongs to versions with sessions or may be tried.
 func (c requestChecker) isKnownMethod(method string) bool {
 	return c.params[method] != nil || slices.Contains([]string{
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",

@@ -17,10 +17,9 @@ type Created struct {
 	Warnings []errs.Field
 }
 
-// Create adds an agent (CHE·NU §2.2). A principal without the admin scope adds
-// L2 and L3 only. It reports every broken rule of the lowest class at once:
-// errs.InvalidRequest, InvalidFrequency, ParentNotFound, InvalidParentLevel
-// before AgentExists, SystemAgentExists, ParentInactive before
+// Create adds an agent (CHE·NU §2.2). A principal without the admin scope adds L2 and L3 only. It
+// reports every broken rule of the lowest class at once: errs.InvalidRequest, InvalidFrequency,
+// ParentNotFound, InvalidParentLevel before AgentExists, SystemAgentExists, ParentInactive before
 // BudgetExceedsMaximum. With once, a repeated request has no second effect.
 func (r *Registry) Create(ctx context.Context, by models.Principal, d models.AgentDraft, once *models.Idempotency) (Created, error) {
 	if d.Level != nil && *d.Level == models.LevelOrchestrator {
@@ -33,12 +32,9 @@ func (r *Registry) Create(ctx context.Context, by models.Principal, d models.Age
 		return Created{}, r.completeReport(ctx, d, v)
 	}
 	var out Created
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			var err error
-			out, err = r.create(ctx, tx, by, d, v)
-			return out, err
-		})
+	err := r.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		out, err = r.create(ctx, tx, by, d, v)
+		return out, err
 	})
 	return out, err
 }
@@ -56,8 +52,7 @@ func (r *Registry) completeReport(ctx context.Context, d models.AgentDraft, v er
 	return v.Err()
 }
 
-// create is Create inside the transaction; found are the violations so far, none
-// of them of the class of invalid requests.
+// create is Create inside the transaction; found are violations that are no invalid requests.
 func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal, d models.AgentDraft, found errs.Violations) (Created, error) {
 	v := append(errs.Violations(nil), found...)
 	if *d.Level == models.LevelSystem {
@@ -73,15 +68,14 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	}
 	if err := insert(ctx, tx, by, a); err != nil {
 		if errs.Is(err, errs.AgentExists) {
-			err = idTaken(a.ID)
+			err = errs.Violations{taken(a.ID)}.Err()
 		}
 		return Created{}, err
 	}
 	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, nil
 }
 
-// addIDTaken adds the violation that the id is taken, which takes precedence over a budget that
-// is too high.
+// addIDTaken adds the violation that the id is taken, which precedes one of the budget.
 func (r *Registry) addIDTaken(tx *store.Tx, id string, v errs.Violations) error {
 	exists, err := tx.Agents().Exists(id)
 	if err != nil {
@@ -93,12 +87,8 @@ func (r *Registry) addIDTaken(tx *store.Tx, id string, v errs.Violations) error 
 	return v.Err()
 }
 
-func idTaken(id string) error { return errs.Violations{taken(id)}.Err() }
-
 func taken(id string) errs.Field {
-	return errs.Field{
-		Code: errs.AgentExists, Pointer: "/id", Rule: "unique", Detail: "an agent with the id \"" + id + "\" already exists",
-	}
+	return errs.Field{Code: errs.AgentExists, Pointer: "/id", Rule: "unique", Detail: "an agent with the id \"" + id + "\" already exists"}
 }
 
 // insert writes a new agent, its audit entry and its event.

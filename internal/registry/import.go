@@ -30,11 +30,10 @@ type ImportChange struct {
 	Line   int                `json:"line" example:"42"`             // The line of the agent in the document.
 }
 
-// Import creates and changes the agents a roster lists, all or none; agents it
-// does not list stay as they are. An entry describes its agent as a whole:
-// members that are left out take their defaults. found are the violations the
-// codec found. An import with violations returns one error that lists all of them with their
-// lines; a dry run reports them and changes nothing.
+// Import creates and changes the agents a roster lists, all or none; others stay as they are. An
+// entry describes its agent as a whole: members that are left out take their defaults. found are
+// the violations of the codec. An import with violations returns one error that lists all of them
+// with their lines; a dry run reports them and changes nothing.
 func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.Document, found errs.Violations, dryRun bool, once *models.Idempotency) (ImportReport, error) {
 	if dryRun {
 		var all []models.Agent
@@ -50,12 +49,9 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 		return report, nil
 	}
 	var report ImportReport
-	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) {
-			var err error
-			report, err = r.importAll(ctx, tx, by, doc, found)
-			return report, err
-		})
+	err := r.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		report, err = r.importAll(ctx, tx, by, doc, found)
+		return report, err
 	})
 	return report, err
 }
@@ -98,8 +94,8 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 
 func (p *plan) report() ImportReport {
 	r := ImportReport{
-		Valid: len(p.violations) == 0, Agents: len(p.doc.Agents), Unchanged: p.unchanged,
-		Changes: []ImportChange{}, Violations: []errs.Field{}, Warnings: []errs.Field{},
+		Valid: len(p.violations) == 0, Agents: len(p.doc.Agents), Unchanged: p.unchanged, Changes: []ImportChange{},
+		Violations: append([]errs.Field{}, p.violations...), Warnings: append([]errs.Field{}, p.warnings...),
 	}
 	for _, s := range p.steps {
 		change := ImportChange{ID: s.after.ID, Action: models.AuditCreated, Line: p.doc.Line(pointer(s.entry, "id"))}
@@ -111,7 +107,5 @@ func (p *plan) report() ImportReport {
 		}
 		r.Changes = append(r.Changes, change)
 	}
-	r.Violations = append(r.Violations, p.violations...)
-	r.Warnings = append(r.Warnings, p.warnings...)
 	return r
 }

@@ -9,7 +9,6 @@ import (
 	"comet/models"
 )
 
-// step is one agent that an import writes.
 type step struct {
 	entry  int
 	before *models.Agent // nil for a new agent
@@ -28,8 +27,8 @@ type plan struct {
 	bad        map[string]bool // pointers of violations
 }
 
-// plan applies the document to all agents in memory and checks the resulting tree, so that
-// the order of the entries does not matter. The error is errs.MissingScope.
+// plan applies the document to all agents in memory and checks the resulting tree, so that the order
+// of the entries does not matter. The error is errs.MissingScope.
 func (r *Registry) plan(by models.Principal, doc *roster.Document, found errs.Violations, all []models.Agent) (*plan, error) {
 	p := &plan{doc: doc, tree: make(map[string]models.Agent, len(all)+len(doc.Agents)), entryOf: map[string]int{}, bad: map[string]bool{}}
 	for _, v := range found {
@@ -86,8 +85,7 @@ func (r *Registry) planEntry(p *plan, by models.Principal, i int, e roster.Entry
 	return nil
 }
 
-// describe returns the agent an entry describes; members that are bad or missing
-// are zero.
+// describe returns the agent an entry describes; members that are bad or missing are zero.
 func (p *plan) describe(i int, e roster.Entry) models.Agent {
 	d := e.AgentDraft
 	if d.Name == nil {
@@ -136,8 +134,7 @@ func (r *Registry) checkEntry(p *plan, i int, e roster.Entry, a models.Agent) {
 	p.collect(i, func(v *errs.Violations) { checkBudget(v, a.Level, e.TokenBudget.Pointer()) })
 }
 
-// checkUnchangeable compares the immutable members with those of the agent that
-// has the id already (CHE·NU §2.3).
+// checkUnchangeable compares the immutable members with those of the known agent (CHE·NU §2.3).
 func (p *plan) checkUnchangeable(i int, e roster.Entry, before models.Agent) {
 	if *e.Level != before.Level {
 		p.add(i, "level", errs.ImmutableField, "immutable", "level of %q cannot be changed from %d to %d", before.ID, before.Level, *e.Level)
@@ -165,8 +162,8 @@ func (p *plan) checkPlace(i int, a models.Agent) {
 	})
 }
 
-// checkOrphans finds active agents that the document does not list under agents
-// that it deactivates. all are the agents before the import.
+// checkOrphans finds active agents that the document does not list under agents that it deactivates.
+// all are the agents before the import.
 func (p *plan) checkOrphans(all []models.Agent) {
 	blamed := map[int]bool{}
 	for _, a := range all {

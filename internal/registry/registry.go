@@ -4,6 +4,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 
 	"comet/internal/errs"
@@ -27,15 +28,10 @@ type Registry struct {
 
 // New returns a registry over the store.
 func New(s *store.Store, opts *Options) *Registry {
-	r := &Registry{store: s}
-	if opts != nil {
-		r.opts = *opts
-	}
-	return r
+	return &Registry{store: s, opts: *cmp.Or(opts, &Options{})}
 }
 
-// Get returns the agent with its children, what it used today and its
-// statistics (CHE·NU §2.5), or errs.NotFound.
+// Get returns an agent with children, today's use and statistics (CHE·NU §2.5), or errs.NotFound.
 func (r *Registry) Get(ctx context.Context, id string) (models.AgentDetail, error) {
 	return r.store.Agents(ctx).Detail(id, r.store.Now())
 }
@@ -91,9 +87,8 @@ func (r *Registry) Hierarchy(ctx context.Context, root string, depth int, active
 	return nodes[root], len(agents), nil
 }
 
-// Export returns the agents from root down, ordered by level and id, as many as
-// a roster may list, or errs.NotFound; errs.InvalidParameter if there are more, because
-// such a roster could not be imported.
+// Export returns the agents from root down, ordered by level and id, or errs.NotFound; or
+// errs.InvalidParameter for more than a roster may list, because it could not be imported.
 func (r *Registry) Export(ctx context.Context, root string) ([]models.Agent, error) {
 	agents, err := r.store.Agents(ctx).Subtree(root, int(models.LevelAssistant), false, roster.MaxAgents+1)
 	if err == nil && len(agents) > roster.MaxAgents {
@@ -108,14 +103,12 @@ func tooWide(what, root string, most int) error {
 	return e
 }
 
-// requireRank rejects a principal that may not change agents of the level: L0 and L1
-// require the scope admin.
+// requireRank rejects a principal that may not change agents of the level: L0 and L1 require admin.
 func requireRank(by models.Principal, level models.Level) error {
 	if level > models.LevelOrchestrator || by.Has(models.ScopeAdmin) {
 		return nil
 	}
-	return errs.New(errs.MissingScope, "creating or changing an L%d agent needs the scope %q", level, models.ScopeAdmin).
-		With("scope", models.ScopeAdmin)
+	return errs.New(errs.MissingScope, "creating or changing an L%d agent needs the scope %q", level, models.ScopeAdmin).With("scope", models.ScopeAdmin)
 }
 
 type (

@@ -110,12 +110,12 @@ func (r *Registry) warnings(names []string) []errs.Field {
 // capabilityWarnings returns warnings for names within the limits; other rules reject the rest.
 func capabilityWarnings(names []string) []errs.Field {
 	var out []errs.Field
-	names = names[:min(len(names), MaxCapabilities)]
-	for i, name := range names {
-		if !isStandardCapability(name) && !strings.HasPrefix(name, models.CustomPrefix) {
+	standard := strings.Fields(standardCapabilities)
+	for i, name := range names[:min(len(names), MaxCapabilities)] {
+		if !slices.Contains(standard, name) && !strings.HasPrefix(name, models.CustomPrefix) {
 			shown := input.ClipTo(name, input.MaxCapability)
 			detail := fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown)
-			if meant := input.DidYouMean(name, strings.Fields(standardCapabilities)); meant != "" {
+			if meant := input.DidYouMean(name, standard); meant != "" {
 				detail = fmt.Sprintf("%q is not a predefined capability%s Otherwise write %q", shown, meant, models.CustomPrefix+shown)
 			}
 			out = append(out, errs.Field{Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix", Detail: detail})
@@ -124,8 +124,7 @@ func capabilityWarnings(names []string) []errs.Field {
 	return out
 }
 
-// checkParent validates the parent of an agent (CHE·NU §3.2). lookup
-// returns the parent or errs.NotFound.
+// checkParent validates an agent's parent (CHE·NU §3.2). lookup returns it or errs.NotFound.
 func checkParent(v *errs.Violations, a models.Agent, lookup func(string) (models.Agent, error)) error {
 	if a.ParentID == nil {
 		return nil
@@ -164,7 +163,6 @@ func members(a models.Agent) []models.Change {
 	}
 }
 
-// diff lists the changed fields of an agent.
 func diff(before, after models.Agent) []models.Change {
 	var out []models.Change
 	was := members(before)
@@ -178,16 +176,9 @@ func diff(before, after models.Agent) []models.Change {
 
 // creation lists a new agent's fields, the optional ones last.
 func creation(a models.Agent) []models.Change {
-	var out, optional []models.Change
-	for _, m := range members(a) {
-		switch {
-		case m.Field != "description" && m.Field != "type":
-			out = append(out, m)
-		case m.To != "":
-			optional = append(optional, m)
-		}
-	}
-	return append(out, optional...)
+	isOptional := func(m models.Change) bool { return m.Field == "description" || m.Field == "type" }
+	optional := slices.DeleteFunc(members(a), func(m models.Change) bool { return !isOptional(m) || m.To == "" })
+	return append(slices.DeleteFunc(members(a), isOptional), optional...)
 }
 
 func deref[T any](p *T) any {
@@ -212,10 +203,6 @@ const standardCapabilities = `
 	scheduling task_management project_planning
 	web_search web_fetch code_read code_write code_exec file_ops
 	text_gen summarize translate reason plan`
-
-func isStandardCapability(name string) bool {
-	return slices.Contains(strings.Fields(standardCapabilities), name)
-}
 
 // MaxCapabilities is the maximum number of capabilities of an agent.
 const MaxCapabilities = 256

@@ -18,11 +18,10 @@ type Updated struct {
 	Warnings []errs.Field
 }
 
-// Update changes an agent (CHE·NU §2.3). Changing an L0 or L1 needs the admin
-// scope. is_active: false passes the guards of Deactivate, is_active: true
-// restores, and a new parent must be active and one level above. Rules are
-// checked in the order 404, 403, 400, 409, 422, and the precondition last. A patch that
-// changes nothing writes no audit entry and no event.
+// Update changes an agent (CHE·NU §2.3). Changing an L0 or L1 needs the admin scope. is_active: false
+// passes the guards of Deactivate, is_active: true restores, and a new parent must be active and one
+// level above. Rules are checked in the order 404, 403, 400, 409, 422, and the precondition last. A
+// patch that changes nothing writes no audit entry and no event.
 func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p AgentPatch, pre Precondition) (Updated, error) {
 	fields := input.ValidatePatch(p)
 	if p.Capabilities.Set {
@@ -69,9 +68,8 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	return out, err
 }
 
-// Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent
-// for L0 and L1, errs.ActiveChildren above active agents. An agent that is
-// inactive already stays as it is.
+// Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,
+// errs.ActiveChildren above active agents. An agent that is inactive already stays as it is.
 func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre Precondition) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.Agents().LockChains(); err != nil {
@@ -113,29 +111,24 @@ func checkImmutable(v *errs.Violations, a models.Agent, p AgentPatch) {
 	if p.FrequencyHz.Set && !p.FrequencyHz.Null && p.FrequencyHz.Value != a.FrequencyHz {
 		refuse("frequency_hz", a.FrequencyHz, p.FrequencyHz.Value)
 	}
-	if a.Level == models.LevelSystem {
-		for _, m := range []struct {
-			field string
-			value bool
-		}{
-			{"sphere_id", p.SphereID.Set && !p.SphereID.Null},
-			{"parent_id", p.ParentID.Set && !p.ParentID.Null},
-			{"token_budget", p.TokenBudget.Set && !p.TokenBudget.Null},
-		} {
-			if m.value {
-				v.Add(errs.InvalidRequest, "/"+m.field, "null_for_l0", "%s of the L0 agent is always null", m.field)
-			}
-		}
-		checkRootScope(v, p.BudgetScope)
-		return
-	}
+	root := a.Level == models.LevelSystem
 	for _, m := range []struct {
-		field string
-		null  bool
-	}{{"sphere_id", p.SphereID.Null}, {"parent_id", p.ParentID.Null}, {"token_budget", p.TokenBudget.Null}} {
-		if m.null {
+		field     string
+		set, null bool
+	}{
+		{"sphere_id", p.SphereID.Set, p.SphereID.Null},
+		{"parent_id", p.ParentID.Set, p.ParentID.Null},
+		{"token_budget", p.TokenBudget.Set, p.TokenBudget.Null},
+	} {
+		switch {
+		case root && m.set && !m.null:
+			v.Add(errs.InvalidRequest, "/"+m.field, "null_for_l0", "%s of the L0 agent is always null", m.field)
+		case !root && m.null:
 			v.Add(errs.InvalidRequest, "/"+m.field, "not_null", "%s of an L%d agent must not be null", m.field, a.Level)
 		}
+	}
+	if root {
+		checkRootScope(v, p.BudgetScope)
 	}
 }
 
@@ -193,17 +186,13 @@ func checkDeactivation(tx *store.Tx, v *errs.Violations, before, after models.Ag
 		return nil
 	}
 	children, err := tx.Agents().HasActiveChildren(before.ID)
-	if err != nil {
-		return err
-	}
-	if children {
+	if err == nil && children {
 		v.Add(errs.ActiveChildren, "/is_active", "active_children", "%q has active children; move or deactivate them first", before.ID)
 	}
-	return nil
+	return err
 }
 
-// save writes a changed agent with its audit entry and events; without a change it writes
-// nothing.
+// save writes a changed agent with its audit entry and events, without a change nothing.
 func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after models.Agent) error {
 	changes := diff(before, after)
 	if len(changes) == 0 {
@@ -214,20 +203,16 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 		return err
 	}
 	action := actionOf(before, after)
-	deactivated := action == models.AuditDeactivated
-	if err := audit(ctx, tx, by, after, action, changes); err != nil {
-		return err
-	}
+	err := audit(ctx, tx, by, after, action, changes)
 	data := AgentChanged{ID: after.ID, Version: after.Version, Actor: by.Name, Changes: changes}
-	if !deactivated || len(changes) > 1 {
-		if err := tx.Events().Emit(events.AgentUpdated, after.ID, data); err != nil {
-			return err
-		}
+	deactivated := action == models.AuditDeactivated
+	if err == nil && (!deactivated || len(changes) > 1) {
+		err = tx.Events().Emit(events.AgentUpdated, after.ID, data)
 	}
-	if deactivated {
-		return tx.Events().Emit(events.AgentDeactivated, after.ID, data)
+	if err == nil && deactivated {
+		err = tx.Events().Emit(events.AgentDeactivated, after.ID, data)
 	}
-	return nil
+	return err
 }
 
 func actionOf(before, after models.Agent) models.AuditAction {
@@ -266,6 +251,5 @@ type AgentChanged struct {
 	Changes []models.Change `json:"changes"` // The changed members.
 }
 
-// Precondition returns an error if a change must not be made to a version of an agent; nil allows
-// every change.
+// Precondition returns an error if a version of an agent must not be changed; nil allows all.
 type Precondition func(version int64) error

@@ -9,37 +9,28 @@ import (
 	"time"
 )
 
-// maxStack bounds the stack of a goroutine of a child. The engine stops the code long before; the
-// compiler has no limit of its own.
+// maxStack bounds a goroutine's stack of a child; the compiler has no limit of its own.
 const maxStack = 128 << 20
 
 // Child serves one run over stdin and stdout. A program that was started with ChildArgument calls
-// it before anything else and exits with the code it returns. Child returns when stdin ends, even
-// while code runs.
+// it first and exits with the returned code. Child returns when stdin ends, even while code runs.
 func Child(stdin io.Reader, stdout io.Writer) int {
 	debug.SetMaxStack(maxStack)
 	c := &child{out: stdout, runs: make(chan runFrame, 1), responses: make(chan responseFrame, maxConcurrentCalls)}
-	failed := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() {
 		if err := c.serve(); err != nil {
-			failed <- err
+			ended <- err
 		}
 	}()
-	ended := make(chan error, 1)
 	go func() { ended <- c.readFrames(stdin) }()
-	var err error
-	select {
-	case err = <-failed:
-	case err = <-ended:
-	}
-	if err != nil {
+	if err := <-ended; err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "sandbox child:", err)
 		return 1
 	}
 	return 0
 }
 
-// child is the child's side of a run.
 type child struct {
 	mu        sync.Mutex
 	out       io.Writer
@@ -65,23 +56,24 @@ func (c *child) readFrames(in io.Reader) error {
 		if err != nil {
 			return nil //nolint:nilerr // the child ends with its input
 		}
-		switch f.kind {
+		switch err = errFrame; f.kind {
 		case kindRun:
-			run, err := decode[runFrame](f.body)
-			if err != nil {
-				return err
-			}
-			c.runs <- run
+			err = receive(f.body, c.runs)
 		case kindResponse:
-			response, err := decode[responseFrame](f.body)
-			if err != nil {
-				return err
-			}
-			c.responses <- response
-		default:
-			return errFrame
+			err = receive(f.body, c.responses)
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+func receive[T any](body []byte, to chan<- T) error {
+	v, err := decode[T](body)
+	if err == nil {
+		to <- v
+	}
+	return err
 }
 
 // serve prepares everything that does not depend on the code, waits for the code and runs it.
@@ -90,12 +82,12 @@ func (c *child) serve() error {
 	if c.engine, err = newEngine(c); err != nil {
 		return err
 	}
-	initCompiler()
+	_, _ = compile("const a: number = await 1; return a") // initialises the compiler before the limits
 	base, err := confine()
 	if err != nil {
 		return err
 	}
-	if err := c.send(kindReady, readyFrame{}); err != nil {
+	if err := c.send(kindReady, struct{}{}); err != nil {
 		return err
 	}
 	c.request = <-c.runs
@@ -134,7 +126,8 @@ func (c *child) compiledCode() (*compiled, *failedFrame) {
 // run runs the code to its end and sends the outcome.
 func (c *child) run(js string) error {
 	e := c.engine
-	e.setMemoryLimit(c.request)
+	e.memory = c.request.MemoryMB << 20
+	e.vm.SetMemoryLimit(uintptr(e.memory))
 	e.setDeadline(time.Until(c.deadline))
 	err := e.runCode(js, string(c.request.Context), c.request.Servers)
 	for e.outcome == nil && err == nil && time.Now().Before(c.deadline) {
@@ -142,21 +135,21 @@ func (c *child) run(js string) error {
 			err = c.waitForEvent()
 		}
 	}
-	if e.outcome == nil && !time.Now().Before(c.deadline) {
+	f, failed := e.outcome.(failedFrame)
+	switch {
+	case failed:
+	case e.outcome != nil:
+		return c.send(kindDone, e.outcome)
+	case time.Now().Before(c.deadline):
+		f = engineFailure(err)
+	default:
 		e.readPosition()
-		return c.send(kindFailed, c.sourceMap.locate(failedFrame{Name: Timeout, Stack: e.stack}))
+		f = failedFrame{Name: Timeout, Stack: e.stack}
 	}
-	if e.outcome == nil {
-		return c.send(kindFailed, c.sourceMap.locate(engineFailure(err)))
-	}
-	if f, ok := e.outcome.(failedFrame); ok {
-		return c.send(kindFailed, c.sourceMap.locate(f))
-	}
-	return c.send(kindDone, e.outcome)
+	return c.send(kindFailed, c.sourceMap.locate(f))
 }
 
-// waitForEvent waits for a response or a timer, unless the engine has more jobs, and passes it to
-// the engine.
+// waitForEvent passes a response or a timer to the engine, and waits only if it has no more jobs.
 func (c *child) waitForEvent() error {
 	e := c.engine
 	if e.moreJobs {

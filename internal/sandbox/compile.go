@@ -9,8 +9,7 @@ import (
 )
 
 // The code is the body of a function in an array that begins with a marker. Code that closes the
-// function and opens another one changes the array, which the prelude detects. The code begins on
-// a line of its own, the second.
+// function changes the array, which the prelude detects. The code begins on the second line.
 const (
 	openBody        = "\"use strict\";[0,async()=>{\n"
 	closeBody       = "\n}]"
@@ -21,8 +20,7 @@ const (
 	closeElement = "\n]}]"
 )
 
-// compile translates TypeScript to JavaScript. A single expression is returned; everything else is
-// statements, which may return a value.
+// compile translates TypeScript. A single expression is returned, all else is statements.
 func compile(code string) (*compiled, *failedFrame) {
 	if expression, ok := singleExpression(code); ok {
 		if js, failed := transform(openExpression, expression, closeExpression); failed == nil {
@@ -81,9 +79,6 @@ func isBlank(text string) bool {
 		}
 	}
 }
-
-// initCompiler initialises the compiler before the child's limits are set.
-func initCompiler() { _, _ = compile("const a: number = await 1; return a") }
 
 func options(sourcemap api.SourceMap) api.TransformOptions {
 	return api.TransformOptions{

@@ -78,12 +78,6 @@ func newEngine(c *child) (*engine, error) {
 	return e, nil
 }
 
-// setMemoryLimit sets the memory of the engine.
-func (e *engine) setMemoryLimit(o runFrame) {
-	e.memory = o.MemoryMB << 20
-	e.vm.SetMemoryLimit(uintptr(e.memory))
-}
-
 // setDeadline limits the time of the next call into the engine.
 func (e *engine) setDeadline(left time.Duration) {
 	_ = e.vm.SetEvalTimeout(max(left, time.Nanosecond)) // it never fails
@@ -224,7 +218,6 @@ func (e *engine) sendQueued() {
 	}
 }
 
-// settleCall settles the promise of a call or a read.
 func (e *engine) settleCall(a responseFrame) error {
 	e.pending--
 	e.sendQueued()
@@ -261,8 +254,7 @@ func (e *engine) fire(now time.Time) error {
 	return err
 }
 
-// timers are the timers of the code, the next one first. Timers with equal times fire in the order
-// they were set.
+// timers are the timers of the code, the next one first, equal ones as they were set.
 type timers []timer
 
 type timer struct {
@@ -280,12 +272,10 @@ func (t *timers) set(id int, at time.Time) {
 	*t = slices.Insert(*t, i, timer{id, at})
 }
 
-// clear removes a timer.
 func (t *timers) clear(id int) {
 	*t = slices.DeleteFunc(*t, func(other timer) bool { return other.id == id })
 }
 
-// next returns the time of the next timer.
 func (t timers) next() (at time.Time, ok bool) {
 	if len(t) == 0 {
 		return time.Time{}, false

@@ -108,8 +108,7 @@ func (f *files) close() {
 	}
 }
 
-// read returns the text of a file. The error is errDenied for a path that is not granted, whether
-// it exists or not.
+// read returns the text of a file, or errDenied for a path that is not granted, existing or not.
 func (f *files) read(path string) (string, error) {
 	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
 		return "", errDenied

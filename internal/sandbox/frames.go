@@ -41,8 +41,6 @@ type frame struct {
 	body []byte
 }
 
-type readyFrame struct{}
-
 // runFrame starts a run, with the code or with compiled code.
 type runFrame struct {
 	Code     string          `json:"code,omitempty"`
@@ -90,8 +88,7 @@ type failedFrame struct {
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Stack   string `json:"stack,omitempty"`
-	// Null is true for an exception without a value. Code can throw null, and the engine does when
-	// it has no memory for an exception.
+	// Null is true for an exception without a value: a thrown null, or the engine is out of memory.
 	Null bool `json:"null,omitempty"`
 }
 

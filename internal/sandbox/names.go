@@ -66,16 +66,12 @@ func identifiersOf(name string) []string {
 	return slices.Compact(all)
 }
 
-func splitSeparators(name string) []string {
-	return strings.FieldsFunc(name, func(r rune) bool {
-		return r != '$' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
-	})
-}
-
 // splitName returns the words of a name, split at separators and capitals.
 func splitName(name string) []string {
 	var all []string
-	for _, word := range splitSeparators(name) {
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool {
+		return r != '$' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	}) {
 		begin := 0
 		for i := 1; i < len(word); i++ {
 			if isUpper(word[i]) && (!isUpper(word[i-1]) || i+1 < len(word) && isLower(word[i+1])) {

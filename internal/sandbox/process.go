@@ -18,7 +18,6 @@ import (
 // processes slowly, and starting again would not help.
 const startLimit = time.Minute
 
-// process is a child.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
@@ -160,8 +159,7 @@ func (h *prefixBuffer) String() string {
 	return h.buf.String()
 }
 
-// cpu returns the processor time of a child, its start included; 0 while it runs if the system does
-// not tell.
+// cpu returns the processor time of a child with its start; 0 while it runs if that is unknown.
 func (p *process) cpu() time.Duration {
 	if d := runningCPU(p.cmd.Process.Pid); d > 0 {
 		return d

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNoNewPrivileges keeps the calling thread and its children from gaining privileges by execve
-// (prctl(2), PR_SET_NO_NEW_PRIVS).
+// setNoNewPrivileges keeps this thread and its children from gaining privileges (prctl(2)).
 func setNoNewPrivileges() error { return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
 
 // runningCPU returns the processor time of all threads of a running process, 0 after it has ended.
@@ -34,9 +33,8 @@ func exceededCPU(state *os.ProcessState) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGXCPU
 }
 
-// peakMemory returns the peak resident memory of a process in bytes, 0 after it has ended. The
-// rusage of an ended child is of no use: it includes the memory of this process, of which the
-// child began as a copy.
+// peakMemory returns the peak resident memory of a process in bytes, 0 after its end. The rusage of
+// an ended child is of no use: it includes the memory of this process.
 func peakMemory(pid int) int64 {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -66,9 +64,8 @@ func memoryHeadroom() int64 {
 	return headroom
 }
 
-// confine limits this process to what a child needs, and returns its memory so far. Afterwards it
-// cannot open a file, a socket or a pipe. A timer is set first, because the runtime opens the
-// files it needs for that.
+// confine limits this process to what a child needs, and returns its memory so far. Then it cannot
+// open a file, socket or pipe. A timer comes first, because the runtime opens files for that.
 func confine() (base int64, err error) {
 	time.NewTimer(time.Hour).Stop()
 	// When memory is short, the kernel should kill this process first. Writing may be forbidden.
@@ -84,9 +81,8 @@ func confine() (base int64, err error) {
 	)
 }
 
-// setLimits sets the kernel's limits above those of the engine, which fails first and reports the
-// reason. The memory limit is one and a half times the engine's, because a growing array exists
-// twice for a moment.
+// setLimits sets the kernel's limits above those of the engine, which fails first with a reason:
+// one and a half times the memory, because a growing array exists twice for a moment.
 func setLimits(base int64, memoryMB int, timeout time.Duration) error {
 	memory := int64(memoryMB) << 20
 	// One thread runs the code, another one may collect garbage.

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// These systems have the limits of the engine and the deadline of the parent only, and no
-// measurements of a running child. When this process is killed, a child ends because its standard
-// input closes.
+// These systems have the limits of the engine and the parent's deadline only, and do not measure a
+// running child. When this process is killed, a child ends with its standard input.
 
 func setNoNewPrivileges() error { return nil }
 

@@ -24,8 +24,7 @@ const (
 	maxLogBytes  = 64 << 10 // bytes of all messages
 	maxToolCalls = 1000     // tool calls and file reads together
 	maxMessage   = 8 << 10
-	// maxConcurrentCalls is how many calls of a run are in progress at once. The child queues
-	// further ones.
+	// maxConcurrentCalls is how many calls of a run are in progress at once; others are queued.
 	maxConcurrentCalls = 16
 )
 
@@ -65,8 +64,7 @@ type Result struct {
 	Metrics Metrics
 }
 
-// Log is one call of a console function. Output over the limit is omitted, which the last entry
-// reports.
+// Log is one call of a console function. The last entry reports that output was omitted.
 type Log struct {
 	Level   string `json:"level"` // log, info, warn, error, debug
 	Message string `json:"message"`

@@ -14,8 +14,7 @@ import (
 	"comet/internal/input"
 )
 
-// grace is how long a run may exceed its timeout to report its position. Then its process is
-// killed.
+// grace is how long a run may exceed its timeout to report its position before it is killed.
 const grace = 500 * time.Millisecond
 
 // digest is the cache key of code.
@@ -55,7 +54,6 @@ func (s *Sandbox) Run(ctx context.Context, req Request) (Result, error) {
 	return newRun(s, &req, p, files, warm).converse(ctx)
 }
 
-// runFrame returns the frame that starts the run.
 func (r *run) runFrame() runFrame {
 	req := r.request
 	f := runFrame{Context: req.Context, Servers: serversOf(req.Tools), Timeout: req.Timeout.Milliseconds(), MemoryMB: req.MemoryMB}
@@ -125,8 +123,7 @@ func (r *run) finish(value json.RawMessage, f *Failure) (Result, error) {
 	return Result{Value: value, Logs: r.logs, Metrics: m}, nil
 }
 
-// run is one run in a child. Frames of the child are not trusted, because the code may have taken
-// control of it.
+// run is one run in a child, whose frames are not trusted: the code may control it.
 type run struct {
 	sandbox *Sandbox
 	request *Request
@@ -209,22 +206,19 @@ func (r *run) cacheCode(f frame) error {
 	return nil
 }
 
-// addLog adds a log entry. The child enforces the limits; one that exceeds them violates the
-// protocol.
+// addLog adds a log entry. One that exceeds the limits of the child violates the protocol.
 func (r *run) addLog(f frame) error {
 	l, err := decode[Log](f.body)
 	if err != nil {
 		return err
 	}
 	r.logBytes += len(l.Message)
-	if len(r.logs) > maxLogs || r.logBytes > maxLogBytes+maxMessage || !slices.Contains(levels(), l.Level) {
+	if len(r.logs) > maxLogs || r.logBytes > maxLogBytes+maxMessage || !slices.Contains([]string{"log", "info", "warn", "error", "debug"}, l.Level) {
 		return errFrame
 	}
 	r.logs = append(r.logs, l)
 	return nil
 }
-
-func levels() []string { return []string{"log", "info", "warn", "error", "debug"} }
 
 var errTooMany = errors.New("too many calls")
 

@@ -61,17 +61,14 @@ type Options struct {
 	// MaxRuns is the number of concurrent runs, default twice the processors. Further runs wait
 	// up to their timeout.
 	MaxRuns int
-	// Timeout applies to requests without one, default 30 s; MaxTimeout is the longest timeout
-	// of a request, default 5 min.
+	// Timeout is the default timeout of a request, default 30 s, and MaxTimeout the longest, 5 min.
 	Timeout, MaxTimeout time.Duration
 	// MemoryMB is the memory of the engine in MiB for requests without one, and the most that a
 	// request may have, default 512.
 	MemoryMB int
-	// ReadPaths are the directories and files that requests may read, with everything below
-	// them; none by default.
+	// ReadPaths are the directories and files that requests may read, with all below them.
 	ReadPaths []string
-	// Protected reports whether no request may read a file, even below ReadPaths; default none
-	// is. The path is absolute and clean.
+	// Protected reports whether no request may read a file, given by its clean absolute path.
 	Protected func(path string) bool
 	// CacheSize is the number of compiled codes in the cache, default 100; -1 disables it.
 	CacheSize int
@@ -80,10 +77,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Warm = cmp.Or(out.Warm, 2)
 	out.MaxRuns = cmp.Or(out.MaxRuns, 2*runtime.NumCPU())
 	out.Timeout = cmp.Or(out.Timeout, 30*time.Second)
@@ -97,7 +91,6 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// check rejects invalid options.
 func (o *Options) check() error {
 	switch {
 	case o.MaxRuns < 1:
@@ -176,8 +169,7 @@ func (s *Sandbox) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop implements background.Service: it ends runs and their children, and returns when no child
-// is left.
+// Stop implements background.Service: it ends runs and returns when no child is left.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	if s.stop != nil {
@@ -190,8 +182,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	})
 }
 
-// beginRun registers a run, or returns ErrStopped. The context ends with the caller's and with the
-// sandbox.
+// beginRun registers a run, or returns ErrStopped. The context also ends with the sandbox.
 func (s *Sandbox) beginRun(ctx context.Context) (context.Context, func(), error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

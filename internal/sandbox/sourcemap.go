@@ -41,8 +41,7 @@ func newSourceMap(js *compiled) *sourceMap {
 	return m
 }
 
-// base64VLQ decodes the numbers of a segment. A number has digits of five bits, the lowest first;
-// its lowest bit is the sign.
+// base64VLQ decodes the numbers of a segment: digits of five bits, the lowest first, then the sign.
 func base64VLQ(segment string) []int {
 	const digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 	var all []int
@@ -66,8 +65,7 @@ func base64VLQ(segment string) []int {
 	return all
 }
 
-// find maps a position in the JavaScript to the caller's code. All numbers begin at 1; 0 is
-// unknown.
+// find maps a position in the JavaScript to the caller's code. Numbers begin at 1; 0 is unknown.
 func (m *sourceMap) find(line, column int) (int, int) {
 	if line < 1 || line > len(m.lines) {
 		return 0, 0
@@ -83,8 +81,7 @@ func (m *sourceMap) find(line, column int) (int, int) {
 	return all[i].line, all[i].at + 1
 }
 
-// stack maps the engine's stack to the caller's code, without other frames, and returns the
-// innermost position.
+// stack maps the engine's stack to the caller's code only, and returns the innermost position.
 func (m *sourceMap) stack(engines string) (line, column int, stack string) {
 	var out strings.Builder
 	for text := range strings.Lines(engines) {

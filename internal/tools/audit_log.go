@@ -18,8 +18,7 @@ const (
 	// flushInterval is the longest time until a finished call is written, and flushBatch the
 	// number of calls that are written earlier.
 	flushInterval, flushBatch = 100 * time.Millisecond, 500
-	// maxPending is how many calls and events may be pending; a further call waits until there is
-	// space, and a further event is dropped.
+	// maxPending limits the pending calls and events; then a call waits, and an event is dropped.
 	maxPending = 20_000
 	// maxPendingText is the longest text of pending calls together, in bytes.
 	maxPendingText = 64 << 20
@@ -27,10 +26,9 @@ const (
 	flushTimeout = 10 * time.Second
 )
 
-// auditLog records tool calls and settles their costs with the ledger. Both are written in
-// batches a moment after the call, so a call waits for no transaction. A process that is killed
-// loses the calls of the last flush interval; the tokens reserved for them become free when the
-// reservation expires.
+// auditLog records tool calls and settles their costs with the ledger, in batches a moment after
+// the call, so a call waits for no transaction. A process that is killed loses the calls of the
+// last flush interval; the tokens reserved for them become free when the reservation expires.
 type auditLog struct {
 	*background.Batcher[*auditEntry]
 	store   *store.Store
@@ -185,7 +183,6 @@ type callRecord struct {
 	hold *usage.Hold
 }
 
-// textSize returns the length of texts in bytes.
 func (e *callRecord) textSize() (n int64) {
 	for _, text := range e.texts {
 		n += int64(len(text))
@@ -193,7 +190,6 @@ func (e *callRecord) textSize() (n int64) {
 	return n
 }
 
-// eventOf returns the event of a call.
 func eventOf(c models.ToolCall) store.EventDraft {
 	kind := events.ToolCalled
 	if c.Outcome != outcomeSuccess {
@@ -232,7 +228,6 @@ func (svc *Service) Purge(ctx context.Context) error {
 // ToolCallQuery is the parameter of Calls.
 type ToolCallQuery = store.ToolCallQuery
 
-// toolChanged is the data of the events of tools' definitions.
 type toolChanged struct {
 	Server        string `json:"server"`
 	Tool          string `json:"tool"`
@@ -243,7 +238,6 @@ type toolChanged struct {
 	Actor string           `json:"actor,omitempty"`
 }
 
-// toolCalled is the data of tool.called and tool.failed.
 type toolCalled struct {
 	CallID     string  `json:"call_id"`
 	Tool       string  `json:"tool"`
@@ -259,18 +253,6 @@ type toolCalled struct {
 	TraceID    string  `json:"trace_id,omitempty"`
 }
 
-// graphChanged is the data of the events of the usage graph: of an edge or of all.
-type graphChanged struct {
-	From        string  `json:"from,omitempty"`
-	To          string  `json:"to,omitempty"`
-	Runs        int64   `json:"runs,omitempty"`
-	Nodes       int     `json:"nodes"`
-	Edges       int     `json:"edges"`
-	Communities int     `json:"communities,omitempty"`
-	Density     float64 `json:"density"`
-}
-
-// upstreamChanged is the data of the events of upstreams.
 type upstreamChanged struct {
 	ID     string `json:"id"`
 	Actor  string `json:"actor,omitempty"`

@@ -17,8 +17,7 @@ type Builtin struct {
 	Server     string
 	Definition *mcp.Tool
 	Class      models.ToolClass
-	// Scope is required to call the tool, "" for none. The tool is visible without it, so that the
-	// error can name the missing scope.
+	// Scope is required to call the tool, "" for none; the tool is visible without it.
 	Scope models.Scope
 	// Hidden tools can be called and found, and are listed only with ExposeAll.
 	Hidden bool
@@ -52,7 +51,6 @@ func (svc *Service) Register(list []Builtin) {
 	}
 }
 
-// isOwnServer reports whether an id is a server of comet's own tools.
 func (svc *Service) isOwnServer(id string) bool {
 	return slices.ContainsFunc(svc.builtins, func(t *Tool) bool { return t.Server == id })
 }
@@ -63,9 +61,8 @@ func (t *Tool) IsBuiltin() bool { return t.builtin != nil }
 // IsGateway reports whether the tool reaches other tools.
 func (t *Tool) IsGateway() bool { return t.builtin != nil && t.builtin.Gateway }
 
-// connectedServers returns a sentence with the servers whose tools a caller may see, because
-// models do not search for tools of servers they do not know (ADR-013 of AgentCards lists only
-// these tools).
+// connectedServers returns a sentence with the servers whose tools a caller may see: models do not
+// search for tools of servers they do not know (ADR-013 of AgentCards lists only these tools).
 func connectedServers(visible []*Tool) string {
 	var servers []string
 	for _, t := range visible {

@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/upstream"
 	"comet/models"
 )
@@ -26,8 +27,7 @@ func (svc *Service) Call(ctx context.Context, by Caller, name string, args json.
 }
 
 // CallTool calls a tool by any of its names. args is a JSON object or empty. The error is an
-// *errs.Error with a name where the tool was not reached or did not return a result; a cancelled
-// context returns its own error.
+// *errs.Error with a name where the tool returned no result; a cancelled context returns its own.
 func (svc *Service) CallTool(ctx context.Context, by Caller, name string, args json.RawMessage, opts *CallOptions) (*upstream.Result, error) {
 	c, err := svc.newInvocation(by, args)
 	if err != nil {
@@ -57,8 +57,7 @@ func (svc *Service) CallTool(ctx context.Context, by Caller, name string, args j
 	return res, nil
 }
 
-// perform charges, executes and records an invocation that is allowed. do returns the texts that a
-// model reads.
+// perform charges, executes and records an allowed invocation. do returns what a model reads.
 func (svc *Service) perform(ctx context.Context, c *Invocation, do func() (texts []string, err error)) (err error) {
 	reserved := estimateTokens(len(c.Arguments))
 	record := callRecord{}
@@ -101,7 +100,7 @@ func (svc *Service) callError(ctx context.Context, c *Invocation, err error) err
 	}
 	failed := toCallError(err)
 	if failed.Code == errs.Internal {
-		svc.log.Error("a tool call failed", "call", c.ID, "tool", clip(toolID(c.tool.Server, c.tool.Name)), "error", err)
+		svc.log.Error("a tool call failed", "call", c.ID, "tool", input.Clip(toolID(c.tool.Server, c.tool.Name)), "error", err)
 	}
 	return failed
 }
@@ -115,7 +114,7 @@ func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (er
 		return err
 	}
 	c.catalogue = svc.catalogue.Load()
-	t := c.catalogue.find(name)
+	t := c.catalogue.byName[name]
 	if t == nil {
 		return svc.missingTool(c, name)
 	}
@@ -124,7 +123,7 @@ func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (er
 	case !t.allowedBy(c.policy):
 		return svc.toolNotFound(name)
 	case t.quarantined:
-		return NewError(errs.NotFound, "TOOL_NOT_FOUND", "the definition of %s has changed and needs approval: see comet upstreams tools %s", clip(t.ID), t.Server)
+		return NewError(errs.NotFound, "TOOL_NOT_FOUND", "the definition of %s has changed and needs approval: see comet upstreams tools %s", input.Clip(t.ID), t.Server)
 	case t.IsBuiltin() && t.builtin.Scope != "" && !c.Caller.Principal.Has(t.builtin.Scope):
 		return auth.Require(c.Caller.Principal, t.builtin.Scope)
 	case !c.policy.allowsArguments(t, c.Arguments):
@@ -159,7 +158,7 @@ func Unready(s upstream.Status) string {
 
 // toolNotFound is the error for a tool that does not exist or is hidden from the caller.
 func (svc *Service) toolNotFound(name string) error {
-	return NewError(errs.NotFound, "TOOL_NOT_FOUND", "there is no tool %q; find one with %s", clip(name), svc.finder)
+	return NewError(errs.NotFound, "TOOL_NOT_FOUND", "there is no tool %q; find one with %s", input.Clip(name), svc.finder)
 }
 
 // argumentObject checks that arguments are an object and returns an empty one for none.
@@ -169,18 +168,17 @@ func argumentObject(args json.RawMessage) (json.RawMessage, error) {
 	case len(trimmed) == 0 || bytes.Equal(trimmed, []byte("null")):
 		return json.RawMessage("{}"), nil
 	case trimmed[0] != '{':
-		return nil, errs.New(errs.InvalidRequest, "arguments must be a JSON object, not %s", clip(string(trimmed)))
+		return nil, errs.New(errs.InvalidRequest, "arguments must be a JSON object, not %s", input.Clip(string(trimmed)))
 	}
 	return trimmed, nil
 }
 
-// forward calls the tool of an upstream.
 func (svc *Service) forward(ctx context.Context, c *Invocation) (*upstream.Result, error) {
 	res, err := svc.upstreams.Call(ctx, c.tool.Server, c.tool.Name, c.Arguments, &c.Options)
 	if err != nil {
 		return nil, svc.upstreamError(c.tool.ID, err)
 	}
-	return withoutServerInfo(res)
+	return withoutServerInfo(res), nil
 }
 
 // upstreamError returns the error of an upstream as a caller sees it.

@@ -2,8 +2,6 @@ package tools
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"time"
 
@@ -21,7 +19,7 @@ func (svc *Service) recordRefusal(c *Invocation, name string, err error) error {
 		if !ok {
 			server, bare = "", name
 		}
-		c.tool.Server, c.tool.Name = truncate(server, MaxToolName), truncate(bare, MaxToolName)
+		c.tool.Server, c.tool.Name = server[:min(len(server), MaxToolName)], bare[:min(len(bare), MaxToolName)]
 	}
 	record := svc.auditRecord(c, err)
 	record.Outcome = outcomeRejected
@@ -29,12 +27,10 @@ func (svc *Service) recordRefusal(c *Invocation, name string, err error) error {
 	return err
 }
 
-// auditRecord returns the audit record of a finished call.
 func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
-	sum := sha256.Sum256(c.Arguments)
 	out := models.ToolCall{
 		ID: c.ID, At: c.at.UTC().Truncate(time.Microsecond), Source: c.Caller.Source, TokenID: c.Caller.Principal.TokenID, Actor: c.Caller.Principal.Name, AgentID: c.Caller.payer(),
-		Server: c.tool.Server, Tool: c.tool.Name, Class: c.tool.Class, Digest: hex.EncodeToString(sum[:]),
+		Server: c.tool.Server, Tool: c.tool.Name, Class: c.tool.Class, Digest: hexDigest(c.Arguments),
 		Outcome: outcomeSuccess, Duration: svc.opts.Clock().Sub(c.at), ParentID: c.Caller.Parent, TaskID: c.Caller.TaskID, TraceID: c.Caller.TraceID,
 	}
 	switch {
@@ -53,7 +49,6 @@ func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
 	return out
 }
 
-// finish records a finished call.
 func (svc *Service) finish(c *Invocation, e callRecord) {
 	svc.metrics.count(e.ToolCall)
 	svc.auditLog.add(e)
@@ -69,7 +64,6 @@ func (svc *Service) finish(c *Invocation, e callRecord) {
 	}
 }
 
-// callMetrics are the metrics of tool calls.
 type callMetrics struct {
 	calls    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -104,8 +98,7 @@ const (
 	sequenceGap  = 5 * time.Minute
 )
 
-// callSequences tracks which tools a client calls one after the other, for the usage graph of the
-// search (AgentCards, search_tools).
+// callSequences tracks which tools a client calls one after the other, for the usage graph.
 type callSequences struct{ last *lru.Cache[string, lastCall] }
 
 type lastCall struct {
@@ -132,8 +125,7 @@ func (r *callSequences) note(by Caller, tool string, report func(tools []string)
 	}
 }
 
-// RecordRun adds tools that were used together to the usage graph of the search. A single tool adds
-// nothing.
+// RecordRun adds tools that were used together to the usage graph; one tool adds nothing.
 func (svc *Service) RecordRun(tools []string) {
 	if len(tools) < 2 {
 		return

@@ -65,9 +65,6 @@ func newCatalogue(builtins []*Tool, upstreams map[string][]*Tool) *catalogue {
 	return c
 }
 
-// find returns the tool with a name in any of its forms, nil for none.
-func (c *catalogue) find(name string) *Tool { return c.byName[name] }
-
 // visible returns the tools that a policy allows, in order.
 func (c *catalogue) visible(p *policy) []*Tool {
 	out := make([]*Tool, 0, len(c.all))
@@ -79,7 +76,6 @@ func (c *catalogue) visible(p *policy) []*Tool {
 	return out
 }
 
-// visibleTo reports whether a token with a policy may see the tool.
 func (t *Tool) visibleTo(p *policy) bool { return !t.quarantined && t.allowedBy(p) }
 
 // allowedBy reports whether a policy allows the tool with any arguments.
@@ -90,8 +86,7 @@ func (t *Tool) allowedBy(p *policy) bool {
 	return p.allowsTool(t.Server, t.Name, t.Class)
 }
 
-// classOf returns the class of a tool by its annotations (MCP, ToolAnnotations); a tool without
-// annotations is destructive.
+// classOf returns the class of a tool by its annotations; without them it is destructive.
 func classOf(d *mcp.Tool) models.ToolClass {
 	a := d.Annotations
 	switch {
@@ -101,13 +96,6 @@ func classOf(d *mcp.Tool) models.ToolClass {
 		return models.ToolWrite
 	}
 	return models.ToolDestructive
-}
-
-// indexEntry returns the tool for the search index.
-func (t *Tool) indexEntry() toolsearch.Tool {
-	return toolsearch.Tool{
-		ID: t.ID, Server: t.Server, Name: t.Name, Title: t.Title(), Description: t.Definition.Description, InputSchema: schemaText(t.Definition.InputSchema),
-	}
 }
 
 // Title returns the title of the tool, "" for none.
@@ -122,7 +110,9 @@ func indexEntries(tools []*Tool) []toolsearch.Tool {
 	out := make([]toolsearch.Tool, 0, len(tools))
 	for _, t := range tools {
 		if !t.quarantined {
-			out = append(out, t.indexEntry())
+			out = append(out, toolsearch.Tool{
+				ID: t.ID, Server: t.Server, Name: t.Name, Title: t.Title(), Description: t.Definition.Description, InputSchema: schemaText(t.Definition.InputSchema),
+			})
 		}
 	}
 	return out
@@ -161,8 +151,7 @@ func (svc *Service) refreshAll(ctx context.Context, servers []string) (failed []
 	return failed
 }
 
-// refresh updates the tools of a server, none where it is not ready, and reports whether they
-// have changed.
+// refresh updates the tools of a server, none if it is not ready, and reports changes.
 func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err error) {
 	svc.refreshing.Lock()
 	defer svc.refreshing.Unlock()
@@ -209,8 +198,7 @@ func (svc *Service) publish() {
 	svc.opts.OnChange(upstream.Change{Kind: upstream.Tools})
 }
 
-// WaitForUpstreams waits until every upstream has started or failed for the first time, at most
-// timeout.
+// WaitForUpstreams waits at most timeout until every upstream has started or failed once.
 func (svc *Service) WaitForUpstreams(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -218,8 +206,7 @@ func (svc *Service) WaitForUpstreams(ctx context.Context, timeout time.Duration)
 	}
 }
 
-// upstreamsSettled reports whether every upstream has started or failed, and the catalogue has
-// the tools of those that are ready.
+// upstreamsSettled reports whether every upstream has started, with its tools known, or failed.
 func (svc *Service) upstreamsSettled() bool {
 	have := svc.catalogue.Load().servers
 	for _, s := range svc.upstreams.Servers() {

@@ -15,9 +15,8 @@ import (
 	"comet/internal/upstream"
 )
 
-// definitionLoader applies the upstreams of the file and of the database to the manager, also
-// when they change: the file by hand, the database by another replica. It also follows approvals
-// and classifications of tools.
+// definitionLoader applies the upstreams of the file and of the database to the manager, also when
+// they change by hand or by another replica, and follows approvals and classifications of tools.
 type definitionLoader struct {
 	*background.Loop
 	svc  *Service
@@ -48,7 +47,6 @@ func (l *definitionLoader) run(ctx context.Context) {
 	l.poller.Run(ctx)
 }
 
-// poll loads what has changed.
 func (l *definitionLoader) poll(ctx context.Context) (time.Duration, error) {
 	if l.fileChanged() {
 		if err := l.loadFile(ctx); err != nil {
@@ -92,7 +90,6 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 	}
 }
 
-// loadStored applies the definitions of the database.
 func (l *definitionLoader) loadStored(ctx context.Context) error {
 	l.applying.Lock()
 	defer l.applying.Unlock()
@@ -117,7 +114,6 @@ func (l *definitionLoader) loadStored(ctx context.Context) error {
 	return nil
 }
 
-// fileChanged reports whether the file differs from the loaded one.
 func (l *definitionLoader) fileChanged() bool {
 	if l.path == "" {
 		return false

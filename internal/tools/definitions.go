@@ -2,8 +2,6 @@ package tools
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -12,12 +10,12 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
 
-// toolDescription is what a model reads before it calls a tool. A tool with another description
-// needs a new approval.
+// toolDescription is what a model reads of a tool. Another description needs a new approval.
 type toolDescription struct {
 	Title        string               `json:"title,omitempty"`
 	Description  string               `json:"description,omitempty"`
@@ -26,19 +24,14 @@ type toolDescription struct {
 	Annotations  *mcp.ToolAnnotations `json:"annotations,omitempty"`
 }
 
-// describe returns the description of a tool and its digest, which do not depend on the order of
-// JSON members.
+// describe returns a tool's description and its digest, whatever the order of JSON members.
 func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
 	text, err = json.Marshal(toolDescription{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), text, err
+	return hexDigest(text), text, err
 }
 
 func schemaText(schema any) json.RawMessage {
-	text, err := json.Marshal(schema)
-	if err != nil {
-		return nil
-	}
+	text, _ := json.Marshal(schema) // nil for what is not JSON
 	return text
 }
 
@@ -94,8 +87,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 	return svc.checkDefinitions(ctx, server, defs) // another replica may have stored the definitions first
 }
 
-// compareDefinition returns the stored definition k of a tool after it was seen as now, and
-// whether that changes it.
+// compareDefinition returns the definition k after it was seen as now, and whether it changes.
 func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
 	case now.Digest == k.Digest:
@@ -115,8 +107,7 @@ func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.Tool
 	return k, changes
 }
 
-// saveDefinitions stores changed definitions, compared again with the stored ones, which may have
-// been approved meanwhile.
+// saveDefinitions stores changed definitions, compared with the stored ones once more.
 func (svc *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDefinition) error {
 	var list []models.ToolDefinition
 	for _, name := range slices.Sorted(maps.Keys(seen)) { // replicas lock rows in the same order
@@ -172,7 +163,7 @@ func (svc *Service) Approve(ctx context.Context, by models.Principal, server, na
 // Classify sets the class of a tool instead of its annotations; "" uses the annotations again.
 func (svc *Service) Classify(ctx context.Context, by models.Principal, server, name string, class models.ToolClass) (d models.ToolDefinition, err error) {
 	if class != "" && !slices.Contains(toolClasses(), class) {
-		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", toolClasses(), clip(string(class)))
+		return d, errs.New(errs.InvalidRequest, "class must be one of %v, not %q", toolClasses(), input.Clip(string(class)))
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		if d, err = tx.Tools().LockDefinition(server, name); err != nil {

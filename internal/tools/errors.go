@@ -2,6 +2,7 @@ package tools
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"comet/internal/errs"
@@ -47,8 +48,7 @@ func WithDetails(e *errs.Error, details map[string]any) *errs.Error {
 	return e.With(memberDetails, details)
 }
 
-// toCallError returns the error of a call for an error of the core. Internal details stay out of
-// it.
+// toCallError returns the error of a call for one of the core, without internal details.
 func toCallError(err error) *errs.Error {
 	e := errs.From(err)
 	switch {
@@ -72,11 +72,7 @@ func toCallError(err error) *errs.Error {
 
 // isRefusal reports whether an error of a call means that the call reached no tool.
 func isRefusal(e *errs.Error) bool {
-	switch e.Code {
-	case errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable:
-		return true
-	}
-	return false
+	return slices.Contains([]errs.Code{errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable}, e.Code)
 }
 
 // Detail returns the detail of an error that callers may see.

@@ -66,10 +66,9 @@ type Invocation struct {
 // Visible returns the tools that the caller may see, comet's own first, in order.
 func (c *Invocation) Visible() []*Tool { return c.catalogue.visible(c.policy) }
 
-// Find returns the tool that has a name in any of its forms, nil where there is none or the caller
-// may not see it.
+// Find returns the tool with a name in any form, nil for none or one the caller may not see.
 func (c *Invocation) Find(name string) *Tool {
-	if t := c.catalogue.find(name); t != nil && t.visibleTo(c.policy) {
+	if t := c.catalogue.byName[name]; t != nil && t.visibleTo(c.policy) {
 		return t
 	}
 	return nil
@@ -92,8 +91,7 @@ func (c *Invocation) Invalid(format string, args ...any) error {
 	return errs.Wrap(errs.InvalidRequest, ErrInvalidArguments, format, args...).With(memberName, "INVALID_ARGUMENTS")
 }
 
-// newInvocation returns an invocation whose tool is not known yet, after a check of the caller's
-// scope.
+// newInvocation returns an invocation without its tool, after a check of the caller's scope.
 func (svc *Service) newInvocation(by Caller, args json.RawMessage) (*Invocation, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toCallError(err)

@@ -31,8 +31,7 @@ type MCPTool struct {
 	Tool     *mcp.Tool
 }
 
-// MCPTools returns the tools that tools/list returns: comet's own and the pinned ones, or all
-// (Options.Expose).
+// MCPTools returns what tools/list returns: comet's own tools and the pinned ones, or all.
 func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]MCPTool, error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {

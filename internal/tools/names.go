@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
-
-	"comet/internal/input"
 )
 
 // maxListedName is the longest listed name, which is the limit of the strictest common clients.
@@ -49,12 +47,10 @@ func portable(server, tool string) string {
 	if clean == name && len(name) <= maxListedName {
 		return name
 	}
-	sum := sha256.Sum256([]byte(toolID(server, tool)))
-	tail := "_" + hex.EncodeToString(sum[:4])
+	tail := "_" + hexDigest([]byte(toolID(server, tool)))[:8]
 	return clean[:min(len(clean), maxListedName-len(tail))] + tail
 }
 
-// listed returns the listed name of a tool.
 func (s NameStyle) listed(server, tool string) string {
 	if s == NamesDocumented {
 		return toolID(server, tool)
@@ -65,20 +61,10 @@ func (s NameStyle) listed(server, tool string) string {
 // splitListed splits a portable name; a server's id has no underscore.
 func splitListed(name string) (server, tool string, ok bool) { return strings.Cut(name, "__") }
 
-func clip(s string) string { return input.Clip(s) }
-
-// truncate returns the first limit bytes of a text.
-func truncate(s string, most int) string {
-	if len(s) > most {
-		return s[:most]
-	}
-	return s
-}
-
-// shortDigest returns a short digest that makes a name unique.
-func shortDigest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:3])
+// hexDigest returns the SHA-256 of a text in hexadecimal digits.
+func hexDigest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // MaxToolName is the maximum length of the name of an upstream's tool, in bytes.

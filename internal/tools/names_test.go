@@ -34,12 +34,12 @@ func TestNames(t *testing.T) {
 			odd.ListedName = style.listed(odd.Server, odd.Name)
 			c := newCatalogue(own, map[string][]*Tool{"fs": {odd}})
 			for _, name := range []string{"agentcards:search_tools", "agentcards__search_tools"} {
-				require.Same(t, own[0], c.find(name), name)
+				require.Same(t, own[0], c.byName[name], name)
 			}
 			for _, name := range []string{"fs:read/file", portable("fs", "read/file")} {
-				require.Same(t, odd, c.find(name), name)
+				require.Same(t, odd, c.byName[name], name)
 			}
-			require.Nil(t, c.find("read/file"))
+			require.Nil(t, c.byName["read/file"])
 			require.Equal(t, style == NamesDocumented, c.all[1].ListedName == "fs:read/file")
 		}
 	})

@@ -16,18 +16,17 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
 
-// policyTTL is how long a token's policy is cached: a change on another replica takes effect
-// within a second.
+// policyTTL is how long a policy is cached: changes of other replicas take effect in a second.
 const policyTTL = 750 * time.Millisecond
 
 // maxPolicies is the size of the cache.
 const maxPolicies = 10_000
 
-// policyCache caches the tool policies of tokens.
 type policyCache struct {
 	store *store.Store
 	clock func() time.Time
@@ -59,10 +58,8 @@ func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) 
 	return out, nil
 }
 
-// invalidate removes a policy from the cache.
 func (p *policyCache) invalidate(tokenID string) { p.known.Remove(tokenID) }
 
-// policy decides which calls a token may make.
 type policy struct{ models.ToolPolicy }
 
 // allowsTool reports whether a token may call a tool with any arguments.
@@ -99,7 +96,8 @@ func (p *policy) allowsServer(server string) bool {
 
 // allowsArguments reports whether a visible tool may be called with arguments.
 func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
-	if !p.hasArgumentRules() {
+	has := func(r models.ToolRule) bool { return len(r.Arguments) > 0 }
+	if !slices.ContainsFunc(p.Allow, has) && !slices.ContainsFunc(p.Deny, has) {
 		return true
 	}
 	values, ok := argumentValues(args)
@@ -116,19 +114,12 @@ func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
 	})
 }
 
-func (p *policy) hasArgumentRules() bool {
-	has := func(r models.ToolRule) bool { return len(r.Arguments) > 0 }
-	return slices.ContainsFunc(p.Allow, has) || slices.ContainsFunc(p.Deny, has)
-}
-
-// ruleMatches reports whether a rule applies to a tool.
 func ruleMatches(r models.ToolRule, server, tool string) bool {
 	onServer, onTool, both := strings.Cut(r.Tool, ":")
 	return matchesPattern(onServer, server) && (!both || matchesPattern(onTool, tool))
 }
 
-// hasEscapedParentSegment reports whether a URI has a ".." segment, also where dots or slashes
-// are escaped once or twice.
+// hasEscapedParentSegment reports whether a URI has a ".." segment, also escaped once or twice.
 func hasEscapedParentSegment(uri string) bool {
 	for range 3 {
 		if hasParentSegment(uri) {
@@ -184,8 +175,7 @@ func (a arguments) add(at string, v any) {
 	}
 }
 
-// allMatch reports whether every path has values and all of them match its pattern. A value with
-// ".." matches only a pattern with "..".
+// allMatch reports whether all values of every path match. ".." matches only a pattern with "..".
 func (a arguments) allMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
 		if len(a[at]) == 0 {
@@ -200,8 +190,7 @@ func (a arguments) allMatch(patterns map[string]string) bool {
 	return true
 }
 
-// anyMatch reports whether every path has a value that matches its pattern, as it is or cleaned
-// of "." and "..".
+// anyMatch reports whether every path has a value that matches its pattern, also as a clean path.
 func (a arguments) anyMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
 		if !slices.ContainsFunc(a[at], func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
@@ -245,9 +234,9 @@ func (svc *Service) Policy(ctx context.Context, tokenID string) (models.ToolPoli
 	p, err := svc.store.Tools(ctx).Policy(tokenID)
 	if errs.Is(err, errs.NotFound) {
 		if _, err := svc.store.Tokens(ctx).Get(tokenID); errs.Is(err, errs.NotFound) {
-			return p, errs.New(errs.NotFound, "there is no token %q", clip(tokenID))
+			return p, errs.New(errs.NotFound, "there is no token %q", input.Clip(tokenID))
 		}
-		err = errs.New(errs.NotFound, "the token %q has no tool policy: it may call all tools", clip(tokenID))
+		err = errs.New(errs.NotFound, "the token %q has no tool policy: it may call all tools", input.Clip(tokenID))
 	}
 	return p, err
 }
@@ -262,8 +251,7 @@ func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID 
 	return err
 }
 
-// checkRules rejects rules that can match nothing, because a deny rule with a mistake would deny
-// nothing.
+// checkRules rejects rules that match nothing: a deny rule with a mistake would deny nothing.
 func checkRules(p models.ToolPolicy) error {
 	var v errs.Violations
 	id := regexp.MustCompile(`^[A-Za-z0-9*?-]+$`)
@@ -271,7 +259,7 @@ func checkRules(p models.ToolPolicy) error {
 		for i, r := range list {
 			if server, _, _ := strings.Cut(r.Tool, ":"); !id.MatchString(server) {
 				v.Add(errs.InvalidRequest, fmt.Sprintf("/%s/%d/tool", name, i), "pattern",
-					"%q matches no server: write serverId:toolName, or a server's id, with * and ? as wildcards", clip(r.Tool))
+					"%q matches no server: write serverId:toolName, or a server's id, with * and ? as wildcards", input.Clip(r.Tool))
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/yosida95/uritemplate/v3"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -57,8 +58,7 @@ func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(i
 	return out, nil
 }
 
-// ReadResource reads a resource from the first upstream that has it or a template for it. The
-// error is that of Call.
+// ReadResource reads a resource from the first upstream that has it; the error is that of Call.
 func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
 	server, err := svc.resourceServer(ctx, by, uri, false)
 	if err != nil {
@@ -104,16 +104,13 @@ func (svc *Service) resourceServer(ctx context.Context, by Caller, uri string, i
 		}
 	}
 	// It does not exist or is hidden from the caller.
-	return "", WithDetails(NewError(errs.NotFound, "RESOURCE_NOT_FOUND", "there is no resource %q", clip(uri)), map[string]any{"uri": clip(uri)})
+	return "", WithDetails(NewError(errs.NotFound, "RESOURCE_NOT_FOUND", "there is no resource %q", input.Clip(uri)), map[string]any{"uri": input.Clip(uri)})
 }
 
 // matchesTemplate reports whether a URI matches a template (RFC 6570).
 func matchesTemplate(template, uri string) bool {
 	t, err := uritemplate.New(template)
-	if err != nil {
-		return false
-	}
-	return t.Regexp().MatchString(uri)
+	return err == nil && t.Regexp().MatchString(uri)
 }
 
 // SubscribeResource sends updates of a resource to Options.OnChange until end is called; end may
@@ -147,13 +144,13 @@ func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name 
 	if err != nil {
 		return err
 	}
-	c.tool = &Tool{Server: server, Name: truncate(name, maxPattern), Class: models.ToolRead}
+	c.tool = &Tool{Server: server, Name: name[:min(len(name), maxPattern)], Class: models.ToolRead}
 	p, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return err
 	}
 	if !p.allowsArguments(c.tool, args) {
-		err = errs.New(errs.ToolDenied, "the token %q may not request %s with these arguments", by.Principal.Name, clip(name))
+		err = errs.New(errs.ToolDenied, "the token %q may not request %s with these arguments", by.Principal.Name, input.Clip(name))
 		return toCallError(svc.recordRefusal(c, name, err))
 	}
 	return svc.perform(ctx, c, do)
@@ -182,7 +179,6 @@ func (svc *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParam
 	return out, err
 }
 
-// findPrompt finds a prompt by any of its names.
 func (svc *Service) findPrompt(ctx context.Context, by Caller, name string) (server, bare string, err error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
@@ -195,7 +191,7 @@ func (svc *Service) findPrompt(ctx context.Context, by Caller, name string) (ser
 			}
 		}
 	}
-	return "", "", NewError(errs.NotFound, "PROMPT_NOT_FOUND", "there is no prompt %q", clip(name))
+	return "", "", NewError(errs.NotFound, "PROMPT_NOT_FOUND", "there is no prompt %q", input.Clip(name))
 }
 
 // Complete completes an argument of a prompt or a resource template at its upstream.

@@ -42,21 +42,17 @@ func Value(res *mcp.CallToolResult) (json.RawMessage, error) {
 
 // withoutServerInfo copies a result of an upstream without the metadata of the upstream's
 // protocol revision, which each API adds for its own client.
-func withoutServerInfo(res *upstream.Result) (*upstream.Result, error) {
+func withoutServerInfo(res *upstream.Result) *upstream.Result {
 	if _, _, plain := res.Plain(); plain {
-		return res, nil // it has none
+		return res // it has none
 	}
-	r, err := res.Decoded()
-	if err != nil {
-		return nil, err
-	}
+	r, _ := res.Decoded() // it is decoded
 	return upstream.NewResult(&mcp.CallToolResult{
 		Meta: metaWithoutServerInfo(r.Meta), Content: r.Content, StructuredContent: r.StructuredContent, IsError: r.IsError,
-	}), nil
+	})
 }
 
-// metaWithoutServerInfo copies metadata without the upstream's server info, because the server is
-// comet.
+// metaWithoutServerInfo copies metadata without the server info: the server is comet.
 func metaWithoutServerInfo(m mcp.Meta) mcp.Meta {
 	m = maps.Clone(m)
 	delete(m, mcp.MetaKeyServerInfo)
@@ -68,16 +64,10 @@ func textsOf(result *upstream.Result) (texts []string) {
 	if result == nil {
 		return nil
 	}
+	res := &mcp.CallToolResult{}
 	texts, structured, plain := result.Plain()
-	if plain {
-		if strings.Join(texts, "") == "" && structured != nil {
-			texts = []string{string(structured)}
-		}
-		return texts
-	}
-	res, err := result.Decoded()
-	if err != nil {
-		return nil
+	if !plain {
+		res, _ = result.Decoded() // it is decoded
 	}
 	for _, c := range res.Content {
 		switch c := c.(type) {
@@ -89,10 +79,14 @@ func textsOf(result *upstream.Result) (texts []string) {
 			}
 		}
 	}
-	if strings.Join(texts, "") == "" && res.StructuredContent != nil {
-		if text, err := json.Marshal(res.StructuredContent); err == nil {
-			texts = []string{string(text)}
-		}
+	if strings.Join(texts, "") != "" {
+		return texts
+	}
+	if res.StructuredContent != nil {
+		structured, _ = json.Marshal(res.StructuredContent) // nil for what is not JSON
+	}
+	if structured != nil {
+		texts = []string{string(structured)}
 	}
 	return texts
 }

@@ -48,15 +48,12 @@ type Options struct {
 	Pinned []string
 	// TrustChanges approves changed definitions of tools instead of quarantining the tools.
 	TrustChanges bool
-	// WaitForAudit returns a call only after its audit record is written, some milliseconds
-	// later.
+	// WaitForAudit returns a call only after its record is written, some milliseconds later.
 	WaitForAudit bool
-	// UpstreamsFile is the mcpServers file, "" for none. RejectCommands allows programs only in
-	// that file.
+	// UpstreamsFile is the mcpServers file, "" for none; RejectCommands allows programs only there.
 	UpstreamsFile  string
 	RejectCommands bool
-	// ParentAgent is the parent of the upstreams' agents in the registry, default orch-my-team,
-	// and Sphere its sphere, default 8.
+	// ParentAgent is the parent of the upstreams' agents, default orch-my-team; Sphere is 8 then.
 	ParentAgent string
 	Sphere      int
 	// Retention is how long audit records are kept, default 30 days.
@@ -72,10 +69,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Names, out.Expose = cmp.Or(out.Names, NamesPortable), cmp.Or(out.Expose, ExposeMeta)
 	if out.ParentAgent == "" {
 		out.ParentAgent, out.Sphere = "orch-my-team", 8
@@ -118,12 +112,10 @@ type Service struct {
 	sequences *callSequences
 	metrics   callMetrics
 
-	// subscribing serialises subscriptions to resources of upstreams, so that the end of one does
-	// not overtake the start of another.
+	// subscribing serialises subscriptions to resources, so that an end does not overtake a start.
 	subscribing sync.Mutex
 
-	// catalogue is the current set of all tools; catalogueMu guards upstreamTools, from which it
-	// is built.
+	// catalogue is the set of all tools, built from upstreamTools, which catalogueMu guards.
 	catalogue   atomic.Pointer[catalogue]
 	catalogueMu sync.Mutex
 	// refreshing serialises refreshes, so that an earlier read does not overwrite a later one.
@@ -140,8 +132,7 @@ type Service struct {
 	services       background.Group
 }
 
-// New returns a service without tools. Register adds comet's own; those of upstreams are added after
-// Start.
+// New returns a service without tools. Register adds comet's own, Start those of upstreams.
 func New(p Dependencies, opts *Options) *Service {
 	svc := &Service{
 		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index,
@@ -204,7 +195,5 @@ func (svc *Service) OnGraphChange(c toolsearch.Change) {
 		toolsearch.EdgeCreated: events.EdgeCreated, toolsearch.EdgeUpdated: events.EdgeUpdated,
 		toolsearch.GraphSynced: events.GraphSynced, toolsearch.MetricsUpdated: events.MetricsUpdated,
 	}
-	svc.auditLog.addEvent(store.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: graphChanged{
-		From: c.From, To: c.To, Runs: c.Runs, Nodes: c.Nodes, Edges: c.Edges, Communities: c.Communities, Density: c.Density,
-	}})
+	svc.auditLog.addEvent(store.EventDraft{Type: kinds[c.Kind], Key: "tools", Data: c})
 }

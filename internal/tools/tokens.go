@@ -11,13 +11,11 @@ import (
 const (
 	// factKind is the kind of tool calls in the breakdown of an agent's usage.
 	factKind = "tool_calls"
-	// tokenChunk is how many bytes are tokenized at a time: the tokenizer's time for one long
-	// word grows faster than its length.
+	// tokenChunk is how many bytes are tokenized at a time: long words take disproportionate time.
 	tokenChunk = 16 << 10
 	// countedExactly is how many bytes of a text are tokenized; the rest is extrapolated.
 	countedExactly = 256 << 10
-	// maxCounts is the number of texts whose tokens are cached, about 2 MB; minCached is the length
-	// of the shortest, in bytes.
+	// maxCounts is the number of cached texts, about 2 MB, and minCached the shortest, in bytes.
 	maxCounts, minCached = 16 << 10, 8
 )
 
@@ -36,8 +34,7 @@ func newTokenCounter() *tokenCounter {
 	return &tokenCounter{codec.NewO200kBase(), counts}
 }
 
-// count returns the number of tokens of all texts. Of a text longer than 256 KiB only the
-// beginning is tokenized.
+// count returns the tokens of all texts. Of one over 256 KiB only the beginning is tokenized.
 func (c *tokenCounter) count(texts ...string) (n int64) {
 	for _, s := range texts {
 		if len(s) < minCached {

@@ -24,8 +24,7 @@ const (
 	workerConcurrency = 16
 )
 
-// upstreamAgents makes each upstream an agent of the registry, with its tools as capabilities,
-// and a worker while it is ready.
+// upstreamAgents makes each upstream an agent with its tools as capabilities, and a worker.
 type upstreamAgents struct {
 	*background.Loop
 	svc *Service
@@ -42,7 +41,6 @@ func newUpstreamAgents(svc *Service) *upstreamAgents {
 	return a
 }
 
-// run runs the workers until ctx ends.
 func (a *upstreamAgents) run(ctx context.Context) {
 	a.mu.Lock()
 	a.workerContext = ctx
@@ -95,9 +93,9 @@ func agentIDOf(server string) string {
 	parts := strings.FieldsFunc(strings.ToLower(server), func(r rune) bool { return r == '-' })
 	id := agentPrefix + strings.Join(parts, "-")
 	if strings.TrimPrefix(id, agentPrefix) != server { // makes ids unique that differ only in other characters
-		id = truncate(id, input.MaxID-7) + "-" + shortDigest(server)
+		id = id[:min(len(id), input.MaxID-7)] + "-" + hexDigest([]byte(server))[:6]
 	}
-	return truncate(id, input.MaxID)
+	return id[:min(len(id), input.MaxID)]
 }
 
 // agentDescription returns the description of an upstream's agent. An agent of the same id with

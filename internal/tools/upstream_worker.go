@@ -21,8 +21,7 @@ type upstreamWorker struct {
 	svc     *Service
 	server  string
 	agentID string
-	// connectionID identifies this worker's connection, so that it does not disconnect another
-	// one.
+	// connectionID identifies this worker's connection, so that it disconnects no other one.
 	connectionID string
 	stop         context.CancelFunc
 }
@@ -43,7 +42,7 @@ func (w *upstreamWorker) run(ctx context.Context) {
 	wake, over := w.svc.orchestrator.Inbox(w.agentID)
 	defer over()
 	var tasks sync.WaitGroup
-	running := &attempts{running: map[attempt]context.CancelFunc{}}
+	var running attempts
 	defer tasks.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -62,7 +61,7 @@ func (w *upstreamWorker) run(ctx context.Context) {
 			break
 		}
 		if joined {
-			w.processInbox(ctx, running, &tasks)
+			w.processInbox(ctx, &running, &tasks)
 		}
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
@@ -72,8 +71,7 @@ func (w *upstreamWorker) run(ctx context.Context) {
 	}
 }
 
-// stayJoined sends a heartbeat, or joins where the worker is offline, and reports whether it is
-// joined.
+// stayJoined sends a heartbeat, or joins if the worker is offline; it reports success.
 func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	if joined {
 		away, err := w.svc.orchestrator.KeepAlive(ctx, []string{w.agentID})
@@ -88,43 +86,20 @@ func (w *upstreamWorker) stayJoined(ctx context.Context, joined bool) bool {
 	return err == nil
 }
 
-// attempt is an attempt of a task.
 type attempt struct {
 	task   string
 	number int
 }
 
-// attempts are the running attempts of a worker.
-type attempts struct {
-	mu      sync.Mutex
-	running map[attempt]context.CancelFunc
-}
+// attempts are the running attempts of a worker, each with its context.CancelFunc.
+type attempts struct{ sync.Map }
 
-func (u *attempts) add(a attempt, cancel context.CancelFunc) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.running[a] = cancel
-}
-
-// finish ends one attempt.
-func (u *attempts) finish(a attempt) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if cancel := u.running[a]; cancel != nil {
-		cancel()
-	}
-	delete(u.running, a)
-}
-
-// cancelUpTo cancels the attempts of a task up to a number, 0 for all, and reports whether there
-// was any.
+// cancelUpTo cancels the attempts of a task up to a number, 0 for all; found is false for none.
 func (u *attempts) cancelUpTo(upTo attempt) (found bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for a, cancel := range u.running {
-		if a.task == upTo.task && (upTo.number == 0 || a.number <= upTo.number) {
+	for a, cancel := range u.Range {
+		if a := a.(attempt); a.task == upTo.task && (upTo.number == 0 || a.number <= upTo.number) {
 			found = true
-			cancel()
+			cancel.(context.CancelFunc)()
 		}
 	}
 	return found
@@ -148,15 +123,15 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 			continue
 		}
 		inner, cancel := context.WithCancel(ctx)
-		running.add(this, cancel)
+		running.Store(this, cancel)
 		tasks.Go(func() {
-			defer running.finish(this)
+			defer running.Delete(this)
+			defer cancel()
 			w.runTask(inner, m.TaskID)
 		})
 	}
 }
 
-// runTask calls the tool of a task and completes the task.
 func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
 	task, err := w.svc.orchestrator.TaskWithInput(ctx, taskID)
 	if err != nil {
@@ -176,12 +151,10 @@ func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
 	}
 }
 
-// errInterrupted is the error of a call that ended because the task was cancelled or the worker
-// stopped.
+// errInterrupted is the error of a call whose task was cancelled or whose worker stopped.
 var errInterrupted = errors.New("interrupted")
 
-// call calls the tool of a task for its requester. The tokens are charged to the agent with the
-// task.
+// call calls the tool of a task for its requester and charges the agent with the task.
 func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInput) (*mcp.CallToolResult, int64, error) {
 	name, err := w.taskTool(task.Input.Capabilities)
 	if err != nil {
@@ -203,7 +176,7 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 }
 
 func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {
-	step := orchestrator.Progress{StepName: strings.ToValidUTF8(truncate(p.Message, 200), "?")}
+	step := orchestrator.Progress{StepName: strings.ToValidUTF8(p.Message[:min(len(p.Message), 200)], "?")}
 	if p.Total > 0 {
 		step.Percent = new(max(min(int(100*p.Progress/p.Total), 99), 0))
 	}
@@ -239,8 +212,9 @@ func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 		return orchestrator.Result{Failure: failureKind(e), Text: ErrorText(e)}
 	}
 	if res.IsError {
-		_, why := Value(res)
-		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: truncate(strings.ToValidUTF8(why.Error(), "?"), 2000)}
+		_, err := Value(res)
+		why := strings.ToValidUTF8(err.Error(), "?")
+		return orchestrator.Result{Failure: orchestrator.FailureWork, Text: why[:min(len(why), 2000)]}
 	}
 	if len(res.Content) == 1 && res.StructuredContent == nil {
 		if t, ok := res.Content[0].(*mcp.TextContent); ok {

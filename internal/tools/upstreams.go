@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/input"
 	"comet/internal/redact"
 	"comet/internal/upstream"
 	"comet/models"
@@ -20,8 +21,7 @@ import (
 )
 
 const (
-	// apiSource is the source of upstreams that were added through the API. The source of others
-	// is the path of the file.
+	// apiSource is the source of upstreams of the API; that of others is the path of the file.
 	apiSource = "api"
 	// filePollInterval is how often the file is checked for changes.
 	filePollInterval = 2 * time.Second
@@ -29,8 +29,7 @@ const (
 	maxConfig = 64 << 10
 )
 
-// Upstreams returns the status of the upstreams of whose tools a token may call any, sorted by
-// id.
+// Upstreams returns the status of the upstreams with tools that a token may call, sorted by id.
 func (svc *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
 	p, err := svc.policies.get(ctx, by.TokenID)
 	if err != nil {
@@ -39,15 +38,14 @@ func (svc *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstr
 	return slices.DeleteFunc(svc.upstreams.Servers(), func(s upstream.Status) bool { return !p.allowsServer(s.ID) }), nil
 }
 
-// UpstreamFor returns the status of an upstream, or errs.NotFound also where a token may call
-// none of its tools.
+// UpstreamFor returns the status of an upstream with tools that a token may call, or errs.NotFound.
 func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
 	p, err := svc.policies.get(ctx, by.TokenID)
 	if err != nil {
 		return upstream.Status{}, err
 	}
 	if !p.allowsServer(id) {
-		return upstream.Status{}, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
+		return upstream.Status{}, errs.New(errs.NotFound, "there is no upstream %q", input.Clip(id))
 	}
 	return svc.Upstream(id)
 }
@@ -56,7 +54,7 @@ func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id str
 func (svc *Service) Upstream(id string) (upstream.Status, error) {
 	s, ok := svc.upstreams.Server(id)
 	if !ok {
-		return s, errs.New(errs.NotFound, "there is no upstream %q", clip(id))
+		return s, errs.New(errs.NotFound, "there is no upstream %q", input.Clip(id))
 	}
 	return s, nil
 }
@@ -163,8 +161,7 @@ func (svc *Service) parseUpstream(id string, config json.RawMessage) (upstream.S
 	return servers[0], checkSecrets(servers[0])
 }
 
-// refersToForeignVariables reports whether a definition references anything but variables with
-// the prefix MCP_.
+// refersToForeignVariables reports whether a definition references more than variables with MCP_.
 func refersToForeignVariables(config json.RawMessage) bool {
 	for _, m := range regexp.MustCompile(`\$\{([^}]*)`).FindAllSubmatch(config, -1) {
 		if !strings.HasPrefix(strings.TrimPrefix(string(m[1]), "env:"), "MCP_") {
@@ -174,8 +171,7 @@ func refersToForeignVariables(config json.RawMessage) bool {
 	return false
 }
 
-// withoutFilePosition removes lines and the path of the file from an error of a definition that
-// has no file.
+// withoutFilePosition removes lines and the file's path from an error of a definition.
 func withoutFilePosition(id string, err error) error {
 	e := errs.From(err)
 	for i := range e.Fields {
@@ -187,15 +183,11 @@ func withoutFilePosition(id string, err error) error {
 	return e
 }
 
-// referencePattern matches a reference, optionally after a word such as Bearer.
-func referencePattern() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) }
-
-// checkSecrets rejects values that look like secrets, because the definition is stored in the
-// database.
+// checkSecrets rejects values that look like secrets, because the database stores them.
 func checkSecrets(s upstream.Server) error {
 	var v errs.Violations
 	secret := regexp.MustCompile(`(?i)(token|secret|passw|api_?key|credential|private|auth|cookie|(^|[_-])key$)`)
-	reference := referencePattern()
+	reference := regexp.MustCompile(`^([A-Za-z]+ )?\$\{[^}]+\}$`) // optionally after a word such as Bearer
 	check := func(pointer, name, value string) {
 		named := secret.MatchString(name) && value != "" && !reference.MatchString(value)
 		if named || redact.Credential(value) {
@@ -231,8 +223,7 @@ func checkSecrets(s upstream.Server) error {
 	return v.Err()
 }
 
-// referenceFor returns the reference to use instead of a value, after the scheme of an HTTP
-// credential.
+// referenceFor returns the reference for a value, after the scheme of an HTTP credential.
 func referenceFor(name, value string) string {
 	word := ""
 	if first, _, ok := strings.Cut(value, " "); ok && strings.EqualFold(name, "Authorization") {
@@ -241,9 +232,5 @@ func referenceFor(name, value string) string {
 	if strings.HasPrefix(name, "the password") {
 		name = "password"
 	}
-	return word + "${" + variableName(name) + "}"
-}
-
-func variableName(name string) string {
-	return strings.ToUpper(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "_"))
+	return word + "${" + strings.ToUpper(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "_")) + "}"
 }

@@ -20,7 +20,6 @@ type Tool struct {
 	InputSchema json.RawMessage
 }
 
-// field is a part of a tool that is searched.
 type field uint8
 
 const (
@@ -50,7 +49,6 @@ const (
 	maxFieldWords = 400
 )
 
-// document is a tool with the terms of its fields.
 type document struct {
 	id, server, description string
 	embedded, digest        string // the text of its vector, and the key under which that is stored
@@ -91,8 +89,7 @@ func firstSentence(text string) (summary, rest string) {
 	return text, ""
 }
 
-// add counts the words of a field. They are stemmed in the language of the tool's description,
-// or in both where that is unknown.
+// add counts the words of a field, stemmed in the description's language, or in both if unknown.
 func (d *document) add(v *vocabulary, f field, words []string, l language) {
 	for _, word := range words[:min(len(words), maxFieldWords)] {
 		if v.stopWords[inEnglish][word] && (f != nameField || len(words) > 1) {

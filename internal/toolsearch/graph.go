@@ -32,8 +32,7 @@ type neighbour struct {
 	near   float64
 }
 
-// graph is the usage graph at one moment. It is read only. Edges have a direction in SQL and
-// count in both directions here.
+// graph is the usage graph at one moment. It is read only. Edges count in both directions here.
 type graph struct {
 	number    uint64
 	at        time.Time // of the weights
@@ -86,8 +85,7 @@ func newGraph(edges []graphstore.Edge, stats []graphstore.Node, now time.Time) *
 	return g
 }
 
-// edgeWeight grows with the logarithm of the runs and halves with each halfLife since the last
-// one.
+// edgeWeight grows with the logarithm of the runs and halves with each unused halfLife.
 func edgeWeight(e *graphstore.Edge, now time.Time) float64 {
 	age := max(now.Sub(e.LastUsed), 0)
 	return math.Log2(1+float64(e.Runs)) * math.Exp2(-float64(age)/float64(halfLife))
@@ -126,7 +124,6 @@ func (g *graph) setStats(stats []graphstore.Node) {
 // alpha returns the weight of the text for a query with a context: max(0.5, 1 − 2·density).
 func (g *graph) alpha() float64 { return max(0.5, 1-2*g.density) }
 
-// known returns the nodes of the tools that the graph has.
 func (g *graph) known(tools []string) (out []int32) {
 	for _, id := range tools {
 		if i, ok := g.nodes[id]; ok && !slices.Contains(out, i) {

@@ -26,8 +26,7 @@ type Options struct {
 	RecomputeInterval time.Duration
 	// MaxEdges is how many edges are kept, default 20,000: the least recently used are removed first.
 	MaxEdges int
-	// MaxPending is how many edges may wait to be written, default 10,000; further runs are
-	// rejected.
+	// MaxPending limits the edges that wait to be written, default 10,000; then runs are rejected.
 	MaxPending int
 	// Embedder makes vectors of texts; without it the text alone counts.
 	Embedder Embedder
@@ -35,8 +34,7 @@ type Options struct {
 	EmbedTimeout time.Duration
 	// EmbedPause is how long the embedder is not called after a failure, default 10 s.
 	EmbedPause time.Duration
-	// OnChange receives each change of the graph, one at a time and after it was written. It
-	// must not block.
+	// OnChange receives each written change of the graph in order, and must not block.
 	OnChange func(Change)
 	// Logger receives failures to read or write; default discards them.
 	Logger *slog.Logger
@@ -46,10 +44,7 @@ type Options struct {
 const retention = 30 * 24 * time.Hour
 
 func (o *Options) withDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.CacheSize = cmp.Or(out.CacheSize, 100)
 	out.FlushInterval = cmp.Or(out.FlushInterval, time.Second)
 	out.RecomputeInterval = cmp.Or(out.RecomputeInterval, 10*time.Second)

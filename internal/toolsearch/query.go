@@ -23,8 +23,7 @@ func (v *vocabulary) parse(text string) parsedQuery {
 	return parsedQuery{words, v.languageOf(words)}
 }
 
-// queryTerms returns what a query searches for: its phrases and its words without stop words, or
-// all words where it has no others.
+// queryTerms returns the phrases and words of a query, with stop words if it has no others.
 func (v *vocabulary) queryTerms(q *parsedQuery) []queryTerm {
 	words := q.words[:min(len(q.words), maxQueryWords)]
 	out := v.termsOf(words, q.language, true)
@@ -50,8 +49,7 @@ func (v *vocabulary) termsOf(words []string, l language, skipStopWords bool) (ou
 	return out
 }
 
-// newQueryTerms returns a term for each group that a word, or a phrase that ends with it,
-// stands for.
+// newQueryTerms returns a term for each group that a word or a phrase that ends with it stands for.
 func newQueryTerms(groups []alternatives, word string, known bool, l language) []queryTerm {
 	out := make([]queryTerm, 0, len(groups))
 	for _, g := range groups {
@@ -60,8 +58,7 @@ func newQueryTerms(groups []alternatives, word string, known bool, l language) [
 	return out
 }
 
-// wantedAction returns what a query wants done: to read, where it begins as a question, or else
-// what its first word does.
+// wantedAction returns what a query wants done: to read if it is a question, or as its first word.
 func (v *vocabulary) wantedAction(q *parsedQuery) action {
 	if v.isQuestion(q.words) {
 		return reads

@@ -32,11 +32,9 @@ type Query struct {
 	Text string
 	// Limit is the number of hits, 0 for DefaultLimit.
 	Limit int
-	// ContextTools are the ids of tools that were already used. Tools that are used together
-	// with them rank higher.
+	// ContextTools are the ids of tools in use. Tools that are used together with them rank higher.
 	ContextTools []string
-	// IncludeRelated adds tools that the text does not find and that are used together with
-	// those it finds or with ContextTools.
+	// IncludeRelated adds tools that are used together with those found or with ContextTools.
 	IncludeRelated bool
 	// Allowed reports whether the caller may see a tool; nil allows all.
 	Allowed func(toolID string) bool
@@ -74,8 +72,7 @@ type Result struct {
 	Meta Meta
 }
 
-// Search finds tools. The error is errs.InvalidRequest for a query without text or over a
-// limit.
+// Search finds tools; errs.InvalidRequest for a query without text or over a limit.
 func (x *Index) Search(ctx context.Context, q Query) (Result, error) {
 	start := time.Now()
 	if err := q.check(); err != nil {
@@ -112,7 +109,6 @@ func (q *Query) check() error {
 	return nil
 }
 
-// ranked is a document and its scores.
 type ranked struct {
 	doc                    int32
 	score, semantic, graph float64
@@ -208,7 +204,6 @@ func (r *ranking) allowed(q *Query) []Hit {
 	return out
 }
 
-// addRelatedTools sets RelatedTools of each hit.
 func (r *ranking) addRelatedTools(q *Query, hits []Hit) {
 	for i := range hits {
 		for _, n := range r.graph.neighbours(hits[i].ID) {

@@ -10,8 +10,7 @@ import (
 const (
 	// saturation limits the weight of repeated words: k1 of BM25, with its usual value.
 	saturation = 1.2
-	// unknownWeight is how much a word that no tool has weighs against the others: it is mostly
-	// a name of a person or a file.
+	// unknownWeight is the weight of a word that no tool has, mostly a name of a person or a file.
 	unknownWeight = 0.25
 	// otherNumber is the factor for a word that a name has in the singular and the query in the
 	// plural, or the reverse: list_issues and get_issue.
@@ -19,8 +18,7 @@ const (
 	// unusedName is taken off a tool in proportion to the words of its name that the query does
 	// not have: "read a file" does not mean read_multiple_files.
 	unusedName = 0.2
-	// minScore is the score below which a tool is no hit: it shares a word with the query by
-	// accident.
+	// minScore is the score below which a tool shares a word with the query only by accident.
 	minScore = 0.04
 	// deprecatedFactor is the factor for a tool whose description says that it is deprecated.
 	deprecatedFactor = 0.9
@@ -124,8 +122,7 @@ func averageLengths(docs []*document) (out [fields]float32) {
 	return out
 }
 
-// rarity is the inverse document frequency of a term. df may have a fraction: a tool that hardly
-// has the term counts in part.
+// rarity is the inverse document frequency of a term. A tool that hardly has it counts in part.
 func (s *snapshot) rarity(df float32) float32 {
 	n := float64(len(s.docs))
 	return float32(math.Log(1 + (n-float64(df)+0.5)/(float64(df)+0.5)))
@@ -148,9 +145,8 @@ func (a *accumulator) reset() {
 	a.touched = a.touched[:0]
 }
 
-// score adds up what each tool has of the query, as a share in 0…1 of the whole query. A word
-// that no tool or not this tool has is missing from the sum, so the best of bad hits has a low
-// score.
+// score adds up what each tool has of the query, as a share in 0…1 of the whole query, so words
+// that a tool does not have lower its score.
 func (s *snapshot) score(terms []queryTerm, a *accumulator) {
 	var whole float32
 	for i := range terms {
@@ -186,8 +182,7 @@ func (s *snapshot) score(terms []queryTerm, a *accumulator) {
 	}
 }
 
-// match finds the documents that have one of the alternatives of a term, with the best score of
-// each.
+// match finds the documents with one of a term's alternatives, and the best score of each.
 func (s *snapshot) match(term *queryTerm, a *accumulator) {
 	for _, t := range term.alternatives {
 		list := s.postings[t.text]
@@ -208,8 +203,7 @@ func (s *snapshot) match(term *queryTerm, a *accumulator) {
 	}
 }
 
-// demote lowers the scores of tools whose names do something else than is wanted. A hit stays
-// one.
+// demote lowers the scores of tools whose names do something else; a hit stays one.
 func (s *snapshot) demote(wanted action, acc *accumulator) {
 	for _, doc := range acc.touched {
 		factor := float32(1)

@@ -47,7 +47,6 @@ func (s *snapshot) correct(v *vocabulary, list []queryTerm) []queryTerm {
 	return out
 }
 
-// has reports whether any tool has one of these terms.
 func (s *snapshot) has(g alternatives) bool {
 	return slices.ContainsFunc(g, func(t weightedTerm) bool { return s.postings[t.text] != nil })
 }
@@ -71,8 +70,7 @@ func (s *snapshot) corrected(v *vocabulary, mistyped *queryTerm, meant *spelling
 	return out
 }
 
-// nearestSpelling returns the word with the fewest mistakes. Of several it prefers a stop word,
-// then the word that most tools have.
+// nearestSpelling returns the nearest word: of several a stop word, then the most common one.
 func (s *snapshot) nearestSpelling(v *vocabulary, mistyped *queryTerm) (best spelling, ok bool) {
 	word := mistyped.word
 	if len(word) < minCorrected {

@@ -128,8 +128,7 @@ func stem(word string, l language) string {
 	return withoutAccents(english.Stem(word, true))
 }
 
-// frenchTerm returns the index term of a French word. It differs from every English one:
-// "aller" (to go) is not "all".
+// frenchTerm returns the index term of a French word, which differs from every English one.
 func frenchTerm(word string) string { return "fr:" + stem(word, inFrench) }
 
 // isPlural reports whether a word looks like a plural in English or French.

@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// MaxRun is the highest number of tool calls of a run, and maxDistinct the number of
-	// different tools that count.
+	// MaxRun limits the tool calls of a run, and maxDistinct the different tools that count.
 	MaxRun      = 10_000
 	maxDistinct = 100
 	// maxID is the longest id of a tool, in bytes.
@@ -28,8 +27,7 @@ const (
 	window = 4
 	// maxWritten is how many edges one transaction writes; a longer one would delay others.
 	maxWritten = 500
-	// reloadInterval is how often the runs of other replicas are read, and purgeInterval how often
-	// unused edges are deleted.
+	// reloadInterval is how often other replicas' runs are read, purgeInterval how often edges end.
 	reloadInterval, purgeInterval = time.Minute, time.Hour
 )
 
@@ -44,26 +42,26 @@ const (
 	MetricsUpdated                       // metrics_updated: ranks and communities were computed
 )
 
-// Change is a change of the usage graph.
+// Change is a change of the usage graph. Its JSON is the data of the events.
 type Change struct {
-	Kind ChangeKind
+	Kind ChangeKind `json:"-"`
 	// From, To and Runs describe the edge of EdgeCreated and EdgeUpdated.
-	From, To string
-	Runs     int64
-	// Nodes, Edges (pairs of tools) and Density describe the graph after the change, and
-	// Communities the last computation.
-	Nodes, Edges, Communities int
-	Density                   float64
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+	Runs int64  `json:"runs,omitempty"`
+	// Nodes, Edges (pairs of tools), Density and Communities describe the graph after it.
+	Nodes       int     `json:"nodes"`
+	Edges       int     `json:"edges"`
+	Communities int     `json:"communities,omitempty"`
+	Density     float64 `json:"density"`
 }
 
-// usageGraph is the graph of tools that were used together. It is stored in SQL, where all replicas
-// add to it.
+// usageGraph is the graph of tools that were used together, of all replicas, stored in SQL.
 type usageGraph struct {
 	store *store.Store
 	opts  *Options
 	graph atomic.Pointer[graph]
-	// pending are the runs that were recorded and not yet written; writing is held while they are
-	// written.
+	// pending are the runs that are not written yet; writing is held while they are written.
 	pending pendingRuns
 	writing *semaphore.Weighted
 
@@ -79,14 +77,12 @@ func newUsageGraph(db *store.Store, opts *Options) *usageGraph {
 	return u
 }
 
-// edge is a directed pair of tools.
 type edge struct{ from, to string }
 
 func compareEdges(a, b graphstore.Edge) int {
 	return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 }
 
-// pendingRuns adds up runs.
 type pendingRuns struct {
 	mu    sync.Mutex
 	edges map[edge]int64
@@ -162,8 +158,7 @@ func (u *usageGraph) Record(tools []string) error {
 	return nil
 }
 
-// Flush writes the pending runs and updates the graph. Runs that cannot be written before ctx
-// ends stay pending.
+// Flush writes the pending runs and updates the graph. What ctx prevents stays pending.
 func (u *usageGraph) Flush(ctx context.Context) error {
 	if err := u.writing.Acquire(ctx, 1); err != nil {
 		return err
@@ -215,7 +210,6 @@ func (u *usageGraph) maintain(ctx context.Context) {
 	}).Run(ctx)
 }
 
-// step does the maintenance that is due.
 func (u *usageGraph) step(ctx context.Context, now time.Time) error {
 	if err := u.writing.Acquire(ctx, 1); err != nil {
 		return err
@@ -246,7 +240,6 @@ func (u *usageGraph) step(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// replace publishes the next graph.
 func (u *usageGraph) replace(g *graph) {
 	g.number = u.graph.Load().number + 1
 	u.graph.Store(g)
@@ -300,8 +293,7 @@ func (u *usageGraph) apply(all []writtenEdge) {
 	}
 }
 
-// recompute computes the ranks and communities of a graph, writes them to SQL, and returns the
-// number of the graph that has them.
+// recompute computes and writes ranks and communities, and returns the number of their graph.
 func (u *usageGraph) recompute(ctx context.Context, g *graph) (uint64, error) {
 	nodes := g.computeStats()
 	for batch := range slices.Chunk(nodes, maxWritten) {

@@ -160,8 +160,7 @@ func (v *vectors) fuse(ctx context.Context, text string, snap *snapshot, acc *ac
 	return embeddingsUsed
 }
 
-// similar returns the documents whose vectors are similar to that of a query, the most similar
-// first.
+// similar returns the documents with vectors similar to a query's, the most similar first.
 func (v *vectorSet) similar(snap *snapshot, query []float32) []int32 {
 	cosines := make([]float32, len(snap.docs))
 	var out []int32
@@ -188,8 +187,7 @@ func sortByScore(docs []int32, score []float32) {
 	slices.SortFunc(docs, func(a, b int32) int { return cmp.Or(cmp.Compare(score[b], score[a]), cmp.Compare(a, b)) })
 }
 
-// maintain embeds tools until ctx ends. In between it marks the vectors as used, so that purge keeps
-// them.
+// maintain embeds tools until ctx ends, and marks the vectors as used, so that purge keeps them.
 func (v *vectors) maintain(ctx context.Context) {
 	failures := background.NewFailureLog(v.opts.Logger)
 	background.NewPollLoop(background.PollOptions{Signal: v.changed}, func(ctx context.Context) (time.Duration, error) {

@@ -18,8 +18,7 @@ const (
 	translationWeight = 0.95
 	// besideTranslationWeight is the weight of the other English words of the row.
 	besideTranslationWeight = 0.5
-	// One-way rows are long and their words have several meanings: their heads weigh less, and
-	// the first head more than the others.
+	// Words of one-way rows have several meanings: heads weigh less, but the first one more.
 	firstHeadWeight, headWeight = 0.5, 0.4
 )
 
@@ -35,9 +34,8 @@ type alternatives []weightedTerm
 // vocabulary knows English and French: stop words, synonyms and verbs. It is read only.
 type vocabulary struct {
 	stopWords [2]map[string]bool // by language, without accents
-	// synonyms maps the stem of a word, or the stems of a phrase with spaces between them, to
-	// the groups of terms it stands for. A tool needs a term of each group: "PR" stands for
-	// "pull" and "request".
+	// synonyms maps the stems of a word or a phrase, with spaces, to the groups of terms it stands
+	// for. A tool needs a term of each group: "PR" stands for "pull" and "request".
 	synonyms      [2]map[string][]alternatives
 	longestPhrase int // in words
 	actions       [2]map[string]action
@@ -91,8 +89,7 @@ func set(words []string) map[string]bool {
 	return out
 }
 
-// addTwoWay adds a row whose English words stand for each other and whose French words are
-// translated to them.
+// addTwoWay adds a row of English words that are synonyms, with their French translations.
 func (v *vocabulary) addTwoWay(heads []string, words [2][]string) {
 	headTerms := terms(heads, synonymWeight)
 	for _, word := range slices.Concat(heads, words[inEnglish]) {
@@ -108,9 +105,8 @@ func (v *vocabulary) addTwoWay(heads []string, words [2][]string) {
 	}
 }
 
-// addOneWay adds a row whose words stand for its heads but not the other way round. A head with
-// "+" has several parts, of which a tool needs each; "/" stands between the alternatives of a
-// part.
+// addOneWay adds a row whose words stand for its heads, not the reverse. A head with "+" has
+// several parts, of which a tool needs each; "/" stands between the alternatives of a part.
 func (v *vocabulary) addOneWay(head string, words [2][]string) {
 	var groups []alternatives
 	if strings.Contains(head, "+") {
@@ -139,8 +135,7 @@ func terms(words []string, weight float32) alternatives {
 	return out
 }
 
-// define adds what a word or a phrase stands for. Several groups replace a single one, which a
-// later row does not extend.
+// define adds what a word or a phrase stands for. Several groups replace a single one for good.
 func (v *vocabulary) define(word string, l language, groups ...alternatives) {
 	parts := strings.Split(word, "_")
 	v.longestPhrase = max(v.longestPhrase, len(parts))
@@ -169,7 +164,6 @@ func (a alternatives) merge(other alternatives) alternatives {
 	return out
 }
 
-// phraseKey returns the stems of a word or a phrase.
 func phraseKey(parts []string, l language) string {
 	stems := make([]string, 0, len(parts))
 	for _, p := range parts {
@@ -187,8 +181,7 @@ func (v *vocabulary) isStopWord(word string, l language) bool {
 	return v.stopWords[l][word]
 }
 
-// lookup returns the groups of terms that a word stands for, itself among them, and whether the
-// vocabulary has the word.
+// lookup returns the groups of terms that a word stands for with itself, and whether it is known.
 func (v *vocabulary) lookup(word string, l language) (groups []alternatives, known bool) {
 	en := stem(word, inEnglish)
 	own := alternatives{{en, 1}}
@@ -217,8 +210,7 @@ func withMeanings(own alternatives, meanings []alternatives) []alternatives {
 	return out
 }
 
-// lookupPhrase returns what the longest phrase at the beginning of words stands for, and its
-// length in words; 0 where there is none.
+// lookupPhrase returns the length in words and the meanings of the longest phrase, 0 for none.
 func (v *vocabulary) lookupPhrase(words []string, l language) (length int, groups []alternatives) {
 	for n := min(v.longestPhrase, len(words)); n > 1; n-- {
 		if l != inEnglish {

@@ -16,8 +16,7 @@ import (
 	"comet/internal/input"
 )
 
-// catalogue holds what an upstream offers, each list sorted by name. A catalogue is replaced, never
-// changed.
+// catalogue holds what an upstream offers, each list sorted by name. It is replaced, never changed.
 type catalogue struct {
 	tools     list[*mcp.Tool]
 	resources list[*mcp.Resource]
@@ -102,7 +101,6 @@ func (s *session) promptPage(ctx context.Context, cursor string) ([]*mcp.Prompt,
 	return pageOf(res, err, func(r *mcp.ListPromptsResult) ([]*mcp.Prompt, string) { return r.Prompts, r.NextCursor })
 }
 
-// pageOf returns the items and the next cursor of a page.
 func pageOf[R, T any](res *R, err error, of func(*R) ([]T, string)) (items []T, next string, _ error) {
 	if err == nil {
 		items, next = of(res)

@@ -23,21 +23,19 @@ import (
 const (
 	// cancelTimeout limits the notification of a cancelled call.
 	cancelTimeout = 2 * time.Second
-	// statelessVersion is the first protocol version whose requests carry the version and the
-	// capabilities of the client.
+	// statelessVersion is the first protocol version without sessions, whose requests carry the version
+	// and the capabilities of the client.
 	statelessVersion = "2026-07-28"
 )
 
-// directCalls makes tool calls on the connection of a session without the SDK: the arguments are
-// written as they are, and the result is read as it is. A response over HTTP that is more than the
-// result is left to the SDK.
+// directCalls makes tool calls on the connection of a session without the SDK, with arguments and
+// results as they are. A response over HTTP that is more than the result is left to the SDK.
 type directCalls struct {
 	last atomic.Int64
 	meta []byte      // members of every _meta
 	head http.Header // of requests over HTTP
 }
 
-// newDirectCalls returns the calls of a connected session.
 func newDirectCalls(s *session) *directCalls {
 	d := &directCalls{head: http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}}
 	version := s.client.InitializeResult().ProtocolVersion
@@ -62,7 +60,6 @@ func newDirectCalls(s *session) *directCalls {
 	return d
 }
 
-// message returns the request of a call.
 func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Meta) []byte {
 	members := d.meta
 	for name, value := range meta {
@@ -80,7 +77,6 @@ func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Me
 	return append(out, "}}"...)
 }
 
-// callTool calls a tool and returns its result.
 func (s *session) callTool(ctx context.Context, tool string, args json.RawMessage, r round) (*Result, error) {
 	hasHeaders := s.http != nil && (s.catalogue.Load().names[tool] || s.http.closed() || s.http.origin.User != nil)
 	if hasHeaders || r.state != "" || r.answers != nil {
@@ -120,7 +116,6 @@ func (s *session) callTool(ctx context.Context, tool string, args json.RawMessag
 	return res, err
 }
 
-// callBySDK calls a tool through the SDK's session.
 func (s *session) callBySDK(ctx context.Context, tool string, args json.RawMessage, r round) (*Result, error) {
 	res, err := s.client.CallTool(ctx, &mcp.CallToolParams{
 		Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,
@@ -164,9 +159,8 @@ func (s *session) post(ctx context.Context, head http.Header, message []byte) (*
 	return resp, nil
 }
 
-// postCall sends a call and reads its result. If the response is more than that, such as a stream
-// with other messages or an error of HTTP, it returns the rest of it for the SDK. It sets read if the
-// response was read to its end.
+// postCall sends a call and reads its result. If the response is more, such as a stream with other
+// messages or an error of HTTP, it returns the rest for the SDK. read is set at the response's end.
 func (s *session) postCall(ctx context.Context, id, tool string, message []byte, read *bool) (raw []byte, rest *handover, err error) {
 	head := s.direct.head.Clone()
 	if head.Get("Mcp-Method") != "" {
@@ -179,19 +173,15 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode == http.StatusOK && kind == "application/json":
-		buf := bytes.NewBuffer(make([]byte, 0, max(min(resp.ContentLength, int64(s.opts.MaxMessage)), 0)+bytes.MinRead))
-		_, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(s.opts.MaxMessage)+1))
-		*read = err == nil && buf.Len() <= s.opts.MaxMessage
-		_ = resp.Body.Close()
-		switch got, reply, ok := readReply(buf.Bytes()); {
-		case err != nil:
-			return nil, nil, &jsonrpc.Error{Code: codeRejected, Message: "the response is incomplete"}
-		case !*read:
-			return nil, nil, tooLarge(s.opts.MaxMessage)
-		case ok && got == id:
+		data, problem := s.http.readBody(resp)
+		if problem != nil {
+			return nil, nil, problem
+		}
+		*read = true
+		if got, reply, ok := readReply(data); ok && got == id {
 			return reply.result, nil, reply.err
 		}
-		resp.Body = io.NopCloser(buf)
+		resp.Body = io.NopCloser(bytes.NewReader(data))
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
 		events := s.http.newEventFilter(resp.Body)
 		if reply, found := events.readDirect(id); found {

@@ -90,8 +90,7 @@ func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResu
 	return res, err
 }
 
-// hasReferences reports whether a schema has references. The SDK validates an answer by the schema, and
-// cyclic references overflow its stack.
+// hasReferences reports whether a schema has references: cyclic ones overflow the SDK's stack.
 func hasReferences(schema any) bool {
 	text, err := json.Marshal(schema)
 	return err != nil || bytes.Contains(text, []byte(`"$ref":`)) || bytes.Contains(text, []byte(`"$dynamicRef":`))

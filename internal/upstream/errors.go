@@ -12,11 +12,9 @@ import (
 	"comet/internal/input"
 )
 
-// The reasons of a failed request, the member "reason" of an error with the code
-// errs.UpstreamFailed.
+// The reasons of a failed request, the member "reason" of errs.UpstreamFailed.
 const (
-	// ReasonDown means that the upstream is disabled, starting or failed, or that its session ended
-	// during the request.
+	// ReasonDown means that the upstream has no session, or that it ended during the request.
 	ReasonDown = "down"
 	// ReasonTimeout means that no response arrived in time.
 	ReasonTimeout = "timeout"
@@ -28,8 +26,7 @@ const (
 	ReasonProtocol = "protocol"
 )
 
-// failure returns the error of a request to an upstream. Its detail is one sentence without
-// secrets, like that of newError.
+// failure returns the error of a request to an upstream: one sentence without secrets.
 func failure(reason, server, format string, args ...any) *errs.Error {
 	return newError(errs.UpstreamFailed, server, format, args...).With("reason", reason).With("server", server)
 }
@@ -55,20 +52,15 @@ func tooLarge(limit int) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the response is larger than %d bytes", limit)}
 }
 
-// errorResponse returns an error response to a request.
 func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
-	data, err := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem})
-	if err != nil {
-		return nil
-	}
+	data, _ := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem}) // cannot fail
 	return data
 }
 
 // errPanic replaces a panic of the code that reads a message of an upstream.
 var errPanic = errors.New("unreadable message")
 
-// guard runs code that reads messages of an upstream. The SDK trusts its server in places, and a
-// panic there must not end the program.
+// guard runs code that reads messages of an upstream: a panic of the SDK must not end the program.
 func guard[T any](fn func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -79,8 +71,7 @@ func guard[T any](fn func() (T, error)) (out T, err error) {
 }
 
 // remoteError is an error that an upstream returned. The SDK treats some codes of any origin as its
-// own errors of a closing connection. This type prevents that; errors.As still finds the JSON-RPC
-// error.
+// own errors of a closing connection, but not this type; errors.As finds the JSON-RPC error.
 type remoteError struct{ rpc *jsonrpc.Error }
 
 // Error implements error.
@@ -95,7 +86,6 @@ func (f *remoteError) As(target any) bool {
 	return ok
 }
 
-// markRemoteError wraps the error of a response in a remoteError.
 func markRemoteError(msg jsonrpc.Message) jsonrpc.Message {
 	if answer, ok := msg.(*jsonrpc.Response); ok {
 		if rpc, ok := answer.Error.(*jsonrpc.Error); ok { //nolint:errorlint // it has just been decoded
@@ -108,8 +98,7 @@ func markRemoteError(msg jsonrpc.Message) jsonrpc.Message {
 // maxSample limits the part of an invalid message that is shown, in bytes.
 const maxSample = 120
 
-// invalidMessages counts the invalid messages of an upstream and keeps the beginning of the first
-// one.
+// invalidMessages counts the invalid messages of an upstream and keeps the first one's beginning.
 type invalidMessages struct {
 	mu     sync.Mutex
 	n      int64

@@ -15,8 +15,7 @@ import (
 	"comet/internal/input"
 )
 
-// messageHook receives messages in the order of their arrival. A message that it handles is not
-// passed to the SDK.
+// messageHook receives messages in order. The SDK does not get those that it handles.
 type messageHook func(jsonrpc.Message) (taken bool)
 
 // eventFilter filters a stream of server-sent events: it passes on valid messages and events of
@@ -157,7 +156,6 @@ func trailingID() *regexp.Regexp {
 	return regexp.MustCompile(`[,{]\s*"id"\s*:\s*(-?\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
 }
 
-// handoverKey is the context key of the handover of a call.
 type handoverKey struct{}
 
 // handover is a response to a direct call that the SDK reads as the response to its own request. It

@@ -74,7 +74,6 @@ func (w *httpClient) sdkClient() *http.Client {
 	}}
 }
 
-// close ends every request.
 func (w *httpClient) close() {
 	w.end()
 	w.base.CloseIdleConnections()
@@ -130,8 +129,9 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode >= http.StatusBadRequest:
-		status := resp.Status
-		w.lastError.Store(&status)
+		w.lastError.Store(new(resp.Status))
+		fallthrough
+	default:
 		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	case kind == "text/event-stream":
 		events, ok := resp.Body.(*eventFilter)
@@ -142,8 +142,6 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 		resp.Body = events
 	case kind == "application/json" && req.Method == http.MethodPost:
 		w.readSingle(req, resp, rest)
-	default:
-		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
 	}
 	return resp
 }
@@ -154,15 +152,8 @@ func (w *httpClient) newEventFilter(body io.ReadCloser) *eventFilter {
 
 // readSingle reads a response that is one message and replaces an invalid one by an error response.
 func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *handover) {
-	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(w.limit)+1))
-	_ = resp.Body.Close()
-	var problem *jsonrpc.Error
-	switch {
-	case err != nil:
-		problem = &jsonrpc.Error{Code: codeRejected, Message: "the response is incomplete"}
-	case len(data) > w.limit:
-		problem = tooLarge(w.limit)
-	default:
+	data, problem := w.readBody(resp)
+	if problem == nil {
 		msg, err := jsonrpc.DecodeMessage(data)
 		switch {
 		case err != nil && len(bytes.TrimSpace(data)) > 0:
@@ -173,21 +164,28 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *ha
 		}
 	}
 	if problem != nil {
-		data = errorResponseTo(req, problem)
+		data = nil
+		if id, err := requestID(req); err == nil {
+			data = errorResponse(id, problem)
+		}
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 }
 
-// errorResponseTo returns an error response to the JSON-RPC request in req, nil if it has no id.
-func errorResponseTo(req *http.Request, problem *jsonrpc.Error) []byte {
-	id, err := requestID(req)
-	if err != nil {
-		return nil
+// readBody reads a response that is one message, within the limit, and closes it.
+func (w *httpClient) readBody(resp *http.Response) ([]byte, *jsonrpc.Error) {
+	buf := bytes.NewBuffer(make([]byte, 0, max(min(resp.ContentLength, int64(w.limit)), 0)+bytes.MinRead))
+	_, err := buf.ReadFrom(io.LimitReader(resp.Body, int64(w.limit)+1))
+	_ = resp.Body.Close()
+	switch {
+	case err != nil:
+		return nil, &jsonrpc.Error{Code: codeRejected, Message: "the response is incomplete"}
+	case buf.Len() > w.limit:
+		return nil, tooLarge(w.limit)
 	}
-	return errorResponse(id, problem)
+	return buf.Bytes(), nil
 }
 
-// requestID returns the id of the JSON-RPC request in req.
 func requestID(req *http.Request) (jsonrpc.ID, error) {
 	var asked struct {
 		ID any `json:"id"`

@@ -73,7 +73,6 @@ func (m *Manager) Stop(ctx context.Context) error {
 	return errors.Join(err, m.notifier.Stop(ctx))
 }
 
-// find returns the upstream with the id.
 func (m *Manager) find(id string) (*supervisor, error) {
 	m.mu.RLock()
 	u := m.upstreams[id]
@@ -149,8 +148,7 @@ func (m *Manager) Server(id string) (Status, bool) {
 	return u.status(), true
 }
 
-// Restart ends the session of an upstream, or its wait for the next attempt, and starts another
-// session. It returns immediately.
+// Restart ends the session of an upstream or its wait, starts another and returns immediately.
 func (m *Manager) Restart(id string) error {
 	u, err := m.find(id)
 	if err != nil {
@@ -160,8 +158,7 @@ func (m *Manager) Restart(id string) error {
 	return nil
 }
 
-// Tools returns the tools of an upstream sorted by name, none unless it is ready. Callers must not
-// change them.
+// Tools returns the tools of an upstream sorted by name, read only, none unless it is ready.
 func (m *Manager) Tools(id string) []*mcp.Tool {
 	return itemsOf(m, id, func(c *catalogue) []*mcp.Tool { return c.tools.items })
 }
@@ -267,8 +264,7 @@ func (m *Manager) put(source string, s Server) error {
 	return nil
 }
 
-// stoppingWithID returns the last upstream with the id that is still stopping, nil if there is
-// none.
+// stoppingWithID returns the last upstream with the id that is still stopping, nil for none.
 func (m *Manager) stoppingWithID(id string) *supervisor {
 	for _, u := range slices.Backward(m.stopping) {
 		if u.server.ID == id {
@@ -290,8 +286,7 @@ func (m *Manager) remove(u *supervisor) {
 	})
 }
 
-// maxPending limits the distinct changes that wait for delivery. Further updates of resources are
-// dropped.
+// maxPending limits the distinct changes that wait; further updates of resources are dropped.
 const maxPending = 10_000
 
 func (m *Manager) enqueue(c Change) {

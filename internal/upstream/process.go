@@ -34,7 +34,6 @@ type process struct {
 	exited                <-chan struct{}
 }
 
-// startProcess starts the program of l.
 func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*process, error) {
 	path, err := findProgram(l)
 	if err != nil {
@@ -57,16 +56,13 @@ func startProcess(l *resolvedServer, lookup func(string) (string, bool)) (*proce
 		p.closePipes()
 		return nil, l.startError(err)
 	}
-	go p.limitOutput()
+	go func() { // the reads of the output end a moment after the program
+		<-p.exited
+		until := time.Now().Add(outputTimeout)
+		_ = p.stdout.SetReadDeadline(until)
+		_ = p.stderr.SetReadDeadline(until)
+	}()
 	return p, nil
-}
-
-// limitOutput ends the reads of the output a moment after the program.
-func (p *process) limitOutput() {
-	<-p.exited
-	until := time.Now().Add(outputTimeout)
-	_ = p.stdout.SetReadDeadline(until)
-	_ = p.stderr.SetReadDeadline(until)
 }
 
 // pipes creates the three pipes and returns the program's ends.
@@ -114,13 +110,7 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// exitError returns how the program ended. The caller has waited for its end.
-func (p *process) exitError() error {
-	return fmt.Errorf("the program ended (%s)", p.cmd.ProcessState)
-}
-
-// environment returns the environment of a program: its own variables and the same minimal set that
-// the MCP SDKs pass.
+// environment returns a program's own variables and the minimal set that the MCP SDKs pass.
 func environment(own map[string]string, lookup func(string) (string, bool)) []string {
 	var env []string
 	for _, name := range []string{
@@ -186,7 +176,6 @@ type stderrLines struct {
 
 func newStderrLines() *stderrLines { return &stderrLines{ended: make(chan struct{})} }
 
-// readAll reads to the end.
 func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
 	in := input.NewLineReader(r, 64<<10)
 	limit := rate.NewLimiter(lineRate, lineBurst)

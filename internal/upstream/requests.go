@@ -115,7 +115,6 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 	return out, nil
 }
 
-// describeFailure converts the error of a request.
 func (s *session) describeFailure(ctx context.Context, c *call, what string, err error) error {
 	id := s.launch.ID
 	var rpc *jsonrpc.Error
@@ -148,8 +147,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	return failure(ReasonProtocol, id, "returned an invalid response to %s: %s", what, hidden(input.ClipTo(err.Error(), maxLine)))
 }
 
-// hasEnded reports whether the session has ended. Requests fail a moment before the end of the
-// connection is noticed.
+// hasEnded reports whether the session has ended. Requests notice that a moment earlier.
 func (s *session) hasEnded() bool {
 	var output chan struct{} // of a program
 	if s.stdio != nil {
@@ -165,7 +163,6 @@ func (s *session) hasEnded() bool {
 	return true
 }
 
-// calls are the running requests of a session.
 type calls struct {
 	mu            sync.Mutex
 	last          int
@@ -173,7 +170,6 @@ type calls struct {
 	openQuestions int              // questions that wait for an answer
 }
 
-// call is a running request.
 type call struct {
 	CallOptions
 	session *session
@@ -192,9 +188,8 @@ type call struct {
 	done      bool
 }
 
-// begin registers a request. Its context runs ends with ctx, with the session and with the timeout,
-// but not with the return of the request: a connection must be read to its end before it can be
-// reused.
+// begin registers a request. Its context ends with ctx, the session and the timeout, but not with
+// the return of the request: a connection is read to its end before it is reused.
 func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs context.Context, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, cancelled(s.launch.ID, "was not called: the caller has cancelled")

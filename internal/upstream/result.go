@@ -13,9 +13,8 @@ import (
 // depth, to what the SDK's decoder accepts.
 const maxPlainDepth = 1000
 
-// Result is the result of a tool call. A plain result, which has only text, structured content and
-// metadata, keeps the JSON of the upstream, so that it is passed on without being encoded again; the
-// SDK decodes all others.
+// Result is the result of a tool call. A plain result, with only text, structured content and
+// metadata, keeps the JSON of the upstream and is passed on as it is; the SDK decodes all others.
 type Result struct {
 	decoded *mcp.CallToolResult // nil for a plain result
 
@@ -32,7 +31,6 @@ func NewResult(res *mcp.CallToolResult) *Result {
 	return &Result{decoded: res, isError: res.IsError}
 }
 
-// readResult reads the result of a response.
 func readResult(raw []byte) (*Result, error) {
 	if r := (&Result{}); r.readPlain(raw) {
 		return r, nil
@@ -111,8 +109,7 @@ func appendMember(to []byte, name string, value []byte) []byte {
 // IsError reports whether the tool failed.
 func (r *Result) IsError() bool { return r.isError }
 
-// Plain returns the texts of a plain result, and its structured content, nil for none. It returns
-// false for another result.
+// Plain returns the texts of a plain result and its structured content, nil for none.
 func (r *Result) Plain() (texts []string, structured []byte, ok bool) {
 	return r.texts, r.structured, r.decoded == nil
 }

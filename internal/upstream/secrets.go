@@ -12,19 +12,16 @@ import (
 	"comet/internal/redact"
 )
 
-// minSecret is the length of the shortest value that is masked, in bytes. Shorter ones occur in
-// ordinary words.
+// minSecret is the length of the shortest masked value in bytes; shorter ones occur in words.
 const minSecret = 6
 
-// secrets masks values in the output and the errors of an upstream. The zero value masks only what
-// looks like a secret.
+// secrets masks values in an upstream's output and errors, at least what looks like a secret.
 type secrets struct {
 	values   []string
 	replacer *strings.Replacer
 }
 
-// add masks a value, each of its lines and each of its words: the token of "Bearer x" also appears
-// as x.
+// add masks a value, its lines and its words: the token of "Bearer x" also appears as x.
 func (s *secrets) add(value string) {
 	s.values = append(s.values, value)
 	s.values = append(s.values, strings.Split(value, "\n")...)
@@ -59,8 +56,7 @@ func (s *secrets) mask(text string) string {
 // maxSecretFile is the size limit of a file that ${file:/path} reads, in bytes.
 const maxSecretFile = 64 << 10
 
-// resolver replaces the references in a definition by their values and collects the values for
-// masking.
+// resolver replaces the references in a definition by their values and collects these.
 type resolver struct {
 	lookupEnv   func(string) (string, bool)
 	isProtected func(path string) bool
@@ -68,14 +64,12 @@ type resolver struct {
 	err         error // the first one
 }
 
-// resolvedServer is a definition with resolved references. It exists during one session only and is
-// never shown.
+// resolvedServer is a definition with resolved references, for one session and never shown.
 type resolvedServer struct {
 	Server
 	secrets *secrets
 }
 
-// resolve resolves all references of s.
 func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*resolvedServer, error) {
 	r := &resolver{lookupEnv: lookup, isProtected: protected, secrets: &secrets{}}
 	out := s
@@ -110,14 +104,12 @@ func (r *resolver) expandAll(key string, in map[string]string) map[string]string
 	return out
 }
 
-// referencePattern matches ${…}, and $${ which stands for a literal ${.
-func referencePattern() *regexp.Regexp { return regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) }
-
 func (r *resolver) expand(key, in string) string {
 	if !strings.Contains(in, "${") {
 		return in
 	}
-	return referencePattern().ReplaceAllStringFunc(in, func(ref string) string {
+	reference := regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`) // ${…}, and $${ which stands for a literal ${
+	return reference.ReplaceAllStringFunc(in, func(ref string) string {
 		if ref == "$${" {
 			return "${"
 		}
@@ -129,7 +121,6 @@ func (r *resolver) expand(key, in string) string {
 	})
 }
 
-// resolveReference resolves one reference.
 func (r *resolver) resolveReference(ref string) (string, error) {
 	inner, closed := strings.CutSuffix(strings.TrimPrefix(ref, "${"), "}")
 	if !closed {

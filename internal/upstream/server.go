@@ -44,15 +44,13 @@ type Server struct {
 	// Transport follows from Command and URL if it is empty.
 	Transport Transport
 
-	// Command, Args, Env and Dir start a Stdio upstream. Its environment is Env and a minimal set
-	// (PATH, HOME, LANG and the like).
+	// Command, Args, Env and Dir start a Stdio upstream, with a minimal environment besides Env.
 	Command string
 	Args    []string
 	Env     map[string]string
 	Dir     string
 
-	// URL, Headers and Bearer reach an HTTP upstream. Bearer is the token of the Authorization
-	// header.
+	// URL, Headers and Bearer, the token of the Authorization header, reach an HTTP upstream.
 	URL     string
 	Headers map[string]string
 	Bearer  string

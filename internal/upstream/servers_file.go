@@ -77,7 +77,6 @@ func (m member) members() []member {
 	return all
 }
 
-// readServers reads the servers of one object.
 func (p *parser) readServers(list member) {
 	p.found = true
 	if list.Value.Kind != input.Object {
@@ -102,8 +101,7 @@ func (p *parser) readServers(list member) {
 	}
 }
 
-// idFromName returns the id for the name of a server in a file. Clients accept any name, such as
-// "My Server" or brave_search.
+// idFromName returns the id for a name, which clients choose freely: "My Server" or brave_search.
 func idFromName(name string) string {
 	other := regexp.MustCompile(`[^A-Za-z0-9-]+`)
 	if id := strings.Trim(other.ReplaceAllString(name, "-"), "-"); id != "" && other.MatchString(name) {
@@ -112,7 +110,6 @@ func idFromName(name string) string {
 	return name
 }
 
-// readServer reads one server.
 func (p *parser) readServer(m member, id string) {
 	if m.Value.Kind != input.Object {
 		p.addViolation(m, "type", "server %s must be an object", input.Quote(m.Name))
@@ -148,7 +145,6 @@ func (p *parser) addViolation(at member, rule, format string, args ...any) {
 	})
 }
 
-// entry is one server of a file.
 type entry struct {
 	*parser
 	server Server
@@ -168,7 +164,11 @@ func (e *entry) readKey(m member) {
 	case "cwd":
 		e.decode(m, &s.Dir, "a string")
 	case "url", "serverUrl", "httpUrl":
-		e.readURL(m)
+		if s.URL != "" {
+			e.addViolation(m, "rule", "server %s: the address is given twice", input.Quote(s.ID))
+			return
+		}
+		e.decode(m, &s.URL, "a string")
 	case "headers":
 		e.decode(m, &s.Headers, "an object of strings")
 	case "type", "transport":
@@ -185,8 +185,7 @@ func (e *entry) readKey(m member) {
 	}
 }
 
-// decode decodes m into v. The error names the expected type what and no value, because the value
-// may be a secret.
+// decode decodes m into v. The error names the expected type and no value, which may be secret.
 func (e *entry) decode(m member, v any, what string) {
 	if m.Value.Kind == input.Null {
 		return // the same as a missing key
@@ -194,14 +193,6 @@ func (e *entry) decode(m member, v any, what string) {
 	if err := json.Unmarshal(m.Value.JSON(), v); err != nil {
 		e.addViolation(m, "type", "server %s: %s must be %s", input.Quote(e.server.ID), m.Name, what)
 	}
-}
-
-func (e *entry) readURL(m member) {
-	if e.server.URL != "" {
-		e.addViolation(m, "rule", "server %s: the address is given twice", input.Quote(e.server.ID))
-		return
-	}
-	e.decode(m, &e.server.URL, "a string")
 }
 
 func (e *entry) readTransport(m member) {

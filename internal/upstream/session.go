@@ -13,7 +13,6 @@ import (
 	"comet/internal/background"
 )
 
-// session is one connection to an upstream.
 type session struct {
 	launch            *resolvedServer
 	opts              *Options
@@ -39,9 +38,8 @@ type session struct {
 	running sync.WaitGroup
 }
 
-// open starts and connects. ctx limits the attempt only; the session outlives it. legacy begins
-// with a protocol version before 2026-07-28, for servers that do not answer the version request of
-// the newest one.
+// open starts and connects. ctx limits the attempt; the session outlives it. legacy begins with a
+// version before 2026-07-28, for servers that do not answer the newest one's version request.
 func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
 	s := &session{
 		launch: l, opts: opts, notify: tell, invalid: &invalidMessages{}, stderr: stderr,
@@ -118,7 +116,6 @@ func (s *session) implementation() *mcp.Implementation {
 	return &mcp.Implementation{Name: "comet", Version: s.opts.Version}
 }
 
-// newClient returns the SDK client of the session.
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
 	if len(s.launch.Roots) > 0 {
@@ -142,8 +139,7 @@ func (s *session) newClient() *mcp.Client {
 	return c
 }
 
-// guarded recovers panics of the SDK in requests of an upstream. Some handlers dereference
-// parameters that are missing.
+// guarded recovers panics of the SDK in requests of an upstream with missing parameters.
 func guarded(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		return guard(func() (mcp.Result, error) { return next(ctx, method, req) })
@@ -188,7 +184,7 @@ func (s *session) describeEnd(err error) error {
 	if s.process != nil {
 		select { // usually the program has ended too
 		case <-s.process.exited:
-			err = s.process.exitError()
+			err = fmt.Errorf("the program ended (%s)", s.process.cmd.ProcessState)
 			<-s.stderr.ended
 		case <-s.life.Done():
 		case <-time.After(outputTimeout):

@@ -30,8 +30,7 @@ type Status struct {
 	Transport Transport
 	State     State
 	Since     time.Time // of the state
-	// Error is the reason why the last start or session failed, one sentence. It stays until the
-	// upstream is ready again.
+	// Error is why the last start or session failed, one sentence, until the upstream is ready.
 	Error       string
 	Restarts    int       // starts after the first
 	NextAttempt time.Time // of a Failed upstream
@@ -56,7 +55,6 @@ type Status struct {
 
 const maxInstructions = 16 << 10
 
-// status returns the status of the upstream.
 func (u *supervisor) status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()

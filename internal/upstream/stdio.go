@@ -22,10 +22,9 @@ const (
 	maxBatch     = 1000 // messages in one line, which 2025-03-26 allows
 )
 
-// stdio is the connection to a program, one message per line. The SDK's connection ends at the
-// first invalid line and blocks every caller when the program does not read. Here invalid lines are
-// dropped and counted, a response over the limit fails only its own call, and a write waits no
-// longer than its context.
+// stdio is the connection to a program, one message per line. The SDK's ends at the first invalid
+// line and blocks every caller when the program does not read. Here invalid lines are dropped and
+// counted, a response over the limit fails its own call, and a write waits as long as its context.
 type stdio struct {
 	in      *input.LineReader
 	out     io.WriteCloser
@@ -200,14 +199,12 @@ func (c *stdio) Close() error {
 // directPrefix begins the ids of direct calls. The SDK's ids are numbers.
 const directPrefix = "comet-"
 
-// directReply is the response to a direct call.
 type directReply struct {
 	result []byte
 	err    error
 }
 
-// readReply reads a response to a direct call, and reports whether msg is one. The result is a part of
-// msg.
+// readReply reads a response to a direct call; ok is false for others. The result is a part of msg.
 func readReply(msg []byte) (id string, r directReply, ok bool) {
 	version := false
 	ok = input.EachMember(msg, func(name string, value []byte) bool {

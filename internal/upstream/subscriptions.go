@@ -11,10 +11,7 @@ import (
 	"comet/internal/input"
 )
 
-const (
-	stateless = "2026-07-28" // the first protocol version without sessions
-	ackWait   = 5 * time.Second
-)
+const ackWait = 5 * time.Second
 
 // Subscribe reports changes of a resource as ResourceUpdated, also in later sessions. Subscriptions
 // are counted: each Subscribe needs an Unsubscribe.
@@ -65,7 +62,7 @@ func (s *session) subscribe(ctx context.Context, uri string) error {
 	_, err := runRequest(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
 		return struct{}{}, s.client.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	})
-	if err != nil || s.client.InitializeResult().ProtocolVersion < stateless {
+	if err != nil || s.client.InitializeResult().ProtocolVersion < statelessVersion {
 		return err
 	}
 	select {
@@ -117,8 +114,7 @@ func (u *supervisor) resubscribe(ctx context.Context, s *session) {
 	}
 }
 
-// receiveAcknowledgements is a middleware that receives the acknowledgements of subscriptions, for
-// which the SDK has no handler.
+// receiveAcknowledgements is a middleware for the acknowledgements of subscriptions.
 func (s *session) receiveAcknowledgements(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if p, ok := req.GetParams().(*mcp.SubscriptionsAcknowledgedParams); ok && p != nil {

@@ -94,15 +94,6 @@ func (u *supervisor) run(ctx context.Context) {
 	}
 }
 
-// markLost marks a session as lost before it is closed, so that no new request starts in it.
-func (u *supervisor) markLost(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		u.setState(Stopped, nil, "")
-		return
-	}
-	u.setState(Failed, nil, err.Error())
-}
-
 // markFailed records why there is no session and when the next attempt follows.
 func (u *supervisor) markFailed(err error, wait time.Duration) {
 	u.setState(Failed, nil, err.Error())
@@ -144,8 +135,7 @@ func (u *supervisor) setState(state State, s *session, failure string, kinds ...
 	}
 }
 
-// serve runs one session. reached reports whether the upstream became ready; the error is the
-// reason of the end.
+// serve runs one session. reached reports whether it became ready; the error is why it ended.
 func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.setState(Starting, nil, "")
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
@@ -163,7 +153,11 @@ func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err 
 		return false, err
 	}
 	defer func() {
-		u.markLost(ctx, err)
+		if ctx.Err() != nil { // marked before it is closed, so that no new request starts in it
+			u.setState(Stopped, nil, "")
+		} else {
+			u.setState(Failed, nil, err.Error())
+		}
 		s.close()
 	}()
 	first, err := s.readCatalogue(starting, &catalogue{}, Tools, Resources, Prompts)

@@ -69,8 +69,7 @@ type Options struct {
 	// StartTimeout limits a start until the tools are known, default 60 s: programs are often
 	// downloaded first.
 	StartTimeout time.Duration
-	// StopGrace is the time between closing the input of a program and SIGTERM, and between SIGTERM
-	// and SIGKILL, default 2 s.
+	// StopGrace is the time from closing a program's input to SIGTERM, and to SIGKILL, default 2 s.
 	StopGrace time.Duration
 	// ChangeDelay is the delay between a change of a list and reading it again, default 200 ms.
 	ChangeDelay time.Duration
@@ -82,10 +81,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.OnChange == nil {
 		out.OnChange = func(Change) {}

@@ -14,7 +14,6 @@ type account struct {
 	changed bool
 }
 
-// countsSubtree reports whether the budget also limits the subtree.
 func (a *account) countsSubtree() bool { return a.spender.BudgetScope == models.ScopeSubtree }
 
 // budget returns what the agent may use today; limited is false for L0.

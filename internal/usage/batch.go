@@ -59,8 +59,7 @@ var errOverdue = errors.New("expired reservations are to be freed first")
 const maxOverdue = 256
 
 // openBatch locks and reads what the operations need. It releases expired reservations first, so
-// that no decision counts them. It returns errOverdue if there are too many of them, and
-// errAccountsCreated.
+// that no decision counts them. It returns errOverdue for too many of them, and errAccountsCreated.
 func openBatch(tx *store.Tx, ops []operation) (*batch, error) {
 	b := &batch{tx: tx, now: tx.Now(), ended: map[store.LedgerKey]models.Reservation{}}
 	if err := tx.Agents().ShareChains(); err != nil {
@@ -149,8 +148,7 @@ func (b *batch) lock(ops []operation, reservations map[store.LedgerKey]models.Re
 	return nil
 }
 
-// involved reads the chains of the agents and reservations and returns the agents whose accounts
-// a decision needs.
+// involved reads the chains of agents and reservations and returns the agents whose accounts count.
 func (b *batch) involved(ops []operation, reservations map[store.LedgerKey]models.Reservation) ([]string, error) {
 	ids, wanted := map[string]bool{}, map[string]bool{}
 	for _, op := range ops {
@@ -252,8 +250,7 @@ func (b *batch) sumSubtree(a *account) (err error) {
 // path returns the chain of ancestors on which an agent's usage counts now.
 func (b *batch) path(agentID string) string { return store.Path(b.spenders, agentID) }
 
-// counters returns the accounts of a path whose budget limits their subtree, the nearest to the
-// agent first.
+// counters returns the accounts of a path whose budget limits their subtree, the nearest first.
 func (b *batch) counters(path string) []*account {
 	var out []*account
 	links := strings.Split(path, "/")
@@ -265,8 +262,7 @@ func (b *batch) counters(path string) []*account {
 	return out
 }
 
-// enterDay moves an account and the counters of the path to the latest day of any of them, and
-// returns that day.
+// enterDay moves an account and the path's counters to their latest day, and returns that day.
 func (b *batch) enterDay(a *account, counters []*account) (int64, error) {
 	today := a.Day
 	for _, c := range counters {
@@ -285,7 +281,6 @@ func (b *batch) enterDay(a *account, counters []*account) (int64, error) {
 // warnPercent is the share of a budget at which its warning is sent (CHE·NU §9).
 const warnPercent = 80
 
-// alert is an event that the transaction will write.
 type alert struct {
 	kind models.EventType
 	data BudgetAlert

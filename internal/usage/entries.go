@@ -29,9 +29,8 @@ func (b *batch) find(agentID string) (*account, error) {
 	return nil, errs.New(errs.NotFound, "there is no agent %q", agentID)
 }
 
-// charge adds facts of one agent that count on one path, and releases the tokens that a
-// reservation held for them. If the account's day is ahead of the clock, the facts get that day.
-// An error adds nothing.
+// charge adds facts of one agent that count on one path, and releases the tokens that were held for
+// them. Facts get the account's day if it is ahead of the clock. An error adds nothing.
 func (b *batch) charge(a *account, path string, facts []models.Fact, held int64) error {
 	counters := b.counters(path)
 	var sum int64
@@ -78,7 +77,6 @@ func (b *batch) hold(a *account, path string, tokens int64) {
 	}
 }
 
-// end sets a reservation's new state.
 func (b *batch) end(r models.Reservation) {
 	key := store.LedgerKey{AgentID: r.AgentID, ID: r.ID}
 	b.reservations[key], b.ended[key] = r, r
@@ -102,7 +100,6 @@ func (b *batch) expire(key store.LedgerKey) {
 	b.end(r)
 }
 
-// save writes what was decided.
 func (b *batch) save() error {
 	if err := b.tx.Ledger().InsertFacts(b.facts); err != nil {
 		return err

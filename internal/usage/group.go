@@ -14,17 +14,15 @@ import (
 )
 
 const (
-	// maxGroup and maxGroupFacts limit the operations of one transaction and the facts they
-	// record.
+	// maxGroup and maxGroupFacts limit the operations of one transaction and their facts.
 	maxGroup      = 256
 	maxGroupFacts = 2 * MaxFacts
 	// groupTimeout limits how long a group waits for the database to begin.
 	groupTimeout = 30 * time.Second
 )
 
-// group collects operations that wait at the same time. One of the callers leads: it commits all
-// of them in one transaction. A process therefore has one ledger transaction at a time and needs
-// no goroutine for it.
+// group collects operations that wait at the same time. One caller leads and commits them together.
+// So a process has one ledger transaction at a time and needs no goroutine for it.
 type group struct {
 	commit func(ctx context.Context, ops []operation) error
 	leader chan struct{} // has an element while a caller leads; the oldest waiting caller leads next
@@ -33,7 +31,6 @@ type group struct {
 	waiting []*call
 }
 
-// call is one caller's operation.
 type call struct {
 	ctx  context.Context
 	op   operation
@@ -112,7 +109,6 @@ func (g *group) takeGroup(c *call) []*call {
 	return calls
 }
 
-// facts returns how many facts an operation may record.
 func facts(op operation) int {
 	if r, many := op.(*record); many {
 		return len(r.facts)
@@ -150,11 +146,7 @@ var errUndecided = errors.New("the ledger's decision panicked")
 
 // isGeneral reports whether an error is unrelated to the operations themselves.
 func isGeneral(err error) bool {
-	switch errs.CodeOf(err) {
-	case errs.Unavailable, errs.Busy, errs.Timeout:
-		return true
-	}
-	return false
+	return slices.Contains([]errs.Code{errs.Unavailable, errs.Busy, errs.Timeout}, errs.CodeOf(err))
 }
 
 // do decides an operation together with others that wait at the same time and returns its result

@@ -35,11 +35,9 @@ import (
 
 // Options configures New; nil means defaults.
 type Options struct {
-	// Poll is the interval at which expired reservations of other processes are released, default
-	// 1 s.
+	// Poll is the interval of releasing expired reservations of other processes, default 1 s.
 	Poll time.Duration
-	// Retention is how long Purge keeps facts, windows and ended reservations, default 400 days,
-	// at least 2 days.
+	// Retention is how long Purge keeps facts and ended reservations, default 400 days, at least 2.
 	Retention time.Duration
 	// Logger receives failures to release expired reservations; default discards.
 	Logger *slog.Logger
@@ -55,18 +53,17 @@ type Ledger struct {
 	retention time.Duration
 	group     *group
 	counters  *counters
+	prometheus.Collector
 }
 
 // New returns a ledger over the store.
 func New(s *store.Store, opts *Options) *Ledger {
-	var o Options
-	if opts != nil {
-		o = *opts
-	}
+	o := cmp.Or(opts, &Options{})
 	l := &Ledger{
 		store: s, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), poll: cmp.Or(o.Poll, time.Second),
 		retention: max(cmp.Or(o.Retention, 400*day), 2*day), counters: newCounters(),
 	}
+	l.Collector = l.counters.collector()
 	l.group = newGroup(l.commit)
 	l.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "freeing expired reservations", Logger: l.log}, l.expireDue).Run)
 	return l
@@ -77,7 +74,6 @@ const day = 24 * time.Hour
 // dayOf returns the UTC day of a time, in days since 1970.
 func dayOf(t time.Time) int64 { return t.Unix() / 86400 }
 
-// startOf returns a day's first moment.
 func startOf(day int64) time.Time { return time.Unix(day*86400, 0).UTC() }
 
 // requireOwn refuses a token that is bound to another agent.
@@ -105,9 +101,8 @@ func (l *Ledger) expireDue(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// Purge deletes facts, windows, outcomes, ended reservations, resets and additional budgets of
-// days before the retention, one batch per transaction. Call it periodically. A request_id is
-// forgotten with its fact.
+// Purge deletes facts, windows, outcomes, ended reservations, resets and additional budgets of days
+// before the retention, in batches. Call it periodically. A request_id ends with its fact.
 func (l *Ledger) Purge(ctx context.Context) error {
 	before := dayOf(l.store.Now().Add(-l.retention))
 	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.Ledger().ForgetBefore(before) }); err != nil {
@@ -158,22 +153,8 @@ func (c *counters) after(b *batch) {
 	})
 }
 
-func (c *counters) all() []prometheus.Collector {
-	return []prometheus.Collector{c.facts, c.tokens, c.settled, c.granted, c.refused}
+func (c *counters) collector() prometheus.Collector {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c.facts, c.tokens, c.settled, c.granted, c.refused)
+	return r
 }
-
-// Describe implements prometheus.Collector.
-func (l *Ledger) Describe(to chan<- *prometheus.Desc) {
-	for _, c := range l.counters.all() {
-		c.Describe(to)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (l *Ledger) Collect(to chan<- prometheus.Metric) {
-	for _, c := range l.counters.all() {
-		c.Collect(to)
-	}
-}
-
-var _ prometheus.Collector = (*Ledger)(nil)

@@ -44,7 +44,7 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 	}
 	err = l.operate(ctx, agentID, once, func(b *batch, a *account) (any, error) {
 		if _, limited := a.budget(); !limited {
-			return nil, unlimited(agentID)
+			return nil, errs.New(errs.InvalidRequest, "the budget of %q is unlimited", agentID)
 		}
 		list, err := b.tx.Ledger().Additions(agentID, false)
 		if err != nil {
@@ -62,8 +62,7 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 	return out, err
 }
 
-// RemoveBudget ends an additional budget at once. It returns errs.NotFound if the addition is not
-// active.
+// RemoveBudget ends an additional budget at once, or returns errs.NotFound if it is not active.
 func (l *Ledger) RemoveBudget(ctx context.Context, by models.Principal, agentID, id string) error {
 	return l.operate(ctx, agentID, nil, func(b *batch, a *account) (any, error) {
 		if err := b.tx.Ledger().EndAddition(agentID, id); err != nil {
@@ -84,9 +83,8 @@ func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]model
 
 // Reset writes off what an agent used today, so that its whole budget except reserved tokens is
 // available again; if its budget limits the subtree, the subtree's usage, too. Facts and the sums
-// of its ancestors do not change: the tokens were spent. A warning that was sent today is not
-// sent again. The agent's audit log records the reset with its reason. It returns
-// errs.InvalidRequest and errs.NotFound.
+// of its ancestors do not change: the tokens were spent. A warning is not sent again today. The
+// audit log records the reset with its reason. It returns errs.InvalidRequest and errs.NotFound.
 func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d ResetDraft, once *models.Idempotency) (Balance, error) {
 	v := input.Validate(d)
 	if err := v.Err(); err != nil {
@@ -116,10 +114,6 @@ func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string,
 		return out, b.audit(ctx, by, agentID, models.AuditUsageReset, *d.Reason, changes)
 	})
 	return out, err
-}
-
-func unlimited(agentID string) error {
-	return errs.New(errs.InvalidRequest, "the budget of %q is unlimited", agentID)
 }
 
 // changeExtra sums the additional budgets again and writes an audit record.

@@ -46,10 +46,9 @@ type PrepaidOptions struct {
 }
 
 // Prepaid charges work that is too short for transactions of its own. It reserves tokens of an
-// agent in advance; each piece of work holds some of them in memory, and Settle reports what was
-// used. However pieces of work interleave, also on several replicas, an agent uses no more than
-// the ledger reserved for it, except what work in progress uses beyond its hold. It is safe for
-// concurrent use.
+// agent in advance; each piece of work holds some in memory, and Settle reports what was used.
+// However pieces of work interleave, also on several replicas, an agent uses no more than was
+// reserved, except what work in progress uses beyond its hold. It is safe for concurrent use.
 type Prepaid struct {
 	ledger *Ledger
 	opts   PrepaidOptions
@@ -87,10 +86,7 @@ type Hold struct {
 // NewPrepaid returns prepaid accounts of the ledger's agents. Call Settle periodically, several
 // times in the two minutes that a reservation lasts, and Close at the end.
 func NewPrepaid(l *Ledger, opts *PrepaidOptions) *Prepaid {
-	p := &Prepaid{ledger: l, accounts: map[string]*prepaidAccount{}}
-	if opts != nil {
-		p.opts = *opts
-	}
+	p := &Prepaid{ledger: l, opts: *cmp.Or(opts, &PrepaidOptions{}), accounts: map[string]*prepaidAccount{}}
 	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	if p.opts.Clock == nil {
 		p.opts.Clock = time.Now
@@ -138,8 +134,7 @@ func (p *Prepaid) hold(agentID string, tokens int64) (*Hold, *prepaidAccount) {
 	return &Hold{prepaid: p, account: a, tokens: tokens}, a
 }
 
-// refillAndHold reserves more tokens for an account and holds some of them. counted reports that
-// no use is only estimated.
+// refillAndHold reserves more tokens and holds some. counted reports that no use is estimated.
 func (p *Prepaid) refillAndHold(ctx context.Context, a *prepaidAccount, tokens int64, counted bool) (*Hold, error) {
 	for {
 		if err := a.sending.Acquire(ctx, 1); err != nil {
@@ -204,9 +199,8 @@ func (a *prepaidAccount) statement(kind string, need, advance int64) (*prepay, e
 	}, err
 }
 
-// apply changes an account according to the outcome of its statement; failed is the error of the
-// commit. A charge that the ledger rejects, because the agent does not exist for example, is
-// logged and dropped.
+// apply changes an account by the outcome of its statement; failed is the error of the commit. A
+// charge that the ledger rejects, for an unknown agent for example, is logged and dropped.
 func (p *Prepaid) apply(a *prepaidAccount, op *prepay, failed error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,8 +217,7 @@ func (p *Prepaid) apply(a *prepaidAccount, op *prepay, failed error) {
 	a.reservation, a.spent, a.unconfirmed = op.granted, a.spent-spent, nil
 }
 
-// Estimate replaces the tokens of the hold by an estimate of the use of finished work, which may
-// be more than what is reserved.
+// Estimate replaces the tokens of the hold by an estimate of the use, which may be more.
 func (h *Hold) Estimate(tokens int64) {
 	h.prepaid.mu.Lock()
 	defer h.prepaid.mu.Unlock()
@@ -248,9 +241,8 @@ func (h *Hold) Charge(tokens int64) {
 	}
 }
 
-// Settle charges what was used since the last call and renews the reservations, in one
-// transaction with the rows that with writes; with may be nil. After an error nothing is written,
-// and the next call charges it.
+// Settle charges what was used since the last call and renews the reservations, with the rows of
+// with, nil for none, in one transaction. What an error prevents is charged by the next call.
 func (p *Prepaid) Settle(ctx context.Context, with func(*store.Tx) error) error {
 	return p.settle(ctx, releaseAfter, with)
 }
@@ -307,8 +299,7 @@ func (p *Prepaid) due(ctx context.Context, idle time.Duration) (due []*prepaidAc
 	return due, ops, nil
 }
 
-// dueStatement returns the statement of an account, nil where there is nothing to report. It
-// removes an unused account.
+// dueStatement returns an account's statement, nil for none, and removes an unused account.
 func (p *Prepaid) dueStatement(a *prepaidAccount, idle time.Duration) (*prepay, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"comet/store"
 )
 
-// Usage returns what an agent used today and what remains (CHE·NU §5.2), or errs.NotFound. It is
-// a consistent snapshot.
+// Usage returns today's use and what remains (CHE·NU §5.2) as one snapshot, or errs.NotFound.
 func (l *Ledger) Usage(ctx context.Context, agentID string) (AgentUsage, error) {
 	now := l.store.Now()
 	s, err := l.store.Ledger(ctx).Spending(agentID, now)
@@ -120,9 +119,8 @@ func (l *Ledger) Reservation(ctx context.Context, agentID, id string) (models.Re
 	return l.shown(r), err
 }
 
-// Reservations returns up to limit reservations of an agent, newest first, after the reservation
-// with the id before ("" starts with the newest); the state "" selects all. It returns
-// errs.NotFound for an unknown agent.
+// Reservations returns up to limit reservations of an agent, newest first, after the one with the
+// id before ("" for none), in a state or all (""). It returns errs.NotFound.
 func (l *Ledger) Reservations(ctx context.Context, agentID string, state models.ReservationState, before string, limit int) ([]models.Reservation, error) {
 	if _, err := l.store.Agents(ctx).Get(agentID); err != nil {
 		return nil, err

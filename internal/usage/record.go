@@ -32,7 +32,6 @@ func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string
 	return do(ctx, l, op, &op.recorded, once)
 }
 
-// record is the operation behind Record.
 type record struct {
 	request
 	drafts   []FactDraft
@@ -53,15 +52,17 @@ func newRecord(by models.Principal, agentID string, drafts []FactDraft) (*record
 	for i, d := range drafts {
 		fields := input.Validate(d)
 		d.check(&fields)
-		v = append(v, under(fmt.Sprintf("/facts/%d", i), fields)...)
+		for _, f := range fields {
+			f.Pointer = fmt.Sprintf("/facts/%d", i) + f.Pointer
+			v = append(v, f)
+		}
 	}
 	if err := v.Err(); err != nil {
 		return nil, err
 	}
 	for i, d := range drafts {
 		var err error
-		op.facts[i], err = newFact(agentID, *d.Tokens, d.FactLabels, d)
-		if err != nil {
+		if op.facts[i], err = newFact(agentID, *d.Tokens, d.FactLabels, d); err != nil {
 			return nil, err
 		}
 		if d.RequestID != nil {
@@ -89,13 +90,8 @@ func newFact(agentID string, tokens int64, labels models.FactLabels, said any) (
 	if err != nil {
 		return models.Fact{}, err
 	}
-	digest, err := digestOf(said)
-	return models.Fact{ID: id.String(), AgentID: agentID, Tokens: tokens, FactLabels: labels, Digest: digest}, err
-}
-
-func digestOf(said any) ([32]byte, error) {
 	text, err := json.Marshal(said)
-	return sha256.Sum256(text), err
+	return models.Fact{ID: id.String(), AgentID: agentID, Tokens: tokens, FactLabels: labels, Digest: sha256.Sum256(text)}, err
 }
 
 func (op *record) decide(b *batch) {
@@ -166,18 +162,7 @@ func (b *batch) outcome(f models.Fact, at time.Time, o FactOutcome) {
 	if o.Outcome == "" {
 		return
 	}
-	session := o.SessionID
-	session = cmp.Or(session, f.TaskID)
-	session = cmp.Or(session, f.ID)
 	b.outcomes = append(b.outcomes, store.OutcomeRow{
-		AgentID: f.AgentID, SessionID: session, Status: string(o.Outcome), DurationMS: o.DurationMS, At: at,
+		AgentID: f.AgentID, SessionID: cmp.Or(o.SessionID, f.TaskID, f.ID), Status: string(o.Outcome), DurationMS: o.DurationMS, At: at,
 	})
-}
-
-// under prefixes violations with a pointer.
-func under(prefix string, v errs.Violations) errs.Violations {
-	for i := range v {
-		v[i].Pointer = prefix + v[i].Pointer
-	}
-	return v
 }

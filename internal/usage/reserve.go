@@ -37,7 +37,6 @@ func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID strin
 	return do(ctx, l, op, &op.granted, once)
 }
 
-// reserve is the operation behind Reserve.
 type reserve struct {
 	request
 	id      string

@@ -10,9 +10,8 @@ import (
 // errUncounted is a refusal that depends on estimates.
 var errUncounted = errors.New("tokens of finished work must be counted first")
 
-// prepay is the operation behind a statement of a prepaid account: it settles the account's
-// reservation, or charges what was used where there is none any more, and reserves the tokens for
-// the time until the next statement.
+// prepay is the operation behind a statement of a prepaid account: it settles the reservation, or
+// charges what was used without one, and reserves tokens until the next statement.
 type prepay struct {
 	request // its error is why the used tokens are not charged
 	settle  settle
@@ -80,7 +79,6 @@ func (op *prepay) renew(b *batch, a *account) {
 	}
 }
 
-// grant decides a reservation.
 func (op *reserve) grant(b *batch) (models.Reservation, error) {
 	op.decide(b)
 	return op.granted, op.err

@@ -8,8 +8,7 @@ import (
 
 // Limits of the ledger.
 const (
-	// MaxTokensADay limits the tokens that an agent may use in a day; it keeps sums of many agents
-	// within a 64-bit number.
+	// MaxTokensADay limits the tokens of an agent a day, so that sums of many fit into 64 bits.
 	MaxTokensADay = 1_000_000_000_000_000
 	// MaxFacts is how many facts one request may record.
 	MaxFacts = 1000
@@ -84,8 +83,7 @@ type Balance struct {
 	ResetAt   time.Time `json:"reset_at" example:"2026-01-11T00:00:00Z"`           // The next midnight UTC.
 } // @name BudgetBalance
 
-// Recorded is the result of recording facts, in the order of the request, with the agent's balance
-// after them.
+// Recorded is the result of recording facts, in order, with the balance after them.
 type Recorded struct {
 	Facts   []models.Fact
 	Balance Balance

@@ -13,10 +13,9 @@ import (
 // their effect commits with the ledger's. Rows are locked in one order everywhere: those of the
 // operation first, the ledger's accounts last.
 
-// Write is store.Write for a transaction in which ReserveIn, SettleIn, ReleaseIn or ChargeIn are
-// called. Any error of these functions except a refusal must end the transaction. If openBatch
-// requires it, Write first releases expired reservations in a separate transaction and runs this
-// one again.
+// Write is store.Write for a transaction that calls ReserveIn, SettleIn, ReleaseIn or ChargeIn, of
+// which any error but a refusal must end it. If openBatch requires it, Write first releases expired
+// reservations in a separate transaction and runs this one again.
 func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error {
 	for {
 		err := l.store.Write(ctx, fn)
@@ -47,10 +46,10 @@ func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.
 // SettleIn is Settle in the caller's transaction.
 func (l *Ledger) SettleIn(tx *store.Tx, agentID, reservationID string, d Settlement) error {
 	op, err := newSettle(agentID, reservationID, d)
-	if err != nil {
-		return err
+	if err == nil {
+		err = l.decideOne(tx, op)
 	}
-	return l.decideOne(tx, op)
+	return err
 }
 
 // ReleaseIn is Release in the caller's transaction.
@@ -67,9 +66,8 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d FactDraft) error {
 	return l.decideOne(tx, &record{request: request{agentID: agentID}, drafts: []FactDraft{d}, facts: []models.Fact{fact}})
 }
 
-// LockIn locks the accounts of several agents, and of all their ancestors, until the caller's
-// transaction ends, in the ledger's lock order. Operations on several agents in one transaction
-// call it first.
+// LockIn locks the accounts of agents and of all their ancestors until the transaction ends, in the
+// ledger's lock order. Operations on several agents in one transaction call it first.
 func (l *Ledger) LockIn(tx *store.Tx, agentIDs []string) error {
 	ops := make([]operation, 0, len(agentIDs))
 	for _, id := range agentIDs {

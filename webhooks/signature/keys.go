@@ -30,8 +30,7 @@ func NewSecret() []byte { return random(madeSecret) }
 // FormatSecret writes a secret as whsec_….
 func FormatSecret(secret []byte) string { return format(secretPrefix, secret) }
 
-// ParseSecret reads whsec_… with 24 to 64 bytes. The error is errs.InvalidRequest; it
-// does not repeat the secret.
+// ParseSecret reads whsec_… with 24 to 64 bytes, or returns errs.InvalidRequest without it.
 func ParseSecret(text string) ([]byte, error) {
 	return parse(text, secretPrefix, "a secret", MinSecret, MaxSecret)
 }
@@ -60,8 +59,7 @@ func format(prefix string, key []byte) string {
 	return prefix + base64.StdEncoding.EncodeToString(key)
 }
 
-// parse reads only what format writes: receivers do not agree on other spellings of
-// base64.
+// parse reads only what format writes, because receivers differ on other forms of base64.
 func parse(text, prefix, what string, shortest, longest int) ([]byte, error) {
 	rest, ok := strings.CutPrefix(text, prefix)
 	if !ok {

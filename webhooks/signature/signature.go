@@ -27,9 +27,8 @@ const (
 	asymmetric = "v1a"
 )
 
-// Sign returns the v1 signature of an attempt at a time to send body: "v1," and
-// base64. The id must not hold a full stop, because full stops separate what is
-// signed.
+// Sign returns the v1 signature of an attempt: "v1," and base64. The id must not hold a full stop,
+// which separates what is signed.
 func Sign(secret []byte, id string, at time.Time, body []byte) string {
 	return symmetric + "," + base64.StdEncoding.EncodeToString(digest(secret, id, Timestamp(at), body))
 }

@@ -12,12 +12,10 @@ import (
 	"comet/internal/errs"
 )
 
-// Tolerance is how far the timestamp of an attempt may be from the receiver's clock,
-// on either side.
+// Tolerance is how far an attempt's timestamp may be from the receiver's clock.
 const Tolerance = 5 * time.Minute
 
-// maxSignatures is how many signatures of a header are looked at. Senders use two or
-// four; each one more costs the receiver.
+// maxSignatures limits the checked signatures of a header; senders use two or four.
 const maxSignatures = 16
 
 // Verifier knows the keys of a sender. It is safe for concurrent use.
@@ -26,8 +24,7 @@ type Verifier struct {
 	keys    []ed25519.PublicKey
 }
 
-// NewVerifier returns a verifier for secrets (whsec_…) and public keys (whpk_…), as
-// many as there are while a sender changes them; at least one. The errors are
+// NewVerifier returns a verifier for one or more secrets (whsec_…) and public keys (whpk_…), or
 // errs.InvalidRequest.
 func NewVerifier(keys ...string) (*Verifier, error) {
 	if len(keys) == 0 {
@@ -81,8 +78,7 @@ func (v *Verifier) Verify(header http.Header, body []byte, now time.Time) error 
 	return errs.New(errs.Unauthenticated, "no signature matches")
 }
 
-// matches reports whether one of the keys made the signature. Versions it does not
-// know match nothing.
+// matches reports whether one of the keys made the signature, of a known version.
 func (v *Verifier) matches(signature, id, timestamp string, body []byte) bool {
 	version, text, _ := strings.Cut(signature, ",")
 	given, err := base64.StdEncoding.DecodeString(text)

@@ -60,7 +60,6 @@ func Relay(ctx context.Context, in io.ReadCloser, out io.Writer, url, token stri
 	}
 }
 
-// relay is the connection of one client.
 type relay struct {
 	life       context.Context // context of what outlives a single request
 	out        io.Writer
@@ -78,8 +77,7 @@ type relay struct {
 	session      relaySession
 }
 
-// relaySession is the session at the server, in the versions that have sessions, with the client's
-// messages that initialized it.
+// relaySession is the session at the server with the client's messages that initialized it.
 type relaySession struct {
 	id, revision   string
 	opener, opened *message
@@ -113,11 +111,9 @@ func parseMessage(line json.RawMessage) (*message, error) {
 	return m, nil
 }
 
-// isRequest reports whether the message needs a response.
 func (m *message) isRequest() bool { return m.Method != "" && len(m.ID) > 0 && string(m.ID) != "null" }
 
-// read sends the lines of the client to the channel until the input ends. A line over the limit is
-// answered with an error.
+// read sends the lines of the client to the channel, and answers a line over the limit.
 func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessage) {
 	lines := input.NewLineReader(in, maxLine)
 	for {
@@ -138,7 +134,6 @@ func (r *relay) read(ctx context.Context, in io.Reader, to chan<- json.RawMessag
 	}
 }
 
-// forward sends a message of the client to the server.
 func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 	m, err := parseMessage(line)
 	if err != nil {
@@ -164,8 +159,7 @@ func (r *relay) forward(ctx context.Context, line json.RawMessage) {
 	r.send(ctx, m)
 }
 
-// forwardRequest sends a request in the background, because its response may take long. A batch has
-// no id.
+// forwardRequest sends a request in the background: its response may take long. A batch has no id.
 func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	if r.slots.Acquire(ctx, 1) != nil {
 		return
@@ -191,21 +185,18 @@ func (r *relay) forwardRequest(ctx context.Context, m *message) {
 	})
 }
 
-// endRequest cancels and removes a request.
 func (r *relay) endRequest(id json.RawMessage) {
 	if cancel, ok := r.calls.LoadAndDelete(string(id)); ok {
 		cancel.(context.CancelFunc)()
 	}
 }
 
-// drain waits for the pending responses.
 func (r *relay) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	_ = background.WaitFor(ctx, r.unanswered.Wait)
 }
 
-// writeMessage writes a message to the client.
 func (r *relay) writeMessage(msg []byte) {
 	var line bytes.Buffer
 	if err := json.Compact(&line, msg); err != nil {
@@ -220,7 +211,6 @@ func (r *relay) writeMessage(msg []byte) {
 	}
 }
 
-// writeError responds to a request with an error.
 func (r *relay) writeError(id json.RawMessage, e *jsonrpc.Error) {
 	answer, _ := json.Marshal(ErrorResponse(id, e)) // of what is JSON
 	r.writeMessage(answer)

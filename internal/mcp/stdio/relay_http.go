@@ -22,8 +22,7 @@ import (
 // streamRetryDelay is the delay before the stream of a session is opened again.
 const streamRetryDelay = time.Second
 
-// send sends a message to the server and writes the responses to the client. A request without a
-// response gets an error with the reason.
+// send sends a message and writes the responses, or an error to a request that gets none.
 func (r *relay) send(ctx context.Context, m *message) {
 	sent := r.current().id
 	answered, status, err := r.post(ctx, m, r.writeMessage)
@@ -41,8 +40,7 @@ func (r *relay) send(ctx context.Context, m *message) {
 	r.reportFailure(m, err)
 }
 
-// reportFailure reports that a message did not reach the server, or that its response did not
-// arrive.
+// reportFailure reports that a message did not reach the server or got no response.
 func (r *relay) reportFailure(m *message, err error) {
 	if !m.isRequest() {
 		r.log.Warn("a message did not reach the server", "method", m.Method, "error", err)
@@ -53,14 +51,12 @@ func (r *relay) reportFailure(m *message, err error) {
 	})
 }
 
-// current returns the current session.
 func (r *relay) current() relaySession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.session
 }
 
-// isStateless reports whether the protocol version of a message has no sessions.
 func (m *message) isStateless() bool { return m.Params.Meta.Revision >= StatelessVersion }
 
 // request returns a message as an HTTP request (MCP, Streamable HTTP).
@@ -128,8 +124,7 @@ func (r *relay) post(ctx context.Context, m *message, write func([]byte)) (answe
 	return answered || !m.isRequest() && err == nil, res.StatusCode, err
 }
 
-// responseError returns the reason why the server rejected a message. refusal is its JSON-RPC
-// error, nil if there is none.
+// responseError returns why the server rejected a message; refusal is its error, nil for none.
 func responseError(res *http.Response, refusal []byte) error {
 	var said struct{ Error struct{ Message string } }
 	_ = json.Unmarshal(refusal, &said) // "" without an error
@@ -234,7 +229,6 @@ func (r *relay) readStream(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// closeSession ends the session at the server.
 func (r *relay) closeSession() {
 	s := r.current()
 	if s.id == "" {

@@ -20,14 +20,12 @@ import (
 	"comet/internal/input"
 )
 
-// Check checks a line of a client, which has one message or, if batches is true, a batch. It
-// returns the number of requests whose responses the end of the input waits for, and the reply to
-// an invalid line, nil for a valid one.
+// Check checks a line of a client: a message or, if batches is true, a batch. It returns how many
+// responses the end of the input waits for, and the reply to an invalid line, nil for a valid one.
 type Check func(line []byte, batches bool) (requests int, reply any)
 
-// connection is the connection of one client. The SDK's connection ends at the first invalid line,
-// and at the end of the input drops pending requests. Here an invalid line is answered, and the end
-// waits for the pending responses.
+// connection is the connection of one client. The SDK's ends at the first invalid line, and drops
+// pending requests at the end of the input. Here an invalid line is answered, and the end waits.
 type connection struct {
 	lines  *input.LineReader
 	out    io.WriteCloser
@@ -92,7 +90,6 @@ func (c *connection) reply(reply any) {
 	_, _ = c.out.Write(append(text, '\n'))
 }
 
-// drain waits for the pending responses.
 func (c *connection) drain() {
 	late := time.After(drainTimeout)
 	for {
@@ -112,7 +109,6 @@ func (c *connection) drain() {
 	}
 }
 
-// connectionWriter is the writer of the SDK.
 type connectionWriter struct{ *connection }
 
 // Write implements io.Writer. line is one message or a batch.
@@ -169,7 +165,6 @@ func InvalidRequest(format string, args ...any) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// lineTooLong returns the error for a line over the limit.
 func lineTooLong() *jsonrpc.Error {
 	return InvalidRequest("a message may have at most %d bytes", maxLine)
 }

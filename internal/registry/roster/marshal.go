@@ -14,8 +14,7 @@ import (
 	"comet/models"
 )
 
-// row is an exported agent: its members in the usual order, without those that have their
-// default.
+// row is an exported agent: its members in the usual order, without defaults.
 type row struct {
 	ID           string             `json:"id"`
 	Name         string             `json:"name"`
@@ -69,10 +68,9 @@ func MarshalJSON(w io.Writer, agents []models.Agent) error {
 	return nil
 }
 
-// MarshalYAML writes the agents as a YAML roster that Parse reads back. Text
-// that any version of YAML could interpret differently is quoted. The agents are encoded
-// one by one, because the nodes of all agents together would need many times the memory of
-// the document.
+// MarshalYAML writes the agents as a YAML roster that Parse reads back. Text that any version of
+// YAML could interpret differently is quoted. The agents are encoded one by one, which needs less
+// memory.
 func MarshalYAML(w io.Writer, agents []models.Agent) error {
 	head := fmt.Sprintf("version: %d\nagents:", Version)
 	if len(agents) == 0 {
@@ -143,9 +141,8 @@ func intNode(v int64) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!int", Value: strconv.FormatInt(v, 10)}
 }
 
-// harmless matches text that every version of YAML reads as a string: words
-// that begin with a letter, without a colon, a hash or a quote. reserved are the
-// words YAML 1.1 has another meaning for.
+// harmless matches words that every version of YAML reads as a string. reserved are the words that
+// YAML 1.1 has another meaning for.
 var (
 	harmless = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.,()/:-]*( [A-Za-z0-9_.,()/-]+)*$`)
 	reserved = regexp.MustCompile(`^(?i:y|n|yes|no|on|off|true|false|null)$|:( |$)`)

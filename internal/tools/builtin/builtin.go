@@ -34,21 +34,13 @@ type Dependencies struct {
 	Clock func() time.Time
 }
 
-// builtins has what comet's own tools use.
-type builtins struct {
-	tools        *tools.Service
-	orchestrator *orchestrator.Orchestrator
-	index        *toolsearch.Index
-	sandbox      *sandbox.Sandbox
-	clock        func() time.Time
-}
+type builtins struct{ Dependencies }
 
-// Register adds comet's own tools to d.Tools. The listed ones are what a client sees instead of all
-// other tools.
+// Register adds comet's own tools to d.Tools, of which a client sees the listed ones first.
 func Register(d Dependencies) {
-	b := &builtins{d.Tools, d.Orchestrator, d.Index, d.Sandbox, d.Clock}
-	if b.clock == nil {
-		b.clock = time.Now
+	b := &builtins{d}
+	if b.Clock == nil {
+		b.Clock = time.Now
 	}
 	yes, no := true, false
 	d.Tools.Register([]tools.Builtin{
@@ -112,5 +104,4 @@ func jsonResult(v any) (*mcp.CallToolResult, error) {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
 }
 
-// rounded rounds to three decimals.
 func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }

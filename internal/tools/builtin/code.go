@@ -19,8 +19,7 @@ import (
 	"comet/internal/upstream"
 )
 
-// codeSchema is the input schema of agentcards:execute_code (AgentCards,
-// “agentcards:execute_code”).
+// codeSchema is the input schema of the tool (AgentCards, “agentcards:execute_code”).
 const codeSchema = `{"type":"object","properties":{
 "code":{"type":"string","maxLength":102400,"description":"TypeScript or JavaScript; await works everywhere"},
 "intent":{"type":"string","maxLength":2000,"description":"The purpose of the code; matching tools become available"},
@@ -82,7 +81,7 @@ func (b *builtins) executeCode(ctx context.Context, c *tools.Invocation) (*mcp.C
 	}
 	used := &toolsUsed{}
 	req.Call = b.callInCode(c, used)
-	out, err := b.sandbox.Run(ctx, req)
+	out, err := b.Sandbox.Run(ctx, req)
 	var failed *sandbox.Failure
 	switch {
 	case errors.As(err, &failed):
@@ -90,17 +89,16 @@ func (b *builtins) executeCode(ctx context.Context, c *tools.Invocation) (*mcp.C
 	case err != nil:
 		return nil, err
 	}
-	b.tools.RecordRun(used.ids) // no call is in progress any more
+	b.Tools.RecordRun(used.ids) // no call is in progress any more
 	return jsonResult(CodeResult{Result: out.Value, Logs: append([]sandbox.Log{}, out.Logs...), Metrics: metricsOf(out.Metrics)})
 }
 
-// explainUndefined adds to the error of an undefined name which servers of the code are not
-// ready.
+// explainUndefined adds to the error of an undefined name which servers are not ready.
 func (b *builtins) explainUndefined(ctx context.Context, c *tools.Invocation, code string, failed *errs.Error) *errs.Error {
 	if !strings.Contains(failed.Detail, "is not defined") {
 		return failed
 	}
-	servers, err := b.tools.Upstreams(ctx, c.Caller.Principal)
+	servers, err := b.Tools.Upstreams(ctx, c.Caller.Principal)
 	if err != nil {
 		return failed
 	}
@@ -112,7 +110,6 @@ func (b *builtins) explainUndefined(ctx context.Context, c *tools.Invocation, co
 	return failed
 }
 
-// sandboxRequest returns the request for the sandbox.
 func (b *builtins) sandboxRequest(ctx context.Context, c *tools.Invocation, r CodeRun) (sandbox.Request, error) {
 	out := sandbox.Request{Code: r.Code, Context: r.Context}
 	if strings.TrimSpace(r.Code) == "" {
@@ -149,7 +146,7 @@ func (b *builtins) sandboxRequest(ctx context.Context, c *tools.Invocation, r Co
 func (b *builtins) availableTools(ctx context.Context, c *tools.Invocation, r CodeRun) ([]sandbox.Tool, error) {
 	wanted := map[string]bool{}
 	if r.Intent != "" {
-		found, err := b.index.Search(ctx, toolsearch.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
+		found, err := b.Index.Search(ctx, toolsearch.Query{Text: r.Intent, Limit: intentTools, Allowed: func(id string) bool {
 			t := c.Find(id)
 			return t != nil && !t.IsGateway()
 		}})
@@ -173,20 +170,18 @@ func (b *builtins) availableTools(ctx context.Context, c *tools.Invocation, r Co
 	return out, nil
 }
 
-// mentionsServer reports whether code may use a server, under its id or without hyphens and
-// underscores.
+// mentionsServer reports whether code may use a server, also without hyphens and underscores.
 func mentionsServer(code, id string) bool {
 	plain := strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(id))
 	return strings.Contains(strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(code)), plain)
 }
 
-// callInCode returns the function that calls tools for code. Each call is authorised, charged and
-// recorded on its own.
+// callInCode returns the function that calls tools for code, each authorised, charged and recorded.
 func (b *builtins) callInCode(c *tools.Invocation, used *toolsUsed) func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
 	by := c.Caller
 	by.Source, by.Parent = tools.SourceCode, c.ID
 	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {
-		res, err := b.tools.Call(ctx, by, server+":"+name, args, &tools.CallOptions{Elicit: c.Options.Elicit})
+		res, err := b.Tools.Call(ctx, by, server+":"+name, args, &tools.CallOptions{Elicit: c.Options.Elicit})
 		if err != nil && tools.ErrorName(err) != "" {
 			return nil, errors.New(tools.ErrorText(err))
 		}
@@ -201,7 +196,6 @@ func (b *builtins) callInCode(c *tools.Invocation, used *toolsUsed) func(context
 	}
 }
 
-// codeError returns the error of code that failed.
 func codeError(f *sandbox.Failure) *errs.Error {
 	code := errs.CodeFailed
 	if strings.HasSuffix(f.Name, "_BUSY") {

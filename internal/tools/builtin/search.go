@@ -65,8 +65,7 @@ type SearchMeta struct {
 	Embeddings string  `json:"embeddings,omitempty" example:"used"` // Whether embeddings were used; absent if they are not configured.
 } // @name ToolSearchMeta
 
-// Search calls agentcards:search_tools for the REST API, with the same checks, charge and audit
-// record as any call.
+// Search calls agentcards:search_tools for the REST API, checked, charged and recorded as any call.
 func Search(ctx context.Context, svc *tools.Service, by tools.Caller, q SearchQuery) (found SearchResult, err error) {
 	args, err := json.Marshal(q)
 	if err != nil {
@@ -99,7 +98,7 @@ func (b *builtins) searchTools(ctx context.Context, c *tools.Invocation) (*mcp.C
 			used[i] = t.ID
 		}
 	}
-	found, err := b.index.Search(ctx, toolsearch.Query{
+	found, err := b.Index.Search(ctx, toolsearch.Query{
 		Text: q.Query, Limit: limit, ContextTools: used, IncludeRelated: q.IncludeRelated,
 		Allowed: func(id string) bool { return c.Find(id) != nil },
 	})

@@ -12,14 +12,12 @@ import (
 )
 
 const (
-	// maxStub is the longest declaration in bytes, and maxStubDepth how deep it describes
-	// objects.
+	// maxStub is the longest declaration in bytes, maxStubDepth the depth of described objects.
 	maxStub      = 4000
 	maxStubDepth = 4
 )
 
-// stubOf returns the TypeScript declaration of a tool, for a model that writes code. Only types
-// of the schema are part of it.
+// stubOf returns the TypeScript declaration of a tool: only what the schema has.
 func stubOf(t *tools.Tool) string {
 	schema := decodeSchema(t.Definition.InputSchema)
 	result := typeScriptType(decodeSchema(t.Definition.OutputSchema), 0)
@@ -45,7 +43,6 @@ func decodeSchema(schema any) (out map[string]any) {
 
 func identifierPattern() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]*$`) }
 
-// serverExpression returns the expression for a server in code.
 func serverExpression(server string) string {
 	if identifierPattern().MatchString(server) {
 		return server

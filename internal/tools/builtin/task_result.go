@@ -35,10 +35,9 @@ type taskResult struct {
 	NextAction string `json:"next_action,omitempty"`
 }
 
-// awaitTask waits for the end of a task, at most wait, reports its progress and returns its
-// state.
+// awaitTask waits for the end of a task, at most wait, reports progress and returns the state.
 func (b *builtins) awaitTask(ctx context.Context, c *tools.Invocation, t models.Task, wait time.Duration) (*mcp.CallToolResult, error) {
-	until := b.clock().Add(wait)
+	until := b.Clock().Add(wait)
 	for reported := -1; !t.State.Ended(); {
 		if t.Progress != reported && c.Options.Progress != nil {
 			c.Options.Progress(upstream.Progress{Progress: float64(t.Progress), Total: 100, Message: t.StepName})
@@ -53,11 +52,11 @@ func (b *builtins) awaitTask(ctx context.Context, c *tools.Invocation, t models.
 				break
 			}
 		}
-		left := until.Sub(b.clock())
+		left := until.Sub(b.Clock())
 		if left <= 0 {
 			break
 		}
-		next, err := b.orchestrator.WaitForChange(ctx, c.Caller.Principal.TokenID, t.ID, t.Version, left)
+		next, err := b.Orchestrator.WaitForChange(ctx, c.Caller.Principal.TokenID, t.ID, t.Version, left)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +79,7 @@ func (b *builtins) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallTo
 		e := tools.NewError(errs.CodeFailed, "TASK_FAILED", "the task %s %s: %s", t.ID, t.State, cmp.Or(t.Error, "no reason is known"))
 		return nil, tools.WithDetails(e, map[string]any{"task_id": t.ID, "state": t.State, "agent_id": t.AgentID, "reason": t.ErrorCode})
 	case t.WaitingFor == models.WaitForReply:
-		asked, err := b.orchestrator.OpenQuestion(ctx, t)
+		asked, err := b.Orchestrator.OpenQuestion(ctx, t)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +95,7 @@ func (b *builtins) elicitReply(ctx context.Context, c *tools.Invocation, t model
 	if c.Options.Elicit == nil {
 		return false, nil
 	}
-	asked, err := b.orchestrator.OpenQuestion(ctx, t)
+	asked, err := b.Orchestrator.OpenQuestion(ctx, t)
 	if err != nil {
 		return false, err
 	}
@@ -115,7 +114,7 @@ func (b *builtins) elicitReply(ctx context.Context, c *tools.Invocation, t model
 	if text == "" {
 		return false, nil
 	}
-	_, err = b.orchestrator.Reply(ctx, t.ID, text)
+	_, err = b.Orchestrator.Reply(ctx, t.ID, text)
 	if errs.Is(err, errs.TaskState) { // the question was replied in another way
 		err = nil
 	}
@@ -125,7 +124,7 @@ func (b *builtins) elicitReply(ctx context.Context, c *tools.Invocation, t model
 // taskOutput returns the output of a task, at most maxTaskOutput bytes.
 func (b *builtins) taskOutput(ctx context.Context, t models.Task) (result any, truncated bool, err error) {
 	var text []byte
-	err = b.orchestrator.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+	err = b.Orchestrator.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
 		if free := maxTaskOutput - len(text); len(o.Data) > free {
 			o.Data, truncated = o.Data[:free], true
 		}

@@ -74,7 +74,7 @@ func (b *builtins) submitTask(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if d.RequestID != nil {
 		sub.RequestID = *d.RequestID
 	}
-	made, err := b.orchestrator.Submit(ctx, c.Caller.Principal, sub, nil)
+	made, err := b.Orchestrator.Submit(ctx, c.Caller.Principal, sub, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (b *builtins) cancelTask(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if err != nil {
 		return nil, err
 	}
-	t, err = b.orchestrator.Cancel(ctx, t.ID, cmp.Or(d.Reason, "cancelled over MCP"), nil)
+	t, err = b.Orchestrator.Cancel(ctx, t.ID, cmp.Or(d.Reason, "cancelled over MCP"), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -131,25 +131,23 @@ func (b *builtins) replyToTask(ctx context.Context, c *tools.Invocation) (*mcp.C
 	if err != nil {
 		return nil, err
 	}
-	if t, err = b.orchestrator.Reply(ctx, t.ID, d.Reply); err != nil {
+	if t, err = b.Orchestrator.Reply(ctx, t.ID, d.Reply); err != nil {
 		return nil, err
 	}
 	return b.awaitTask(ctx, c, t, waitOf(d.WaitSeconds, defaultWait))
 }
 
-// visibleTask returns a task that the caller may see.
 func (b *builtins) visibleTask(ctx context.Context, c *tools.Invocation, id string) (models.Task, error) {
 	if id == "" || len(id) > input.MaxID {
 		return models.Task{}, c.Invalid("task_id must be the id of a task")
 	}
-	t, err := b.orchestrator.Task(ctx, id)
+	t, err := b.Orchestrator.Task(ctx, id)
 	if err == nil && t.Owner != c.Caller.Principal.TokenID && !c.Caller.Principal.Has(models.ScopeTasksRead) || errs.Is(err, errs.NotFound) {
 		return models.Task{}, errs.New(errs.InvalidRequest, "there is no task %q", input.Clip(id))
 	}
 	return t, err
 }
 
-// taskToChange returns a task that the caller may change.
 func (b *builtins) taskToChange(ctx context.Context, c *tools.Invocation, id string) (models.Task, error) {
 	t, err := b.visibleTask(ctx, c, id)
 	if err == nil && t.Owner != c.Caller.Principal.TokenID && !c.Caller.Principal.Has(models.ScopeAdmin) {

@@ -69,7 +69,6 @@ func (c *Client) requestWithRetries(ctx context.Context, texts []string) ([][]fl
 	return out, err
 }
 
-// request sends one request.
 func (c *Client) request(ctx context.Context, texts []string) ([][]float32, error) {
 	body, err := json.Marshal(request{Model: c.model, Input: texts, Format: "float"})
 	if err != nil {

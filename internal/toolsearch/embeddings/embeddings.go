@@ -29,8 +29,7 @@ type Options struct {
 	Token string
 	// Batch is the number of texts of a request, default 64.
 	Batch int
-	// Timeout limits one request, default 10 s, and Tries is how often it is sent when the server
-	// is busy or unreachable, default 3.
+	// Timeout limits one request, default 10 s; Tries is how often it is sent, default 3.
 	Timeout time.Duration
 	Tries   int
 	// Pause is the wait before the second try, default 200 ms; it doubles with each.
@@ -42,10 +41,7 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	if out.Batch <= 0 || out.Batch > maxTexts {
 		out.Batch = 64
 	}

@@ -103,8 +103,7 @@ func Nodes(ctx context.Context, s *store.Store, limit int) ([]Node, error) {
 	return store.Rows[Node](s.Reads(ctx), "SELECT "+columns.List[Node]()+" FROM tool_nodes ORDER BY last_used DESC, tool LIMIT ?", limit)
 }
 
-// PurgeEdges deletes up to limit edges that were last used earlier than before, and returns how
-// many.
+// PurgeEdges deletes up to limit edges that were last used before a time, and counts them.
 func PurgeEdges(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec(`DELETE FROM tool_edges WHERE (from_tool, to_tool) IN
 		(SELECT from_tool, to_tool FROM tool_edges WHERE last_used < ? ORDER BY last_used LIMIT ?)`, before, limit)
@@ -120,8 +119,7 @@ func TrimEdges(tx *store.Tx, newest, limit int) (int64, error) {
 		(SELECT from_tool, to_tool FROM tool_edges ORDER BY last_used, from_tool, to_tool LIMIT ?)`, min(n-int64(newest), int64(limit)))
 }
 
-// PurgeNodes deletes up to limit tools that were last used earlier than before, and returns how
-// many.
+// PurgeNodes deletes up to limit tools that were last used before a time, and counts them.
 func PurgeNodes(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec("DELETE FROM tool_nodes WHERE tool IN (SELECT tool FROM tool_nodes WHERE last_used < ? ORDER BY last_used LIMIT ?)", before, limit)
 }
@@ -158,8 +156,7 @@ func UseVectors(tx *store.Tx, digests []string) error {
 	return err
 }
 
-// PurgeVectors deletes up to limit vectors that were last used earlier than before, and returns how
-// many.
+// PurgeVectors deletes up to limit vectors that were last used before a time, and counts them.
 func PurgeVectors(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec("DELETE FROM tool_vectors WHERE digest IN (SELECT digest FROM tool_vectors WHERE last_used < ? ORDER BY last_used LIMIT ?)",
 		before, limit)
