@@ -64,7 +64,6 @@ func newDeliveryView(d models.Delivery) deliveryView {
 //	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	deliveryList	"A page of results"
 func (s *Server) listDeliveries(r request) (any, error) {
 	q, err := deliveryQuery(r.Request)
@@ -100,7 +99,6 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 //
 //	@Summary		Get a delivery
 //	@Description	Returns a delivery with the result of each attempt and the payload.
-//	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	deliveryDetail	"The delivery"
 func (s *Server) getDelivery(r request) (any, error) {
 	d, attempts, err := s.core.Webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
@@ -114,7 +112,6 @@ func (s *Server) getDelivery(r request) (any, error) {
 //
 //	@Summary		Redeliver a delivery
 //	@Description	Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
-//	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		202	{object}	deliveryView	"The scheduled delivery"
 //	@Header			202	{string}	Location
 //	@Failure		409	"The webhook is disabled"

@@ -90,12 +90,8 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Param			traceparent		header	string		false	"W3C trace context of the task; ignored if it is invalid"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
 //	@Param			body			body	taskDraft	true	"The task to submit"
 //	@Success		200	{object}	taskView	"The task has ended"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Location
 //	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
 //	@Success		202	{object}	taskView	"The task has been accepted"
-//	@Header			202	{string}	ETag
-//	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
 //	@Failure		404	"The session does not exist"
 //	@Failure		409	"The session is closed, or the Idempotency-Key or request_id was used with a different request"

@@ -82,7 +82,6 @@ func tokenReply(status int) func(auth.Issued) reply {
 //
 //	@Summary		List tokens
 //	@Description	Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	tokenList	"A page of results"
 func (s *Server) listTokens(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")

@@ -63,7 +63,6 @@ func (s *Server) getUsage(r request) (any, error) { return s.core.Usage.Usage(r.
 //	@Success		200	{object}	usageRecorded	"All facts had been recorded before"
 //	@Success		201	{object}	usageRecorded	"Recorded"
 //	@Failure		400	"A field is missing or malformed, or there are no facts or too many"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	"A request_id or the Idempotency-Key was used with different content"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {

@@ -42,7 +42,6 @@ func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 //
 //	@Summary		List webhooks
 //	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	webhookList	"A page of results"
 func (s *Server) listWebhooks(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
