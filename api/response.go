@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -262,12 +263,7 @@ func orNull[T comparable](v T) *T {
 }
 
 // orZero returns what v points to, the zero value for nil.
-func orZero[T any](v *T) (value T) {
-	if v != nil {
-		value = *v
-	}
-	return value
-}
+func orZero[T any](v *T) T { return *cmp.Or(v, new(T)) }
 
 // orEmpty returns a list that is sent as [] instead of null.
 func orEmpty[T any](list []T) []T {

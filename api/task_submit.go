@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
-	"comet/internal/telemetry"
 	"comet/models"
 )
 
@@ -64,11 +64,8 @@ type budgetOverrunDraft struct {
 func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) {
 	sub := orchestrator.Submission{
 		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), AgentID: orZero(d.AgentID), SphereID: orZero(d.SphereID),
-		Priority: orchestrator.DefaultPriority, Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: traceparent(r),
+		Priority: *cmp.Or(d.Priority, new(orchestrator.DefaultPriority)), Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: httpkit.Traceparent(r),
 		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), Retries: d.Retries, Workers: orZero(d.Workers)},
-	}
-	if d.Priority != nil {
-		sub.Priority = *d.Priority
 	}
 	if o := d.Overrun; o != nil {
 		sub.Override.Overrun = &orchestrator.Overrun{Action: o.Action, MaxBudget: orZero(o.MaxBudget)}
@@ -219,13 +216,4 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 		return nil, err
 	}
 	return new(string(text)), nil
-}
-
-// traceparent returns the request's W3C trace context (Trace Context §3.2), "" if it is absent or
-// invalid.
-func traceparent(r *http.Request) string {
-	if lines := r.Header["Traceparent"]; len(lines) == 1 && telemetry.IsTraceparent(lines[0]) {
-		return lines[0]
-	}
-	return ""
 }

@@ -184,11 +184,8 @@ func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	var set orchestrator.Override
 	err := json.Unmarshal(in.Policy, &set)
 	v := taskRequest{
-		Capabilities: in.Capabilities, AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
+		Capabilities: orEmpty(in.Capabilities), AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
 		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Workers: orNull(set.Workers), Overrun: set.Overrun, Traceparent: orNull(in.Trace),
-	}
-	if v.Capabilities == nil {
-		v.Capabilities = []string{}
 	}
 	return v, err
 }

@@ -64,7 +64,7 @@ func creationPosition(created time.Time, id string) string {
 
 // taskCursor parses such a cursor, the zero value if it is absent.
 func (q *query) taskCursor() (place orchestrator.TaskCursor) {
-	key, ok := q.cursorOf(200)
+	key, ok := q.cursor(200)
 	if !ok {
 		return place
 	}

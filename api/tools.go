@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
@@ -51,7 +52,7 @@ func newToolView(t *tools.Tool) toolView {
 func (s *Server) listTools(r request) (any, error) {
 	q := newQuery(r.Request, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", input.MaxID)), q.pageLimit()
-	after, sent := q.cursorOf(400)
+	after, sent := q.cursor(400)
 	if sent && !tools.IsPosition(after) {
 		q.failCursor()
 	}
@@ -76,7 +77,7 @@ func (s *Server) searchTools(r request, q builtin.SearchQuery) (any, error) {
 
 // toolCaller returns the caller of a tool call.
 func toolCaller(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(traceparent(r))}
+	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(httpkit.Traceparent(r))}
 }
 
 // toolCallDraft is the body of a request to call a tool.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -199,13 +200,8 @@ func historyQuery(q *query, now time.Time) usage.HistoryQuery {
 	if h.Window == usage.WindowDay {
 		width, back, most = day, dailyBack, dailyMost
 	}
-	if at := q.OptInstant("to"); at != nil {
-		h.To = *at
-	}
-	h.From = h.To.Add(-back)
-	if at := q.OptInstant("from"); at != nil {
-		h.From = *at
-	}
+	h.To = *cmp.Or(q.OptInstant("to"), &h.To)
+	h.From = *cmp.Or(q.OptInstant("from"), new(h.To.Add(-back)))
 	first := h.From.Add(width - 1).Truncate(width)
 	switch {
 	case !h.From.Before(h.To):

@@ -151,12 +151,9 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 	now := s.now()
 	v := webhookView{
 		ID: w.ID, URL: w.URL, Description: w.Description, Events: w.Events, AgentID: w.AgentID, Subtree: w.Subtree,
-		Ordering: w.Ordering, Enabled: w.Enabled, DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
+		Ordering: w.Ordering, Enabled: w.Enabled, DisabledReason: orNull(w.DisabledReason), DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
 		PublicKeys: slices.Concat([]string{}, webhooks.PublicKeys(w.Keys, now)), // never null
 		CreatedBy:  w.CreatedBy, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
-	}
-	if w.DisabledReason != "" {
-		v.DisabledReason = &w.DisabledReason
 	}
 	if now.Before(w.Keys.OldUntil) {
 		v.PreviousSecretExpiresAt = &w.Keys.OldUntil

@@ -67,10 +67,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Name = cmp.Or(out.Name, "comet")
 	out.MaxPayload = cmp.Or(out.MaxPayload, 1<<20)
 	out.PendingMessages = cmp.Or(out.PendingMessages, 4096)

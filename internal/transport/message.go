@@ -12,7 +12,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/protocol"
-	"comet/internal/telemetry"
 	"comet/models"
 )
 
@@ -71,7 +70,7 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	ctx, stop := s.waitContext(r.Context(), wait)
 	defer stop()
 	deadline := time.Now().Add(wait)
-	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: traceparentOf(r)}
+	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: httpkit.Traceparent(r)}
 	client := httpkit.ClientPrefix(r)
 	var out protocol.Reply
 	var firstStatus int
@@ -130,16 +129,6 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	}
 	writeReply(w, out)
 	return nil
-}
-
-// traceparentOf returns the W3C traceparent of a request. An invalid value or more than one value is
-// ignored (Trace Context §3.2).
-func traceparentOf(r *http.Request) string {
-	values := r.Header["Traceparent"]
-	if len(values) != 1 || !telemetry.IsTraceparent(values[0]) {
-		return ""
-	}
-	return values[0]
 }
 
 // readMessages reads the messages of a request: one, or one per line in a protocol without frames.

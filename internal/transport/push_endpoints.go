@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -68,10 +69,7 @@ func (s *Server) putPushRegistration(w http.ResponseWriter, r *http.Request, fro
 	if err != nil {
 		return err
 	}
-	t := models.PushTarget{AgentID: agentID, URL: in.URL, Protocol: proto.info.Name, Concurrency: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
-	if in.Concurrency != nil {
-		t.Concurrency = *in.Concurrency
-	}
+	t := models.PushTarget{AgentID: agentID, URL: in.URL, Protocol: proto.info.Name, Concurrency: *cmp.Or(in.Concurrency, new(1)), Secret: auth.NewSecret(), Owner: from.TokenID}
 	if t.Concurrency < 1 || t.Concurrency > orchestrator.MaxConcurrency {
 		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Concurrency)
 	}
