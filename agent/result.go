@@ -84,7 +84,6 @@ func (a outcome) final() bool {
 	return a.Outcome != envelope.OutcomeCancelled
 }
 
-// summary is the outcome for the log.
 func (a outcome) summary() string {
 	if a.Error != nil {
 		return fmt.Sprintf("error %d", a.Error.Code)

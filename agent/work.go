@@ -46,7 +46,6 @@ func (w *Work) TaskID() uuid.UUID { return w.payload.TaskID }
 // another task.
 func (w *Work) RequestID() uuid.UUID { return w.request.RequestID }
 
-// key is the key of the request in the cache.
 func (w *Work) key() Key { return Key{Request: w.RequestID(), Task: w.TaskID()} }
 
 // TraceID is the trace id that the requester chose.

@@ -89,7 +89,6 @@ func newAgentDetail(d models.AgentDetail) agentDetail {
 	}
 }
 
-// detailReply returns the response with an agent.
 func detailReply(d models.AgentDetail, warnings []errs.Field) reply {
 	view := newAgentDetail(d)
 	view.Warnings = warnings

@@ -138,7 +138,6 @@ func (q *query) failCursor() {
 	q.Fail("cursor", "cursor", "cursor is invalid; use the next_cursor of the previous page")
 }
 
-// encodeCursor returns a cursor with the content key.
 func encodeCursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 // OptTime parses an RFC 3339 time, nil if it is absent.

@@ -77,7 +77,6 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	_, _ = w.Write(body)
 }
 
-// writeStoredResponse writes a stored response.
 func (p *responder) writeStoredResponse(w http.ResponseWriter, a models.StoredResponse) {
 	h := w.Header()
 	for name, value := range a.Header {
@@ -246,7 +245,6 @@ func preconditionFailed(header string, version int64, format string) error {
 	return e
 }
 
-// invalidHeader returns the error of an invalid request header.
 func invalidHeader(header, rule, format string, args ...any) *errs.Error {
 	e := errs.New(errs.InvalidHeader, format, args...)
 	e.Fields = []errs.Field{{Header: header, Rule: rule, Detail: e.Detail}}

@@ -224,7 +224,6 @@ func selectQuestion(asked []orchestrator.OpenQuestion, taskID, sessionID string)
 	return asked[0], nil
 }
 
-// text returns the reply as text.
 func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
 	if d.Reply != nil {
 		return *d.Reply, nil

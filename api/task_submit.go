@@ -60,7 +60,6 @@ type budgetOverrunDraft struct {
 	MaxBudget *int64 `json:"max_budget" validate:"omitnil,min=1,max=1000000000000" example:"8000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
-// submission returns the submission for the orchestrator.
 func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) {
 	sub := orchestrator.Submission{
 		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), AgentID: orZero(d.AgentID), SphereID: orZero(d.SphereID),

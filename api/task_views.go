@@ -190,7 +190,6 @@ func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	return v, err
 }
 
-// newTaskQuestion returns the view of a question.
 func newTaskQuestion(q orchestrator.Question) taskQuestion {
 	return taskQuestion{Text: q.Text, Options: append([]string{}, q.Options...)}
 }

@@ -234,5 +234,4 @@ func (s *Server) replyToTask(r request, d taskReply) (any, error) {
 	return changedTask(t), err
 }
 
-// changedTask returns the response with a changed task.
 func changedTask(t models.Task) reply { return taskResponse(newTaskView(t), http.StatusOK) }

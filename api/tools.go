@@ -75,7 +75,6 @@ func (s *Server) searchTools(r request, q builtin.SearchQuery) (any, error) {
 	return builtin.Search(r.Context(), s.core.Tools, toolCaller(r.Request), q)
 }
 
-// toolCaller returns the caller of a tool call.
 func toolCaller(r *http.Request) tools.Caller {
 	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(httpkit.Traceparent(r))}
 }

@@ -110,7 +110,6 @@ func (o *Options) check() error {
 	return o.checkFiles()
 }
 
-// urls returns the servers of URL.
 func (o *Options) urls() []string {
 	return slices.DeleteFunc(strings.Split(o.URL, ","), func(s string) bool { return strings.TrimSpace(s) == "" })
 }

@@ -118,7 +118,6 @@ func readShortBody(r *http.Request) []byte {
 	return raw
 }
 
-// writeRefusal writes an error in the format of the protocol.
 func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *describedProtocol, err error) {
 	if proto == nil {
 		proto = s.protocols.ofRequest(r)
@@ -170,7 +169,6 @@ func explainMissingHeader(r *http.Request, err error) error {
 	return errs.New(errs.Unauthenticated, "the header Authorization is missing").With("header", "Authorization")
 }
 
-// writeReply writes a reply of a protocol.
 func writeReply(w http.ResponseWriter, reply protocol.Reply) {
 	h := w.Header()
 	if reply.Location != "" {

@@ -93,7 +93,6 @@ func (p *Protocol) output(ctx context.Context, t models.Task) (string, error) {
 	return wire.Clean(b.String()), err
 }
 
-// failure returns the error that a task ended with.
 func (p *Protocol) failure(ctx context.Context, t task, f orchestrator.Failure) (wire.Payload, error) {
 	if t.Input.TaskID == "" { // not loaded before
 		var err error

@@ -121,5 +121,4 @@ type sender struct {
 	agentType string
 }
 
-// maySubmit reports whether the sender may submit tasks.
 func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
