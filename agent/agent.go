@@ -219,10 +219,7 @@ const seenMessages = 8192
 const linger = 5 * time.Second
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Concurrency = max(out.Concurrency, 1)
 	if out.Cache == nil {
 		out.Cache = NewMemoryCache(0)
@@ -235,11 +232,7 @@ func (o *Options) orDefaults() Options {
 	out.MaxPendingBytes = cmp.Or(max(out.MaxPendingBytes, 0), 16<<20)
 	out.backoff = cmp.Or(out.backoff, 250*time.Millisecond)
 	out.maxBackoff = cmp.Or(out.maxBackoff, 15*time.Second)
-	if out.Client == nil {
-		out.Client = newHTTPClient()
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
+	out.Client = cmp.Or(out.Client, newHTTPClient())
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
 }

@@ -248,7 +248,6 @@ func (c *DirCache) prune() error {
 	return nil
 }
 
-// isCacheFile reports whether a file belongs to the cache.
 func isCacheFile(name string) bool {
 	ids, suffix, ok := strings.Cut(name, ".")
 	if _, err := parseKey(ids); !ok || err != nil && uuid.Validate(ids) != nil {

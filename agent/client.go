@@ -81,13 +81,9 @@ func NewClient(server, token string, hc *http.Client) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if hc == nil {
-		hc = newHTTPClient()
-	}
-	return &Client{server: address, token: token, http: hc}, nil
+	return &Client{server: address, token: token, http: cmp.Or(hc, newHTTPClient())}, nil
 }
 
-// parseAddress checks the address of a server.
 func parseAddress(server string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

@@ -244,7 +244,6 @@ func (a *Agent) sendAcks(ctx context.Context, conn *websocket.Conn) error {
 	return writeMessage(ctx, conn, data)
 }
 
-// writeMessage sends a message.
 func writeMessage(ctx context.Context, conn *websocket.Conn, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()

@@ -84,7 +84,6 @@ func (a outcome) final() bool {
 	return a.Outcome != envelope.OutcomeCancelled
 }
 
-// summary is the outcome for the log.
 func (a outcome) summary() string {
 	if a.Error != nil {
 		return fmt.Sprintf("error %d", a.Error.Code)
@@ -95,7 +94,7 @@ func (a outcome) summary() string {
 // newOutcome is the outcome of a handler that returned r and err after a time.
 func newOutcome(ctx context.Context, w *Work, r Result, err error, took time.Duration) outcome {
 	total, byModel := w.used()
-	a := outcome{Outcome: envelope.OutcomeSuccess, ExitCode: int64(max(r.ExitCode, 0)), Output: clean(r.Output), Models: byModel,
+	a := outcome{Outcome: envelope.OutcomeSuccess, ExitCode: int64(max(r.ExitCode, 0)), Output: envelope.Clean(r.Output), Models: byModel,
 		Used: envelope.Resources{DurationSeconds: int64(took.Seconds()), GPUVRAMMB: max(r.GPUMemoryMB, 0),
 			CPUTimeMS: max(r.CPUTime.Milliseconds(), 0), Tokens: total}}
 	var refused *failureError
@@ -124,7 +123,7 @@ func (a *outcome) fail(outcome envelope.Outcome, code int64, err error) {
 	if a.Output != "" && !strings.HasSuffix(a.Output, "\n") {
 		a.Output += "\n"
 	}
-	a.Output += clean(err.Error())
+	a.Output += envelope.Clean(err.Error())
 }
 
 // payloads are the messages that carry the outcome: output that is too long for one message
@@ -160,9 +159,4 @@ func (a outcome) custom() json.RawMessage {
 		panic(err) // strings and integers are always encodable
 	}
 	return data
-}
-
-// clean replaces what a message cannot hold.
-func clean(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

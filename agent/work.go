@@ -46,7 +46,6 @@ func (w *Work) TaskID() uuid.UUID { return w.payload.TaskID }
 // another task.
 func (w *Work) RequestID() uuid.UUID { return w.request.RequestID }
 
-// key is the key of the request in the cache.
 func (w *Work) key() Key { return Key{Request: w.RequestID(), Task: w.TaskID()} }
 
 // TraceID is the trace id that the requester chose.
@@ -83,7 +82,7 @@ func (w *Work) Hints() Hints {
 func (w *Work) Progress(percent int, step string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if step = clean(step); w.status.Step == nil || w.status.Step.Name != step {
+	if step = envelope.Clean(step); w.status.Step == nil || w.status.Step.Name != step {
 		// Buffered output belongs to the previous step.
 		if err := w.flush(); err != nil {
 			return err
@@ -110,7 +109,7 @@ func (w *Work) TokensOf(model string, n int64) {
 		if w.models == nil {
 			w.models = map[string]int64{}
 		}
-		w.models[clean(model)] += n
+		w.models[envelope.Clean(model)] += n
 	}
 }
 
@@ -194,7 +193,7 @@ func (w *Work) sendStatus(text, rest []byte) error {
 		} else {
 			w.status.Step = &envelope.Step{Number: 1}
 		}
-		step.Output = clean(string(text))
+		step.Output = envelope.Clean(string(text))
 		status.Step = &step
 	}
 	if err := w.send(status); err != nil {

@@ -33,9 +33,7 @@ func agentQuery(r *http.Request) (registry.AgentQuery, error) {
 		Capabilities: q.Strings("capability", 10, input.MaxCapability),
 		Limit:        q.pageLimit(),
 		Offset:       q.Int("offset", 0, maxOffset, 0),
-	}
-	if text := q.OptString("q", maxSearchText); text != nil {
-		out.Text = *text
+		Text:         orZero(q.OptString("q", maxSearchText)),
 	}
 	sort := q.Enum("sort", "id", "id", "-id", "name", "-name", "level", "-level", "created_at", "-created_at")
 	sort, out.Descending = strings.CutPrefix(sort, "-")

@@ -89,7 +89,6 @@ func newAgentDetail(d models.AgentDetail) agentDetail {
 	}
 }
 
-// detailReply returns the response with an agent.
 func detailReply(d models.AgentDetail, warnings []errs.Field) reply {
 	view := newAgentDetail(d)
 	view.Warnings = warnings
@@ -165,7 +164,6 @@ func (s *Server) getAgent(r request) (any, error) {
 //	@Summary		Update an agent
 //	@Description	Changes only the members that the body contains. `id`, `level` and `frequency_hz` are immutable: a member with the current value is accepted, another value is an error. `is_active: false` deactivates the agent under the same conditions as DELETE; `is_active: true` restores it. Agents of level 0 and 1 require the scope `admin`.
 //	@Accept			json,application/merge-patch+json
-//	@Param			agent_id	path	string				true	"The agent's id"	maxlength(64)	example(custom-assistant)
 //	@Param			If-Match	header	string				false	"Update the agent only if this entity tag has its current version"
 //	@Param			body		body	registry.AgentPatch	true	"The members to change"
 //	@Success		200	{object}	agentDetail	"The updated agent"
@@ -187,7 +185,6 @@ func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 //
 //	@Summary		Delete an agent
 //	@Description	Deactivates the agent: its data stays, with `is_active: false`. Agents of level 0 and 1 and agents with active children cannot be deleted.
-//	@Param			agent_id	path	string	true	"The agent's id"	maxlength(64)	example(custom-assistant)
 //	@Param			If-Match	header	string	false	"Delete the agent only if this entity tag has its current version"
 //	@Success		204	"Deactivated"
 //	@Failure		400	"A header is malformed"

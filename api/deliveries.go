@@ -64,7 +64,6 @@ func newDeliveryView(d models.Delivery) deliveryView {
 //	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	deliveryList	"A page of results"
 func (s *Server) listDeliveries(r request) (any, error) {
 	q, err := deliveryQuery(r.Request)
@@ -100,7 +99,6 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 //
 //	@Summary		Get a delivery
 //	@Description	Returns a delivery with the result of each attempt and the payload.
-//	@Param			webhook_id		path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	deliveryDetail	"The delivery"
 func (s *Server) getDelivery(r request) (any, error) {
 	d, attempts, err := s.core.Webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
@@ -114,7 +112,6 @@ func (s *Server) getDelivery(r request) (any, error) {
 //
 //	@Summary		Redeliver a delivery
 //	@Description	Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
-//	@Param			webhook_id	path	string	true	"The webhook's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		202	{object}	deliveryView	"The scheduled delivery"
 //	@Header			202	{string}	Location
 //	@Failure		409	"The webhook is disabled"
@@ -124,74 +121,6 @@ func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
 		status: http.StatusAccepted, location: webhookURL(r.id) + "/deliveries/" + d.ID, body: newDeliveryView(d),
 	}, err
 }
-
-// The events that webhooks receive. No code belongs to these annotations: comet sends these
-// requests, so the generator moves them from paths to x-webhooks, the equivalent of OpenAPI 3.1's
-// webhooks in 3.0. The body here is the event's data; the generator adds the envelope, the headers
-// and the responses, which are equal for all events.
-
-// An agent was created (CHE·NU §9).
-//
-//	@Summary		An agent was created
-//	@Description	Sent when an agent is created by a request, an import or the first start of the server.
-//	@ID				onAgentCreated
-//	@Param			data	body	registry.AgentSnapshot	true	"The created agent"
-//	@Router			/x-webhooks/agent.created [post]
-func _() {}
-
-// An agent was changed (CHE·NU §9).
-//
-//	@Summary		An agent was changed
-//	@Description	Sent when an agent is updated or restored (`is_active` from false to true). An update that also deactivates the agent sends two events with the same `version`: this one, then `agent.deactivated`.
-//	@ID				onAgentUpdated
-//	@Param			data	body	registry.AgentChanged	true	"What changed"
-//	@Router			/x-webhooks/agent.updated [post]
-func _() {}
-
-// An agent was deactivated (CHE·NU §2.4, §9).
-//
-//	@Summary		An agent was deactivated
-//	@Description	Sent when an agent is deactivated by `DELETE` or by `PATCH {"is_active": false}`.
-//	@ID				onAgentDeactivated
-//	@Param			data	body	registry.AgentChanged	true	"What changed"
-//	@Router			/x-webhooks/agent.deactivated [post]
-func _() {}
-
-// An agent has used 80% of its budget (CHE·NU §9).
-//
-//	@Summary		80% of a budget has been used
-//	@Description	Sent once per UTC day and agent, when the tokens used reach 80% of the budget.
-//	@ID				onBudgetWarning
-//	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
-//	@Router			/x-webhooks/agent.budget_warning [post]
-func _() {}
-
-// An agent has exceeded its budget (CHE·NU §9).
-//
-//	@Summary		A budget has been exceeded
-//	@Description	Sent once per UTC day and agent, when a budget does not cover a reservation or a recorded fact exceeds it.
-//	@ID				onBudgetExceeded
-//	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
-//	@Router			/x-webhooks/agent.budget_exceeded [post]
-func _() {}
-
-// comet has disabled a webhook.
-//
-//	@Summary		A webhook was disabled
-//	@Description	Sent when comet disables a webhook, because all deliveries failed for five days and at least ten attempts, or because the receiver responded with 410.
-//	@ID				onWebhookDisabled
-//	@Param			data	body	webhooks.WebhookDisabled	true	"The webhook and the reason"
-//	@Router			/x-webhooks/webhook.disabled [post]
-func _() {}
-
-// A test event.
-//
-//	@Summary		Test event
-//	@Description	Sent to one webhook by `POST /api/v1/webhooks/{webhook_id}/test`. It cannot be subscribed to.
-//	@ID				onWebhookTest
-//	@Param			data	body	webhooks.WebhookTest	true	"The tested webhook"
-//	@Router			/x-webhooks/webhook.test [post]
-func _() {}
 
 // webhookTested is the result of a test.
 type webhookTested struct {

@@ -5,8 +5,8 @@
 //
 // The annotations of a handler describe its operation. tools/openapigen/conventions.go adds what
 // operations have in common: their id (the name of the handler), the tag and the parameters of
-// their path, JSON bodies, entity tags of reads, limit and Link of lists with a cursor, and errors
-// that any such operation can have.
+// their path, JSON bodies, entity tags of reads, the pages of lists, the security and the failures of
+// endpoints for agents, and errors that any such operation can have.
 package api
 
 //	@title			comet

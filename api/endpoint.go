@@ -190,7 +190,6 @@ func (o reply) statusCode() int {
 	return o.status
 }
 
-// writeReply writes the result of an endpoint.
 func (s *Server) writeReply(w http.ResponseWriter, r *http.Request, result any) error {
 	if result == nil {
 		w.WriteHeader(http.StatusNoContent)

@@ -240,7 +240,6 @@ func (t *eventStream) flushBuffer() error {
 // eventEncoder encodes an event as one line.
 type eventEncoder func(ctx context.Context, e models.Event) ([]byte, error)
 
-// encodeEventJSON encodes an event as a JSON object.
 func (s *Server) encodeEventJSON(_ context.Context, e models.Event) ([]byte, error) {
 	return s.encode(newEventView(e))
 }

@@ -112,7 +112,6 @@ func newHierarchyNode(n *registry.Node) hierarchyNode {
 //
 //	@Summary		List an agent's ancestors
 //	@Description	Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
-//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(budget-assistant)
 //	@Success		200	{object}	agentAncestry	"The agents above"
 func (s *Server) listAncestors(r request) (any, error) {
 	above, err := s.core.Registry.Ancestors(r.Context(), r.id)
@@ -127,7 +126,6 @@ func newAncestorView(a models.Agent) ancestorView {
 //
 //	@Summary		List an agent's audit log
 //	@Description	Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	auditLog	"A page of results"
 func (s *Server) listAuditEntries(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")

@@ -217,10 +217,7 @@ type ProblemType struct {
 //	@Summary		Get a problem type
 //	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
 //	@Param			code			path	string	true	"The error code"	example(parent-not-found)
-//	@Param			If-None-Match	header	string	false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200	{object}	ProblemType	"The problem type"
-//	@Header			200	{string}	ETag
-//	@Success		304	"Not modified; your copy is current"
 //	@Failure		404	"The problem type does not exist"
 func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := errs.Code(chi.URLParam(r, "code"))

@@ -47,10 +47,7 @@ func (q *query) OptBool(name string) *bool {
 }
 
 // Bool is OptBool with false as the default.
-func (q *query) Bool(name string) bool {
-	b := q.OptBool(name)
-	return b != nil && *b
-}
+func (q *query) Bool(name string) bool { return orZero(q.OptBool(name)) }
 
 // OptString returns a text of 1 to most characters, nil if it is absent.
 func (q *query) OptString(name string, most int) *string {
@@ -104,7 +101,7 @@ func (q *query) Enum(name, def string, allowed ...string) string {
 
 // idCursor parses a cursor that contains an id, "" if it is absent.
 func (q *query) idCursor() string {
-	id, ok := q.cursor()
+	id, ok := q.cursor(100)
 	if ok && (id == "" || !storable(id)) {
 		q.failCursor()
 	}
@@ -113,7 +110,7 @@ func (q *query) idCursor() string {
 
 // numberCursor parses a cursor that contains a positive number, 0 if it is absent.
 func (q *query) numberCursor() int64 {
-	key, ok := q.cursor()
+	key, ok := q.cursor(100)
 	if !ok {
 		return 0
 	}
@@ -124,11 +121,8 @@ func (q *query) numberCursor() int64 {
 	return n
 }
 
-// cursor returns the content of a cursor of up to 100 characters.
-func (q *query) cursor() (key string, ok bool) { return q.cursorOf(100) }
-
-// cursorOf returns the content of a cursor of up to most characters.
-func (q *query) cursorOf(most int) (key string, ok bool) {
+// cursor returns the content of a cursor of up to most characters.
+func (q *query) cursor(most int) (key string, ok bool) {
 	text := q.OptString("cursor", most)
 	if text == nil {
 		return "", false
@@ -144,7 +138,6 @@ func (q *query) failCursor() {
 	q.Fail("cursor", "cursor", "cursor is invalid; use the next_cursor of the previous page")
 }
 
-// encodeCursor returns a cursor with the content key.
 func encodeCursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 // OptTime parses an RFC 3339 time, nil if it is absent.

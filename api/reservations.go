@@ -52,7 +52,6 @@ type reservationProblem struct {
 //	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
 //	@Param			body			body	usage.ReservationDraft	true	"The number of tokens and the lifetime of the reservation"
 //	@Success		201	{object}	models.Reservation	"The reservation"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	"The agent is deactivated, or the Idempotency-Key was used with a different request"
 //	@Failure		429	{object}	budgetProblem	"A budget does not cover the tokens: `agent_id` and `scope` identify the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` describe it. Or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
@@ -72,7 +71,6 @@ func reservationReply(held models.Reservation) reply {
 //	@Summary		List an agent's reservations
 //	@Description	Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //	@Param			state			query	string	false	"Only reservations in this state"	enums(held,settled,released,expired)	example(held)
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	reservationList	"A page of results"
 func (s *Server) listReservations(r request) (any, error) {
 	q := newQuery(r.Request, "state", "limit", "cursor")
@@ -102,7 +100,6 @@ func (s *Server) getReservation(r request) (any, error) {
 //	@Description	Records the tokens that were used, which may be fewer or more than were reserved, and ends the reservation. `tokens: 0` records nothing. An expired reservation can be settled. A repetition with the same body returns the first result, one with another body is an error.
 //	@Param			body			body	usage.Settlement	true	"The tokens that were used"
 //	@Success		200	{object}	reservationSettled	"The settled reservation and the agent's balance"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	{object}	reservationProblem	"The reservation was released or settled with another body, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 func (s *Server) settleReservation(r request, d usage.Settlement, once *models.Idempotency) (usage.Settled, error) {
@@ -118,7 +115,6 @@ func settledReply(settled usage.Settled) reply {
 //	@Summary		Release a reservation
 //	@Description	Makes the reserved tokens available again. Releasing a reservation that was released or has expired has no effect.
 //	@Success		204	"Released"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	{object}	reservationProblem	"The reservation was settled"
 func (s *Server) releaseReservation(r request) error {
 	return s.core.Usage.Release(r.Context(), r.caller, r.id, r.subID)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -76,7 +77,6 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	_, _ = w.Write(body)
 }
 
-// writeStoredResponse writes a stored response.
 func (p *responder) writeStoredResponse(w http.ResponseWriter, a models.StoredResponse) {
 	h := w.Header()
 	for name, value := range a.Header {
@@ -245,7 +245,6 @@ func preconditionFailed(header string, version int64, format string) error {
 	return e
 }
 
-// invalidHeader returns the error of an invalid request header.
 func invalidHeader(header, rule, format string, args ...any) *errs.Error {
 	e := errs.New(errs.InvalidHeader, format, args...)
 	e.Fields = []errs.Field{{Header: header, Rule: rule, Detail: e.Detail}}
@@ -262,12 +261,7 @@ func orNull[T comparable](v T) *T {
 }
 
 // orZero returns what v points to, the zero value for nil.
-func orZero[T any](v *T) (value T) {
-	if v != nil {
-		value = *v
-	}
-	return value
-}
+func orZero[T any](v *T) T { return *cmp.Or(v, new(T)) }
 
 // orEmpty returns a list that is sent as [] instead of null.
 func orEmpty[T any](list []T) []T {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -74,10 +75,7 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 
 // rosterRoot reads the parameter root.
 func rosterRoot(q *query) string {
-	if id := q.OptString("root", input.MaxID); id != nil {
-		return *id
-	}
-	return models.RootAgentID
+	return *cmp.Or(q.OptString("root", input.MaxID), new(models.RootAgentID))
 }
 
 // acceptedFormat returns the format that the Accept header prefers.

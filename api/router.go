@@ -27,10 +27,10 @@ func (s *Server) router() http.Handler {
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed(r))
 
-	r.Get("/healthz", s.handle(s.health))
-	r.Get("/readyz", s.handle(s.ready))
+	r.Get("/healthz", s.handle(s.getHealth))
+	r.Get("/readyz", s.handle(s.getReadiness))
 	if s.opts.Metrics != nil {
-		r.Get("/metrics", s.metrics)
+		r.Get("/metrics", s.getMetrics)
 	}
 	r.Get("/problems/{code}", s.handle(s.getProblemType))
 	docsRoutes(r)

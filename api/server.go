@@ -94,10 +94,7 @@ type Server struct {
 
 // New returns the REST API of the core.
 func New(core Services, opts *Options) *Server {
-	s := &Server{core: core}
-	if opts != nil {
-		s.opts = *opts
-	}
+	s := &Server{core: core, opts: *cmp.Or(opts, &Options{})}
 	o := &s.opts
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.RequestTimeout = cmp.Or(o.RequestTimeout, defaultTimeout)

@@ -26,26 +26,24 @@ type healthStatus struct {
 	Checks map[string]string `json:"checks,omitempty"`                           // Result of each check by name: `ok` or the error.
 }
 
-// health reports that the process is alive.
+// getHealth reports that the process is alive.
 //
 //	@Summary		Check that the process is alive
 //	@Description	Returns 200 as long as the process can serve requests; it checks nothing else. Restart a process that does not respond.
-//	@ID				getHealth
 //	@Success		200	{object}	healthStatus	"Alive"
 //	@Header			200	{string}	ETag
-func (s *Server) health(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getHealth(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, healthStatus{Status: "alive"})
 }
 
-// ready reports whether the server accepts requests.
+// getReadiness reports whether the server accepts requests.
 //
 //	@Summary		Check that the server is ready
 //	@Description	Checks the database, its migrations and the event relay. A server that is shutting down is not ready.
-//	@ID				getReadiness
 //	@Success		200	{object}	healthStatus	"Ready"
 //	@Header			200	{string}	ETag
 //	@Failure		503	{object}	Problem			"Not ready; `checks` contains the failed checks"
-func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
+func (s *Server) getReadiness(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
 	checks, failed := map[string]string{}, ""
@@ -63,14 +61,13 @@ func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
 	return s.writeJSON(w, r, healthStatus{"ready", checks})
 }
 
-// metrics serves the Prometheus metrics.
+// getMetrics serves the Prometheus metrics.
 //
 //	@Summary		Read the metrics
 //	@Description	Metrics in the Prometheus text format.
-//	@ID				getMetrics
 //	@Produce		plain
 //	@Success		200	{string}	string	"The metrics"
-func (s *Server) metrics(w http.ResponseWriter, r *http.Request) { s.opts.Metrics.ServeHTTP(w, r) }
+func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) { s.opts.Metrics.ServeHTTP(w, r) }
 
 // docsPage contains the files of the page. Those of Swagger UI are compressed (see docs/NOTICE).
 //
@@ -85,9 +82,9 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // docsRoutes adds the API description and the page that renders it. Both are public. The page loads
 // nothing from other servers.
 func docsRoutes(r chi.Router) {
-	r.Get("/openapi.json", describeJSON())
-	r.Get("/openapi.yaml", describeYAML())
-	r.Get("/docs", readDocs())
+	r.Get("/openapi.json", getOpenAPIJSON())
+	r.Get("/openapi.yaml", getOpenAPIYAML())
+	r.Get("/docs", getDocs())
 
 	for name, contentType := range map[string]string{
 		"init.js": "text/javascript; charset=utf-8", "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
@@ -119,47 +116,35 @@ func gunzip(data []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// describeJSON serves the API description as JSON.
+// getOpenAPIJSON serves the API description as JSON.
 //
 //	@Summary		Read the API description as JSON
 //	@Description	The OpenAPI 3.0.3 description of this API.
-//	@ID				getOpenAPIJSON
-//	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
-//	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
-//	@Success		304				"Not modified; your copy is current"
-func describeJSON() http.HandlerFunc {
+func getOpenAPIJSON() http.HandlerFunc {
 	return staticDocument(contentTypeJSON, openapi.JSON)
 }
 
-// describeYAML serves the API description as YAML.
+// getOpenAPIYAML serves the API description as YAML.
 //
 //	@Summary		Read the API description as YAML
 //	@Description	The content of `/openapi.json` as YAML.
-//	@ID				getOpenAPIYAML
 //	@Produce		application/yaml
-//	@Param			If-None-Match	header		string			false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{object}	map[string]any	"The description"
-//	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
-//	@Success		304				"Not modified; your copy is current"
-func describeYAML() http.HandlerFunc {
+func getOpenAPIYAML() http.HandlerFunc {
 	return staticDocument("application/yaml", openapi.YAML)
 }
 
-// readDocs serves the page that renders the description.
+// getDocs serves the page that renders the description.
 //
 //	@Summary		Read the API description in a browser
 //	@Description	A page that renders `/openapi.json` and can send requests to this server. It loads nothing from other servers.
-//	@ID				getDocs
 //	@Produce		html
-//	@Param			If-None-Match	header		string	false	"Entity tag of your copy; the response is 304 if it is current"
 //	@Success		200				{string}	string	"The page"
-//	@Header			200				{string}	ETag
 //	@Header			200				{string}	Cache-Control
-//	@Success		304				"Not modified; your copy is current"
-func readDocs() http.HandlerFunc {
+func getDocs() http.HandlerFunc {
 	page := staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", docsPolicy)

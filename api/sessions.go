@@ -172,10 +172,7 @@ type sessionReply struct {
 //	@Description	Sends the reply to the agent that asked, as text or as the number of one of its options; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //	@Param			body		body	sessionReply	true	"The reply"
 //	@Success		200	{object}	taskView	"The task; the reply is being delivered"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Location
 //	@Failure		400	"Neither or both of reply and choice, an unknown option, or several open questions and no task_id"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
 //	@Failure		409	"The session, or the given task, has no open question"
 func (s *Server) replyToSession(r request, d sessionReply) (any, error) {
 	v := input.Validate(d)
@@ -227,7 +224,6 @@ func selectQuestion(asked []orchestrator.OpenQuestion, taskID, sessionID string)
 	return asked[0], nil
 }
 
-// text returns the reply as text.
 func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
 	if d.Reply != nil {
 		return *d.Reply, nil

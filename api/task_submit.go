@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
-	"comet/internal/telemetry"
 	"comet/models"
 )
 
@@ -60,15 +60,11 @@ type budgetOverrunDraft struct {
 	MaxBudget *int64 `json:"max_budget" validate:"omitnil,min=1,max=1000000000000" example:"8000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
-// submission returns the submission for the orchestrator.
 func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) {
 	sub := orchestrator.Submission{
 		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), AgentID: orZero(d.AgentID), SphereID: orZero(d.SphereID),
-		Priority: orchestrator.DefaultPriority, Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: traceparent(r),
+		Priority: *cmp.Or(d.Priority, new(orchestrator.DefaultPriority)), Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: httpkit.Traceparent(r),
 		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), Retries: d.Retries, Workers: orZero(d.Workers)},
-	}
-	if d.Priority != nil {
-		sub.Priority = *d.Priority
 	}
 	if o := d.Overrun; o != nil {
 		sub.Override.Overrun = &orchestrator.Overrun{Action: o.Action, MaxBudget: orZero(o.MaxBudget)}
@@ -90,12 +86,8 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Param			traceparent		header	string		false	"W3C trace context of the task; ignored if it is invalid"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
 //	@Param			body			body	taskDraft	true	"The task to submit"
 //	@Success		200	{object}	taskView	"The task has ended"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Location
 //	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
 //	@Success		202	{object}	taskView	"The task has been accepted"
-//	@Header			202	{string}	ETag
-//	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
 //	@Failure		404	"The session does not exist"
 //	@Failure		409	"The session is closed, or the Idempotency-Key or request_id was used with a different request"
@@ -223,13 +215,4 @@ func (s *Server) outputText(r *http.Request, t models.Task) (*string, error) {
 		return nil, err
 	}
 	return new(string(text)), nil
-}
-
-// traceparent returns the request's W3C trace context (Trace Context §3.2), "" if it is absent or
-// invalid.
-func traceparent(r *http.Request) string {
-	if lines := r.Header["Traceparent"]; len(lines) == 1 && telemetry.IsTraceparent(lines[0]) {
-		return lines[0]
-	}
-	return ""
 }

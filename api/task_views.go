@@ -184,16 +184,12 @@ func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	var set orchestrator.Override
 	err := json.Unmarshal(in.Policy, &set)
 	v := taskRequest{
-		Capabilities: in.Capabilities, AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
+		Capabilities: orEmpty(in.Capabilities), AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
 		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Workers: orNull(set.Workers), Overrun: set.Overrun, Traceparent: orNull(in.Trace),
-	}
-	if v.Capabilities == nil {
-		v.Capabilities = []string{}
 	}
 	return v, err
 }
 
-// newTaskQuestion returns the view of a question.
 func newTaskQuestion(q orchestrator.Question) taskQuestion {
 	return taskQuestion{Text: q.Text, Options: append([]string{}, q.Options...)}
 }

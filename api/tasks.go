@@ -64,7 +64,7 @@ func creationPosition(created time.Time, id string) string {
 
 // taskCursor parses such a cursor, the zero value if it is absent.
 func (q *query) taskCursor() (place orchestrator.TaskCursor) {
-	key, ok := q.cursorOf(200)
+	key, ok := q.cursor(200)
 	if !ok {
 		return place
 	}
@@ -200,10 +200,7 @@ type taskCancellation struct {
 //	@Description	Cancels a task that has not ended and notifies its worker. Cancelling a cancelled task has no effect. A token cancels tasks that it requested itself; a token with `admin` cancels all.
 //	@Param			body			body	taskCancellation	false	"The reason"
 //	@Success		200	{object}	taskView	"The cancelled task"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Location
 //	@Failure		400	"The reason is malformed"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
 //	@Failure		409	"The task has ended, see `state`; or the Idempotency-Key was used with a different request"
 func (s *Server) cancelTask(r request, d taskCancellation, once *models.Idempotency) (models.Task, error) {
 	if err := input.Validate(d).Err(); err != nil {
@@ -227,10 +224,7 @@ type taskReply struct {
 //	@Description	Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
 //	@Param			body	body	taskReply	true	"The reply"
 //	@Success		200	{object}	taskView	"The task; the reply is being delivered"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Location
 //	@Failure		400	"The reply is missing or malformed"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or another token requested the task"
 //	@Failure		409	"The task has no open question; see `state`"
 func (s *Server) replyToTask(r request, d taskReply) (any, error) {
 	if err := s.requireTaskOwner(r); err != nil {
@@ -240,5 +234,4 @@ func (s *Server) replyToTask(r request, d taskReply) (any, error) {
 	return changedTask(t), err
 }
 
-// changedTask returns the response with a changed task.
 func changedTask(t models.Task) reply { return taskResponse(newTaskView(t), http.StatusOK) }

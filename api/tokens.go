@@ -1,46 +1,24 @@
 package api
 
 import (
-	"time"
-
 	"comet/internal/auth"
 	"comet/models"
 )
 
 const tokensPath = "/api/v1/tokens"
 
-// tokenView is a token without its secret.
-type tokenView struct {
-	ID        string         `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The token's id.
-	Name      string         `json:"name" example:"ci-importer"`                        // The name that audit logs show.
-	Scopes    []models.Scope `json:"scopes" example:"agents:read,agents:write"`         // The permissions of the token.
-	AgentID   *string        `json:"agent_id" example:"finance-personal"`               // The agent that the token is bound to.
-	CreatedBy string         `json:"created_by" example:"bootstrap-admin"`
-	CreatedAt time.Time      `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	RotatedAt *time.Time     `json:"rotated_at" example:"2026-01-11T15:30:00Z"` // When the secret was last replaced; null if it never was.
-	ExpiresAt *time.Time     `json:"expires_at" example:"2027-01-10T00:00:00Z"` // When it expires; null if it does not.
-	RevokedAt *time.Time     `json:"revoked_at" example:"2026-01-12T15:30:00Z"` // When it was revoked; null if it was not.
-}
-
 // tokenIssued is a token with its secret.
 type tokenIssued struct {
-	tokenView
+	models.Token
 	// The secret, 32 hexadecimal characters. It is returned only once; the response to a repeated
 	// Idempotency-Key omits it.
-	Token string `json:"token,omitempty" example:"3f2b8c1de4a5968778695a4e1dcb2f30"`
+	Secret string `json:"token,omitempty" example:"3f2b8c1de4a5968778695a4e1dcb2f30"`
 }
 
 // tokenList is one page of tokens.
 type tokenList struct {
-	Tokens     []tokenView `json:"tokens"`                                      // The tokens on the page.
-	NextCursor string      `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
-}
-
-func newTokenView(t models.Token) tokenView {
-	return tokenView{
-		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, CreatedBy: t.CreatedBy, CreatedAt: t.CreatedAt,
-		RotatedAt: t.RotatedAt, ExpiresAt: t.ExpiresAt, RevokedAt: t.RevokedAt,
-	}
+	Tokens     []models.Token `json:"tokens"`                                      // The tokens on the page.
+	NextCursor string         `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
 }
 
 // createToken creates a token.
@@ -66,14 +44,14 @@ func (s *Server) rotateToken(r request, _ struct{}, once *models.Idempotency) (a
 }
 
 // withoutSecret returns the body for a repeated Idempotency-Key.
-func (t tokenIssued) withoutSecret() any { return tokenIssued{tokenView: t.tokenView} }
+func (t tokenIssued) withoutSecret() any { return tokenIssued{Token: t.Token} }
 
 // tokenReply returns the function that makes the response with a token and its secret.
 func tokenReply(status int) func(auth.Issued) reply {
 	return func(issued auth.Issued) reply {
 		return reply{
 			status: status, location: tokensPath + "/" + issued.Token.ID, noStore: true,
-			body: tokenIssued{newTokenView(issued.Token), issued.Secret},
+			body: tokenIssued{issued.Token, issued.Secret},
 		}
 	}
 }
@@ -82,7 +60,6 @@ func tokenReply(status int) func(auth.Issued) reply {
 //
 //	@Summary		List tokens
 //	@Description	Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	tokenList	"A page of results"
 func (s *Server) listTokens(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -92,17 +69,16 @@ func (s *Server) listTokens(r request) (any, error) {
 	}
 	tokens, err := s.core.Auth.List(r.Context(), after, limit+1)
 	tokens, next := cutPage(tokens, limit, func(t models.Token) string { return t.ID })
-	return reply{next: next, body: tokenList{views(tokens, newTokenView), next}}, err
+	return reply{next: next, body: tokenList{tokens, next}}, err
 }
 
 // getToken returns one token.
 //
 //	@Summary		Get a token
 //	@Description	Returns a token without its secret.
-//	@Success		200	{object}	tokenView	"The token"
+//	@Success		200	{object}	models.Token	"The token"
 func (s *Server) getToken(r request) (any, error) {
-	t, err := s.core.Auth.Get(r.Context(), r.id)
-	return newTokenView(t), err
+	return s.core.Auth.Get(r.Context(), r.id)
 }
 
 // revokeToken revokes a token.
@@ -115,8 +91,8 @@ func (s *Server) revokeToken(r request) error { return s.core.Auth.Revoke(r.Cont
 
 // callerIdentity describes the caller.
 type callerIdentity struct {
-	Token tokenView  `json:"token"`
-	Agent *agentItem `json:"agent"` // The agent that the token is bound to.
+	Token models.Token `json:"token"`
+	Agent *agentItem   `json:"agent"` // The agent that the token is bound to.
 	// The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []ancestorView `json:"chain_of_command"`
 }
@@ -131,7 +107,7 @@ func (s *Server) getMe(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := callerIdentity{Token: newTokenView(t), ChainOfCommand: []ancestorView{}}
+	out := callerIdentity{Token: t, ChainOfCommand: []ancestorView{}}
 	if t.AgentID == nil {
 		return out, nil
 	}

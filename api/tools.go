@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
@@ -51,7 +52,7 @@ func newToolView(t *tools.Tool) toolView {
 func (s *Server) listTools(r request) (any, error) {
 	q := newQuery(r.Request, "server", "limit", "cursor")
 	server, limit := orZero(q.OptString("server", input.MaxID)), q.pageLimit()
-	after, sent := q.cursorOf(400)
+	after, sent := q.cursor(400)
 	if sent && !tools.IsPosition(after) {
 		q.failCursor()
 	}
@@ -74,9 +75,8 @@ func (s *Server) searchTools(r request, q builtin.SearchQuery) (any, error) {
 	return builtin.Search(r.Context(), s.core.Tools, toolCaller(r.Request), q)
 }
 
-// toolCaller returns the caller of a tool call.
 func toolCaller(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(traceparent(r))}
+	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(httpkit.Traceparent(r))}
 }
 
 // toolCallDraft is the body of a request to call a tool.
@@ -170,7 +170,6 @@ func newToolCallView(c models.ToolCall) toolCallView {
 //	@Param			task_id			query	string	false	"Only calls for this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
 //	@Param			parent_id		query	string	false	"Only calls made by this execution of code"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8056)
 //	@Param			outcome			query	string	false	"Only calls with this outcome"	enums(success,error,refused)
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	toolCallList	"A page of results"
 func (s *Server) listToolCalls(r request) (any, error) {
 	q := newQuery(r.Request, "agent_id", "token_id", "server", "tool", "task_id", "parent_id", "outcome", "limit", "cursor")
@@ -208,7 +207,6 @@ func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
 //
 //	@Summary		Get a token's tool policy
 //	@Description	Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
-//	@Param			token_id		path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Success		304	"The token does not exist or has no policy"
 //	@Failure		404	"The token does not exist or has no policy"
@@ -221,7 +219,6 @@ func (s *Server) getToolPolicy(r request) (any, error) {
 //
 //	@Summary		Set a token's tool policy
 //	@Description	Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
-//	@Param			token_id	path	string				true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			body		body	models.ToolPolicy	true	"The policy"
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Failure		400	"A field is malformed"
@@ -236,7 +233,6 @@ func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 //
 //	@Summary		Delete a token's tool policy
 //	@Description	Deletes the tool policy. The token may then call every tool.
-//	@Param			token_id	path	string	true	"The token's id"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Success		204	"Deleted"
 func (s *Server) deleteToolPolicy(r request) error {
 	if _, err := s.core.Auth.Get(r.Context(), r.id); err != nil {

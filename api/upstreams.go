@@ -82,15 +82,6 @@ func (s *Server) getUpstream(r request) (any, error) {
 	return s.newUpstreamView(u, r.caller), err
 }
 
-// upstreamSaved is an upstream that was created or replaced.
-type upstreamSaved struct {
-	ID        string    `json:"id" example:"filesystem"` // The upstream's id.
-	Version   int64     `json:"version" example:"1"`     // Incremented with every change.
-	CreatedBy string    `json:"created_by" example:"bootstrap-admin"`
-	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	UpdatedAt time.Time `json:"updated_at" example:"2026-01-10T15:30:00Z"`
-}
-
 // upstreamConfig is an entry of mcpServers.
 //
 // Package upstream parses it.
@@ -114,13 +105,13 @@ type upstreamConfig struct {
 //	@Description	Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //	@Param			upstream_id	path	string			true	"The upstream's id: letters, digits and hyphens"	maxlength(64)	example(filesystem)
 //	@Param			body		body	upstreamConfig	true	"The entry"
-//	@Success		200	{object}	upstreamSaved	"The upstream was replaced"
-//	@Success		201	{object}	upstreamSaved	"The upstream was created"
+//	@Success		200	{object}	models.Upstream	"The upstream was replaced"
+//	@Success		201	{object}	models.Upstream	"The upstream was created"
 //	@Failure		400	"The entry is invalid, or contains a literal secret"
 //	@Failure		409	"The upstream is configured by a file"
 func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 	u, err := s.core.Tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry))
-	out := reply{body: upstreamSaved{ID: u.ID, Version: u.Version, CreatedBy: u.CreatedBy, CreatedAt: u.CreatedAt, UpdatedAt: u.UpdatedAt}}
+	out := reply{body: u}
 	if u.Version == 1 {
 		out.status = http.StatusCreated
 	}

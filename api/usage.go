@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -63,7 +64,6 @@ func (s *Server) getUsage(r request) (any, error) { return s.core.Usage.Usage(r.
 //	@Success		200	{object}	usageRecorded	"All facts had been recorded before"
 //	@Success		201	{object}	usageRecorded	"Recorded"
 //	@Failure		400	"A field is missing or malformed, or there are no facts or too many"
-//	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent"
 //	@Failure		409	"A request_id or the Idempotency-Key was used with different content"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
@@ -200,13 +200,8 @@ func historyQuery(q *query, now time.Time) usage.HistoryQuery {
 	if h.Window == usage.WindowDay {
 		width, back, most = day, dailyBack, dailyMost
 	}
-	if at := q.OptInstant("to"); at != nil {
-		h.To = *at
-	}
-	h.From = h.To.Add(-back)
-	if at := q.OptInstant("from"); at != nil {
-		h.From = *at
-	}
+	h.To = *cmp.Or(q.OptInstant("to"), &h.To)
+	h.From = *cmp.Or(q.OptInstant("from"), new(h.To.Add(-back)))
 	first := h.From.Add(width - 1).Truncate(width)
 	switch {
 	case !h.From.Before(h.To):

@@ -96,7 +96,6 @@ type taskMessageList struct {
 //
 //	@Summary		List the messages about a task
 //	@Description	Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	taskMessageList	"A page of results"
 func (s *Server) listTaskMessages(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")

@@ -42,7 +42,6 @@ func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 //
 //	@Summary		List webhooks
 //	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
-//	@Param			cursor			query	string	false	"`next_cursor` of the previous page"	maxlength(100)
 //	@Success		200	{object}	webhookList	"A page of results"
 func (s *Server) listWebhooks(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -152,12 +151,9 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 	now := s.now()
 	v := webhookView{
 		ID: w.ID, URL: w.URL, Description: w.Description, Events: w.Events, AgentID: w.AgentID, Subtree: w.Subtree,
-		Ordering: w.Ordering, Enabled: w.Enabled, DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
+		Ordering: w.Ordering, Enabled: w.Enabled, DisabledReason: orNull(w.DisabledReason), DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
 		PublicKeys: slices.Concat([]string{}, webhooks.PublicKeys(w.Keys, now)), // never null
 		CreatedBy:  w.CreatedBy, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
-	}
-	if w.DisabledReason != "" {
-		v.DisabledReason = &w.DisabledReason
 	}
 	if now.Before(w.Keys.OldUntil) {
 		v.PreviousSecretExpiresAt = &w.Keys.OldUntil

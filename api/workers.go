@@ -87,7 +87,6 @@ func (s *Server) listWorkers(r request) (any, error) {
 //
 //	@Summary		Get a worker
 //	@Description	Returns the state of a worker. Agents that have never connected are not workers.
-//	@Param			agent_id		path	string	true	"The agent's id"	maxlength(64)	example(research-web-01)
 //	@Success		200	{object}	workerView	"The worker"
 //	@Failure		404	"The worker does not exist"
 func (s *Server) getWorker(r request) (any, error) {

@@ -31,22 +31,24 @@ func Scopes() []Scope {
 // MaxTokenLength is the longest secret that a bearer token may have, in bytes.
 const MaxTokenLength = 512
 
-// Token is a bearer token without its secret, of which only the SHA-256 is kept.
+// Token is a token without its secret.
+//
+// Only the SHA-256 of the secret is kept.
 type Token struct {
-	ID   string
-	Name string
-	Hash [32]byte
+	ID   string   `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The token's id.
+	Name string   `json:"name" example:"ci-importer"`                        // The name that audit logs show.
+	Hash [32]byte `json:"-"`
 	// Configured is the SHA-256 of the COMET_ADMIN_TOKEN that the bootstrap token
 	// was last set from; nil for every other token. Rotation leaves it as it is.
-	Configured []byte
-	Scopes     []Scope `gorm:"serializer:json"`
-	AgentID    *string // the agent that holds it, nil for none
-	CreatedBy  string  // name of the principal
-	CreatedAt  time.Time
-	RotatedAt  *time.Time
-	ExpiresAt  *time.Time
-	RevokedAt  *time.Time
-}
+	Configured []byte     `json:"-"`
+	Scopes     []Scope    `json:"scopes" example:"agents:read,agents:write" gorm:"serializer:json"` // The permissions of the token.
+	AgentID    *string    `json:"agent_id" example:"finance-personal"`                              // The agent that the token is bound to.
+	CreatedBy  string     `json:"created_by" example:"bootstrap-admin"`
+	CreatedAt  time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	RotatedAt  *time.Time `json:"rotated_at" example:"2026-01-11T15:30:00Z"` // When the secret was last replaced; null if it never was.
+	ExpiresAt  *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z"` // When it expires; null if it does not.
+	RevokedAt  *time.Time `json:"revoked_at" example:"2026-01-12T15:30:00Z"` // When it was revoked; null if it was not.
+} // @name TokenView
 
 // Active reports whether the token may be used at now.
 func (t Token) Active(now time.Time) bool {

@@ -82,16 +82,17 @@ type ToolCall struct {
 	TraceID  string
 }
 
-// Upstream is the stored form of an MCP server that was added at run time. Servers that are defined
-// in a file are not stored.
+// Upstream is an upstream that was created or replaced.
+//
+// It was added at run time; servers that are defined in a file are not stored.
 type Upstream struct {
-	// ID matches [A-Za-z0-9-]+. The names of its tools begin with it.
-	ID string
+	// The upstream's id.
+	ID string `json:"id" example:"filesystem"`
 	// Config is its entry in the JSON of "mcpServers". It refers to secrets and contains none.
-	Config json.RawMessage
-	// Version counts the changes, from 1.
-	Version   int64
-	CreatedBy string
-	CreatedAt time.Time
-	UpdatedAt time.Time
-}
+	Config json.RawMessage `json:"-"`
+	// Incremented with every change.
+	Version   int64     `json:"version" example:"1"`
+	CreatedBy string    `json:"created_by" example:"bootstrap-admin"`
+	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt time.Time `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+} // @name UpstreamSaved

@@ -56,10 +56,7 @@ type Runner struct {
 
 // New returns a Runner of a program and its arguments.
 func New(command []string, opts *Options) *Runner {
-	r := &Runner{command: command, environ: inherited(os.Environ()), killed: make(chan struct{})}
-	if opts != nil {
-		r.opts = *opts
-	}
+	r := &Runner{command: command, opts: *cmp.Or(opts, &Options{}), environ: inherited(os.Environ()), killed: make(chan struct{})}
 	if r.opts.State != "" {
 		r.environ = append(r.environ, stateVariable+r.opts.State)
 	}

@@ -79,7 +79,6 @@ type call struct {
 	config config.Config
 }
 
-// addTable adds the groups and the commands of the table to root.
 func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 	parents, flags := map[string]*cobra.Command{"": root}, map[string]*clientFlags{}
 	for _, g := range groups {
@@ -203,7 +202,6 @@ func (c *call) send(ctx context.Context) ([]byte, error) {
 	return body, nil
 }
 
-// newRequest builds the request.
 func (c *call) newRequest(ctx context.Context) (*http.Request, error) {
 	values := maps.Clone(c.sent)
 	method, path, _ := strings.Cut(c.request, " ")

@@ -87,7 +87,6 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 	return e
 }
 
-// exitCode returns the code for err.
 func exitCode(err error) int {
 	code, _ := explain(err)
 	return code

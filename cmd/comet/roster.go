@@ -79,7 +79,6 @@ func exportRoster(ctx context.Context, c *call) error {
 	return err
 }
 
-// nameOf returns the name of a file for messages.
 func nameOf(file string) string {
 	if file == "-" {
 		return "standard input"

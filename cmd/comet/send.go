@@ -308,7 +308,6 @@ func readObject(name string, data []byte) (*input.Node, error) {
 	return doc.Root, nil
 }
 
-// cutPair splits NAME=VALUE.
 func cutPair(pair string) (name, value string, ok bool) {
 	name, value, ok = strings.Cut(pair, "=")
 	return name, value, ok && name != ""

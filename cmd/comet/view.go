@@ -73,7 +73,6 @@ func (c *call) printView(data map[string]any) error {
 	return printText(c.out.w, c.after, data)
 }
 
-// printEntries prints the entries of a list.
 func (c *call) printEntries(data map[string]any) error {
 	if c.rows+c.pages == "" {
 		return nil
@@ -88,7 +87,6 @@ func (c *call) printEntries(data map[string]any) error {
 	return c.printTable(c.columns, entries)
 }
 
-// printTemplateTable prints the table that a template produces.
 func (c *call) printTemplateTable(data map[string]any) error {
 	text, err := render(c.table, data)
 	if err != nil || text == "" {
@@ -101,7 +99,6 @@ func (c *call) printTemplateTable(data map[string]any) error {
 	return c.out.table(rows[0], rows[1:])
 }
 
-// printText prints the lines of a template.
 func printText(w io.Writer, template string, data map[string]any) error {
 	text, err := render(template, data)
 	for line := range strings.Lines(text) {

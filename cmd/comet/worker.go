@@ -153,12 +153,7 @@ func (c change) from(who client.AgentItem) *change {
 	return &c
 }
 
-func typeOf(who client.AgentItem) string {
-	if who.Type == nil {
-		return ""
-	}
-	return *who.Type
-}
+func typeOf(who client.AgentItem) string { return *cmp.Or(who.Type, new("")) }
 
 func withoutPrefix(names []string) []string {
 	out := make([]string, len(names))

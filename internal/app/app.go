@@ -3,6 +3,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -42,16 +43,9 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
-	if out.Logger == nil {
-		out.Logger = slog.New(slog.DiscardHandler)
-	}
-	if out.Out == nil {
-		out.Out = io.Discard
-	}
+	out := *cmp.Or(o, &Options{})
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
+	out.Out = cmp.Or(out.Out, io.Discard)
 	return out
 }
 

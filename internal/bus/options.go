@@ -67,10 +67,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Name = cmp.Or(out.Name, "comet")
 	out.MaxPayload = cmp.Or(out.MaxPayload, 1<<20)
 	out.PendingMessages = cmp.Or(out.PendingMessages, 4096)
@@ -113,7 +110,6 @@ func (o *Options) check() error {
 	return o.checkFiles()
 }
 
-// urls returns the servers of URL.
 func (o *Options) urls() []string {
 	return slices.DeleteFunc(strings.Split(o.URL, ","), func(s string) bool { return strings.TrimSpace(s) == "" })
 }

@@ -81,7 +81,6 @@ func newSetting(f reflect.StructField, key string, index []int) setting {
 	return s
 }
 
-// newCheck returns the function of a check tag.
 func newCheck(tag string, s setting) func(any) string {
 	if low, high, ok := strings.Cut(tag, ".."); ok {
 		least, _ := s.parse(low, tag)
@@ -114,7 +113,6 @@ func (s setting) set(c *Config, value any) {
 	reflect.ValueOf(c).Elem().FieldByIndex(s.index).Set(reflect.ValueOf(value))
 }
 
-// get returns the value of the setting's field.
 func (s setting) get(c Config) any { return reflect.ValueOf(c).FieldByIndex(s.index).Interface() }
 
 // parse parses a value given as text. The problem is a sentence that names the key and the

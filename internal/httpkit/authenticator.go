@@ -3,6 +3,7 @@
 package httpkit
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"math"
@@ -44,10 +45,7 @@ type Authenticator struct {
 
 // NewAuthenticator returns an authenticator of the given tokens.
 func NewAuthenticator(tokens *auth.Auth, opts *AuthenticatorOptions) *Authenticator {
-	a := &Authenticator{tokens: tokens}
-	if opts != nil {
-		a.opts = *opts
-	}
+	a := &Authenticator{tokens: tokens, opts: *cmp.Or(opts, &AuthenticatorOptions{})}
 	if a.opts.Clock == nil {
 		a.opts.Clock = time.Now
 	}

@@ -41,10 +41,7 @@ type Limits struct {
 
 // NewLimits returns limits without any counted request.
 func NewLimits(opts *LimitOptions) *Limits {
-	var o LimitOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &LimitOptions{})
 	o.MaxFailures = cmp.Or(o.MaxFailures, 10)
 	l := &Limits{
 		addresses: newFailureCounter[netip.Prefix](o.MaxFailures), agents: newFailureCounter[string](o.MaxFailures),

@@ -1,6 +1,7 @@
 package httpkit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -129,8 +130,5 @@ func (q *Query) OptInt(name string, low, high int) *int {
 
 // Int is OptInt with a default.
 func (q *Query) Int(name string, low, high, def int) int {
-	if n := q.OptInt(name, low, high); n != nil {
-		return *n
-	}
-	return def
+	return *cmp.Or(q.OptInt(name, low, high), &def)
 }

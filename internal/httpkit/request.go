@@ -14,6 +14,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/input"
+	"comet/internal/telemetry"
 )
 
 // BodyRules describes the bodies that an endpoint accepts.
@@ -114,6 +115,15 @@ func readError(r *http.Request, err error, limit int64) error {
 		return r.Context().Err()
 	}
 	return errs.Wrap(errs.InvalidRequest, err, "the body could not be read")
+}
+
+// Traceparent returns the W3C trace context of a request (Trace Context §3.2), "" if it is absent,
+// repeated or invalid.
+func Traceparent(r *http.Request) string {
+	if lines := r.Header["Traceparent"]; len(lines) == 1 && telemetry.IsTraceparent(lines[0]) {
+		return lines[0]
+	}
+	return ""
 }
 
 // PreferredWait returns N of "Prefer: wait=N" (RFC 7240 §4.3), in seconds and at most limit;

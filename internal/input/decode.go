@@ -76,7 +76,6 @@ func stringLength(text []byte) int {
 	return len(text)
 }
 
-// checkJSON returns an error with the violations in data.
 func checkJSON(data []byte, v any) error {
 	d := parse(data, JSON, maxFields-1)
 	if d.Root != nil {

@@ -14,7 +14,6 @@ import (
 	"comet/internal/errs"
 )
 
-// parseJSON parses a JSON document.
 func (d *Document) parseJSON(data []byte) {
 	if len(bytes.TrimLeft(data, " \t\r\n")) == 0 {
 		d.fail(1, errs.MalformedJSON, "", "required", "the document is empty; it must be one JSON value")

@@ -3,6 +3,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,9 +40,7 @@ const minSecretLength = 8
 // NewLogger returns a logger that writes to w. Every record has the request id of its context as
 // request_id. It returns an error for an unknown level or format.
 func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
-	if opts == nil {
-		opts = &LogOptions{}
-	}
+	opts = cmp.Or(opts, &LogOptions{})
 	var level slog.Level
 	if opts.Level != "" {
 		if err := level.UnmarshalText([]byte(opts.Level)); err != nil {

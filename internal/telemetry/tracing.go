@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -44,16 +45,11 @@ const spanTimeout = 5 * time.Second
 // NewTracing returns what makes spans. Its error names an endpoint that is none; a
 // collector that is away is no error, then or later: spans are dropped.
 func NewTracing(opts *TracingOptions) (*Tracing, error) {
-	var o TracingOptions
-	if opts != nil {
-		o = *opts
-	}
+	o := *cmp.Or(opts, &TracingOptions{})
 	if o.Endpoint == "" && o.Exporter == nil {
 		return &Tracing{provider: noop.NewTracerProvider(), stop: func(context.Context) error { return nil }}, nil
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	exporter := o.Exporter
 	if exporter == nil {
 		// The exporter connects when it has something to send.

@@ -163,7 +163,6 @@ func (r *connectionRegistry) get(agentID string) *connection {
 	return r.byAgent[agentID]
 }
 
-// appendAll appends every connection to out.
 func (r *connectionRegistry) appendAll(out []*connection) []*connection {
 	r.mu.Lock()
 	defer r.mu.Unlock()

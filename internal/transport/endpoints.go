@@ -36,14 +36,14 @@ type handler func(w http.ResponseWriter, r *http.Request, from httpkit.Identity)
 // Mount adds the agents' routes. They authenticate requests themselves, because the protocol
 // formats refusals.
 func (s *Server) Mount(r chi.Router) {
-	r.Post(agentRoot+"message", s.endpoint(s.postMessage))
-	r.Get(agentRoot+"connect", s.endpoint(agentsOnly(s.connectWebSocket)))
-	r.Get(agentRoot+"inbox", s.endpoint(agentsOnly(s.getInbox)))
-	r.Post(agentRoot+"inbox/ack", s.endpoint(agentsOnly(s.ackInbox)))
+	r.Post(agentRoot+"message", s.endpoint(s.sendMessage))
+	r.Get(agentRoot+"connect", s.endpoint(agentsOnly(s.connectAgent)))
+	r.Get(agentRoot+"inbox", s.endpoint(agentsOnly(s.pollInbox)))
+	r.Post(agentRoot+"inbox/ack", s.endpoint(agentsOnly(s.acknowledgeInbox)))
 	r.Get(agentRoot+"stream", s.endpoint(agentsOnly(s.streamInbox)))
-	r.Put(agentRoot+"push", s.endpoint(agentsOnly(s.putPush)))
-	r.Get(agentRoot+"push", s.endpoint(agentsOnly(s.getPush)))
-	r.Delete(agentRoot+"push", s.endpoint(agentsOnly(s.deletePush)))
+	r.Put(agentRoot+"push", s.endpoint(agentsOnly(s.putPushRegistration)))
+	r.Get(agentRoot+"push", s.endpoint(agentsOnly(s.getPushRegistration)))
+	r.Delete(agentRoot+"push", s.endpoint(agentsOnly(s.deletePushRegistration)))
 	for _, proto := range s.protocols {
 		if proto.info.Path == "" {
 			continue
@@ -118,7 +118,6 @@ func readShortBody(r *http.Request) []byte {
 	return raw
 }
 
-// writeRefusal writes an error in the format of the protocol.
 func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *describedProtocol, err error) {
 	if proto == nil {
 		proto = s.protocols.ofRequest(r)
@@ -170,7 +169,6 @@ func explainMissingHeader(r *http.Request, err error) error {
 	return errs.New(errs.Unauthenticated, "the header Authorization is missing").With("header", "Authorization")
 }
 
-// writeReply writes a reply of a protocol.
 func writeReply(w http.ResponseWriter, reply protocol.Reply) {
 	h := w.Header()
 	if reply.Location != "" {

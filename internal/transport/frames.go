@@ -51,7 +51,6 @@ func parseClientHello(line []byte) (hello clientHello, ok bool) {
 	return hello, ok
 }
 
-// helloFrame returns the first frame of a connection.
 func helloFrame(s *Server, c *connection, version string) frame {
 	return frame{Hello: &hello{
 		AgentID: c.agentID, AgentType: c.peer.Agent.Type, Version: version, Concurrency: c.concurrency,

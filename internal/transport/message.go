@@ -12,7 +12,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/protocol"
-	"comet/internal/telemetry"
 	"comet/models"
 )
 
@@ -22,7 +21,7 @@ const (
 	maxBatchBytes    = 1 << 20
 )
 
-// postMessage receives one message of an agent or of a client that may send messages
+// sendMessage receives one message of an agent or of a client that may send messages
 // (Chiffon §Authentication, "REST").
 //
 //	@Summary		Send a message
@@ -31,10 +30,6 @@ const (
 //	@Description	202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //	@Description
 //	@Description	Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
-//	@ID				sendMessage
-//	@Accept			json
-//	@Produce		json
-//	@Security		BearerAuth
 //	@Param			Prefer	header	string			false	"How many seconds to wait for the end of the task, 60 at most; a malformed value is ignored (RFC 7240)"	example(wait=30)
 //	@Param			message	body	schema.Envelope	true	"The message"
 //	@x-comet-example	{"protocol_version":"1.0","message_id":"550e8400-e29b-41d4-a716-446655440001","from_agent":"orchestrator","to_agent":"infra","timestamp":"2026-01-19T04:21:04Z","trace_id":"550e8400-e29b-41d4-a716-446655440002","request_id":"550e8400-e29b-41d4-a716-446655440003","type":"work_request","payload":{"task_id":"550e8400-e29b-41d4-a716-446655440004","work_type":"run_playbook","parameters":{"playbook":"deploy_kuma.yml","extra_vars":{"version":"1.4.0"}},"hints":{"max_duration_seconds":300,"max_memory_mb":512}},"x_custom_fields":{}}
@@ -48,9 +43,8 @@ const (
 //	@Failure		422	"5006: no agent of that type offers the work type, or the protocol version is not supported"
 //	@Failure		503	"5002: the agents that offer the work type are offline, or comet is temporarily unavailable"
 //	@Failure		504	"5001: every attempt timed out"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/message [post]
-func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
+func (s *Server) sendMessage(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
 	return s.receiveMessages(w, r, from, nil)
 }
 
@@ -76,7 +70,7 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	ctx, stop := s.waitContext(r.Context(), wait)
 	defer stop()
 	deadline := time.Now().Add(wait)
-	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: traceparentOf(r)}
+	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: httpkit.Traceparent(r)}
 	client := httpkit.ClientPrefix(r)
 	var out protocol.Reply
 	var firstStatus int
@@ -135,16 +129,6 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	}
 	writeReply(w, out)
 	return nil
-}
-
-// traceparentOf returns the W3C traceparent of a request. An invalid value or more than one value is
-// ignored (Trace Context §3.2).
-func traceparentOf(r *http.Request) string {
-	values := r.Header["Traceparent"]
-	if len(values) != 1 || !telemetry.IsTraceparent(values[0]) {
-		return ""
-	}
-	return values[0]
 }
 
 // readMessages reads the messages of a request: one, or one per line in a protocol without frames.

@@ -42,26 +42,19 @@ type textMessage struct {
 	Text      string `json:"text"`
 }
 
-// getInbox returns the messages of an agent and waits for one if there is none. A poll counts as a
+// pollInbox returns the messages of an agent and waits for one if there is none. A poll counts as a
 // heartbeat and makes the agent available for tasks.
 //
 //	@Summary		Poll the inbox
 //	@Description	Returns the messages in the inbox, oldest first, or waits for one. Polling makes the agent available for tasks. A delivered message is not returned again for 30 seconds (`transport.redeliver_after`); after that it is returned again until it is acknowledged. A response is at most 8 MiB long, unless a single message is longer; the next poll returns the rest. A message of a protocol whose messages are text is an object with its `message_id` and its `text`. A second request of the same agent ends the first one. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				pollInbox
-//	@Produce		json
-//	@Security		BearerAuth
 //	@Param			wait		query	int		false	"How many seconds to wait for a message"	minimum(0)	maximum(60)	default(0)	example(30)
 //	@Param			limit		query	int		false	"The maximum number of messages to return"	minimum(1)	maximum(1000)	default(100)
-//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
-//	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
-//	@Param			protocol	query	string	false	"The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default"	example(envelope.v1)
 //	@Success		200	{object}	schema.InboxMessages	"The messages; empty if none arrived in time"
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
 //	@Failure		422	"5006: no version in common"
 //	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox [get]
-func (s *Server) getInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
+func (s *Server) pollInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	q := httpkit.NewQuery(r, "wait", "limit", "concurrency", "versions", "protocol")
 	wait := time.Duration(q.Int("wait", 0, int(maxWait/time.Second), 0)) * time.Second
 	limit := q.Int("limit", 1, maxInboxMessages, 100)
@@ -181,20 +174,15 @@ type acknowledged struct {
 	Acknowledged int64 `json:"acknowledged" example:"1"`
 }
 
-// ackInbox acknowledges messages of the agent's inbox.
+// acknowledgeInbox acknowledges messages of the agent's inbox.
 //
 //	@Summary		Acknowledge messages
 //	@Description	Removes messages from the inbox: they are not delivered again. Acknowledge a message when the agent has stored it, not when its task is done. Ids that are not in the inbox are ignored. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				acknowledgeInbox
-//	@Accept			json
-//	@Produce		json
-//	@Security		BearerAuth
 //	@Param			ids	body	acknowledgement	true	"The messages' ids"
 //	@Success		200	{object}	acknowledged	"The messages were removed"
 //	@Failure		400	"5003: the body is malformed"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/inbox/ack [post]
-func (s *Server) ackInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
+func (s *Server) acknowledgeInbox(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	raw, err := readBody(w, r, maxAckBody)
 	if err != nil {
 		return err

@@ -148,7 +148,6 @@ func (l protocolList) ofRequest(r *http.Request) *describedProtocol {
 	return l[0]
 }
 
-// getPrompt returns a system prompt of a protocol.
 func getPrompt(proto *describedProtocol) handler {
 	return func(w http.ResponseWriter, r *http.Request, from httpkit.Identity) error {
 		if err := maySend(from.Principal); err != nil && !from.Has(models.ScopeAgentsRead) {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -45,22 +46,17 @@ func registrationOf(t models.PushTarget) pushRegistration {
 	return pushRegistration{URL: t.URL, Concurrency: t.Concurrency, Protocol: t.Protocol, CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt}
 }
 
-// putPush registers the address to which an agent's messages are pushed. It replaces an earlier
+// putPushRegistration registers the address to which an agent's messages are pushed. It replaces an earlier
 // one.
 //
 //	@Summary		Register a push address
 //	@Description	Registers an address to which comet posts each message of the agent, in the selected protocol, in a separate request with `Authorization: Bearer <secret>`. A 2xx response acknowledges the message; 410 ends the registration. comet first probes the address with `HEAD` or an empty `POST`. Every registration creates a new secret, which is returned only once. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				putPushRegistration
-//	@Accept			json
-//	@Produce		json
-//	@Security		BearerAuth
 //	@Param			address	body	pushDraft	true	"The push address"
 //	@Success		200	{object}	pushRegistration	"Registered"
 //	@Header			200	{string}	Cache-Control
 //	@Failure		400	"5003: the body is malformed, the address is refused, or the agent has no type"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [put]
-func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
+func (s *Server) putPushRegistration(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
 	raw, err := readBody(w, r, maxPushBody)
 	if err != nil {
 		return err
@@ -73,10 +69,7 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from httpkit.Id
 	if err != nil {
 		return err
 	}
-	t := models.PushTarget{AgentID: agentID, URL: in.URL, Protocol: proto.info.Name, Concurrency: 1, Secret: auth.NewSecret(), Owner: from.TokenID}
-	if in.Concurrency != nil {
-		t.Concurrency = *in.Concurrency
-	}
+	t := models.PushTarget{AgentID: agentID, URL: in.URL, Protocol: proto.info.Name, Concurrency: *cmp.Or(in.Concurrency, new(1)), Secret: auth.NewSecret(), Owner: from.TokenID}
 	if t.Concurrency < 1 || t.Concurrency > orchestrator.MaxConcurrency {
 		return errs.New(errs.InvalidRequest, "concurrency must be 1 to %d, not %d", orchestrator.MaxConcurrency, t.Concurrency)
 	}
@@ -96,18 +89,14 @@ func (s *Server) putPush(w http.ResponseWriter, r *http.Request, from httpkit.Id
 	return writeJSON(w, out)
 }
 
-// getPush returns the address to which an agent's messages are pushed.
+// getPushRegistration returns the address to which an agent's messages are pushed.
 //
 //	@Summary		Get the push address
 //	@Description	Returns the registration without its secret. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				getPushRegistration
-//	@Produce		json
-//	@Security		BearerAuth
 //	@Success		200	{object}	pushRegistration	"The registration"
 //	@Failure		404	"5003: the agent has no push address"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [get]
-func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
+func (s *Server) getPushRegistration(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	t, err := s.core.Work.PushTarget(r.Context(), agentID)
 	if err != nil {
 		return err
@@ -115,18 +104,14 @@ func (s *Server) getPush(w http.ResponseWriter, r *http.Request, _ httpkit.Ident
 	return writeJSON(w, registrationOf(t))
 }
 
-// deletePush ends the registration.
+// deletePushRegistration ends the registration.
 //
 //	@Summary		Delete the push address
 //	@Description	The agent receives its messages when it connects in another way. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				deletePushRegistration
-//	@Produce		json
-//	@Security		BearerAuth
 //	@Success		204	"The registration was deleted"
 //	@Failure		404	"5003: the agent has no push address"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/push [delete]
-func (s *Server) deletePush(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
+func (s *Server) deletePushRegistration(w http.ResponseWriter, r *http.Request, _ httpkit.Identity, agentID string) error {
 	deleted, err := s.core.Work.DeletePushTarget(r.Context(), agentID, "")
 	if err != nil {
 		return err

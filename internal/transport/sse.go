@@ -21,18 +21,12 @@ type sseConnection struct {
 //
 //	@Summary		Stream the inbox
 //	@Description	Sends server-sent events: first `hello`, then a `message` event for each message with its `message_id` as `id`, a comment every heartbeat, and `bye` before comet closes the stream. Acknowledge messages with `POST /api/agent/inbox/ack`; unacknowledged messages are delivered again on the next connection. `Last-Event-ID` acknowledges nothing. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				streamInbox
 //	@Produce		text/event-stream
-//	@Security		BearerAuth
-//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
-//	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
-//	@Param			protocol	query	string	false	"The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default"	example(envelope.v1)
 //	@Success		200	{string}	string	"The stream"
 //	@Header			200	{string}	Cache-Control
 //	@Failure		400	"5003: a parameter is unknown or malformed, or the agent has no type"
 //	@Failure		422	"5006: no version in common"
 //	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/stream [get]
 func (s *Server) streamInbox(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
 	conn, version, err := s.requestedConnection(r, httpkit.NewQuery(r, "concurrency", "versions", "protocol"), SSE, agentID)

@@ -71,10 +71,8 @@ type TCPListener struct {
 
 // NewTCPListener returns a listener on an address such as 127.0.0.1:7005.
 func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
-	l := &TCPListener{server: s, introducing: s.protocols.find(func(i protocol.Info) bool { return i.Introduce != nil }), address: address}
-	if opts != nil {
-		l.opts = *opts
-	}
+	l := &TCPListener{server: s, address: address, opts: *cmp.Or(opts, &TCPOptions{})}
+	l.introducing = s.protocols.find(func(i protocol.Info) bool { return i.Introduce != nil })
 	l.opts.IdleTimeout = cmp.Or(l.opts.IdleTimeout, 10*time.Minute)
 	l.opts.HandshakeTimeout = cmp.Or(l.opts.HandshakeTimeout, 10*time.Second)
 	l.opts.RemoteHandshakeTimeout = cmp.Or(l.opts.RemoteHandshakeTimeout, 3*time.Second)

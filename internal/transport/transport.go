@@ -104,10 +104,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Heartbeat = cmp.Or(out.Heartbeat, 15*time.Second)
 	out.Redeliver = cmp.Or(out.Redeliver, 30*time.Second)
 	out.Republish = cmp.Or(out.Republish, 10*time.Second)
@@ -116,9 +113,7 @@ func (o *Options) orDefaults() Options {
 	out.PushBackoff = cmp.Or(out.PushBackoff, time.Second)
 	out.MaxPushBackoff = cmp.Or(out.MaxPushBackoff, time.Minute)
 	out.MaxConnections = cmp.Or(out.MaxConnections, 20_000)
-	if out.Guard == nil {
-		out.Guard = netguard.New([]netip.Prefix{})
-	}
+	out.Guard = cmp.Or(out.Guard, netguard.New([]netip.Prefix{}))
 	out.UserAgent = cmp.Or(out.UserAgent, "comet")
 	if out.Clock == nil {
 		out.Clock = time.Now

@@ -16,17 +16,12 @@ import (
 	"comet/internal/orchestrator"
 )
 
-// connectWebSocket upgrades a request to a WebSocket. The HTTP request ends with that.
+// connectAgent upgrades a request to a WebSocket. The HTTP request ends with that.
 //
 //	@Summary		Open a WebSocket
 //	@Description	Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
 //	@Description
 //	@Description	The subprotocol selects the protocol; it is `envelope.v1` if the agent offers none. A connection of a protocol without control frames carries messages only. Only tokens bound to an agent are accepted; any other is 5004.
-//	@ID				connectAgent
-//	@Produce		json
-//	@Security		BearerAuth
-//	@Param			concurrency	query	int		false	"How many tasks the agent runs at a time"	minimum(1)	maximum(1000)	default(1)	example(4)
-//	@Param			versions	query	string	false	"The protocol versions that the agent supports, separated by commas; the lowest common version is used"	example(1.0,2.0)
 //	@Success		101	"The connection is a WebSocket from now on"
 //	@Header			101	{string}	Upgrade					"websocket"
 //	@Header			101	{string}	Sec-WebSocket-Protocol	"The subprotocol chosen from those the client offered"
@@ -34,9 +29,8 @@ import (
 //	@Failure		426	"5003: the request is not a WebSocket handshake"
 //	@Header			426	{string}	Upgrade	"websocket"
 //	@Failure		503	"5002: the server has reached its connection limit, or is shutting down"
-//	@x-comet-failures	"ErrorEnvelope"
 //	@Router			/api/agent/connect [get]
-func (s *Server) connectWebSocket(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
+func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpkit.Identity, agentID string) error {
 	q := httpkit.NewQuery(r, "concurrency", "versions")
 	concurrency := q.Int("concurrency", 1, orchestrator.MaxConcurrency, 1)
 	versions := listParam(q, "versions")

@@ -10,8 +10,9 @@ import (
 
 // addConventions adds what all operations of a kind have in common, so that annotations need not
 // repeat it. An annotation takes precedence.
-func addConventions(where string, op *openapi3.Operation) {
+func (n *normaliser) addConventions(where string, op *openapi3.Operation) {
 	if failuresOf(op) != "" {
+		addConnectionParameters(where, op)
 		return
 	}
 	addPathParameters(where, op)
@@ -20,10 +21,14 @@ func addConventions(where string, op *openapi3.Operation) {
 	if created := op.Responses.Value("201"); created != nil && ok == nil {
 		addHeaders(created.Value, "Location")
 	}
-	if op.Parameters.GetByInAndName(openapi3.ParameterInQuery, "cursor") != nil {
+	n.addTaskResponses(where, op)
+	if scopes, _ := op.Extensions["x-required-scopes"].([]string); slices.Contains(scopes, "usage:write") {
+		addResponse(op, "403", "The token lacks the scope, its agent is inactive, or it is bound to another agent")
+	}
+	if op.Parameters.GetByInAndName(openapi3.ParameterInQuery, "cursor") != nil || n.hasMember(ok, "next_cursor") {
 		addPages(op, ok)
 	}
-	if ok != nil && secured(op) && strings.HasPrefix(where, "GET ") && isConditional(ok.Value) {
+	if ok != nil && strings.HasPrefix(where, "GET ") && (isStatic(where) || secured(op) && isConditional(ok.Value)) {
 		addHeaders(ok.Value, "ETag")
 		addParameter(op, len(op.Parameters), ifNoneMatch())
 		addResponse(op, "304", "Not modified; your copy is current")
@@ -64,7 +69,18 @@ func addTag(where string, op *openapi3.Operation) {
 // addPathParameters adds the ids in the path, and the failure of an operation on a resource that
 // does not exist. PUT of a resource creates it.
 func addPathParameters(where string, op *openapi3.Operation) {
-	examples := map[string]string{"agent": "finance-personal", "upstream": "filesystem", "session": "01890a5d-ac96-774b-bcce-b302099a8058"}
+	const other = "01890a5d-ac96-774b-bcce-b302099a8058"
+	examples := map[string]string{
+		"agent": "finance-personal", "upstream": "filesystem", "session": other,
+		"PATCH /api/v1/agents/{agent_id}": "custom-assistant", "DELETE /api/v1/agents/{agent_id}": "custom-assistant",
+		"GET /api/v1/agents/{agent_id}/ancestors": "budget-assistant", "GET /api/v1/workers/{agent_id}": "research-web-01",
+	}
+	if strings.HasSuffix(where, "/tool-policy") {
+		examples["token"] = other
+	}
+	if strings.Contains(where, "{delivery_id}") {
+		examples["webhook"] = other
+	}
 	var missing []string
 	for part := range strings.SplitSeq(where, "/") {
 		name, ok := strings.CutSuffix(strings.Trim(part, "{}"), "_id")
@@ -73,7 +89,7 @@ func addPathParameters(where string, op *openapi3.Operation) {
 		}
 		schema := openapi3.NewStringSchema().WithMaxLength(64)
 		p := openapi3.NewPathParameter(name + "_id").WithSchema(schema).WithDescription("The " + name + "'s id")
-		p.Example = cmp.Or(examples[name], "01890a5d-ac96-774b-bcce-b302099a8057")
+		p.Example = cmp.Or(examples[where], examples[name], "01890a5d-ac96-774b-bcce-b302099a8057")
 		addParameter(op, len(missing), p)
 		missing = append(missing, "the "+name)
 	}
@@ -104,8 +120,84 @@ func ifNoneMatch() *openapi3.Parameter {
 		WithDescription("Entity tag of your copy; the response is 304 if it is current")
 }
 
-// addPages adds what a list in pages has besides its cursor.
+// isStatic reports whether a public document changes only with the release.
+func isStatic(where string) bool {
+	return strings.HasPrefix(where, "GET /openapi.") || where == "GET /docs" || strings.HasPrefix(where, "GET /problems/")
+}
+
+// hasMember reports whether a response is an object that has a member.
+func (n *normaliser) hasMember(r *openapi3.ResponseRef, name string) bool {
+	if r == nil || r.Value.Content[jsonType] == nil || r.Value.Content[jsonType].Schema == nil {
+		return false
+	}
+	return n.target(r.Value.Content[jsonType].Schema).Properties[name] != nil
+}
+
+// addTaskResponses adds what requests have in common that create or change a task and return it.
+func (n *normaliser) addTaskResponses(where string, op *openapi3.Operation) {
+	if strings.HasPrefix(where, "GET ") {
+		return
+	}
+	for status, response := range op.Responses.Map() {
+		if !strings.HasPrefix(status, "2") || !n.hasMember(response, "waiting_for") {
+			continue
+		}
+		addHeaders(response.Value, "ETag", "Location")
+		if where != "POST /api/v1/tasks" {
+			addResponse(op, "403", "The token lacks the scope, its agent is inactive, or another token requested the task")
+		}
+	}
+}
+
+// addAgentConventions adds what the endpoints of agents have in common: bearer tokens, and failures in
+// the form of their protocol.
+func addAgentConventions(where string, op *openapi3.Operation) {
+	failures := ""
+	switch {
+	case strings.Contains(where, " /api/agent/"):
+		failures = "ErrorEnvelope"
+	case strings.Contains(where, " /api/v5/"):
+		failures = lineFailures
+	default:
+		return
+	}
+	if op.Extensions == nil {
+		op.Extensions = map[string]any{}
+	}
+	op.Extensions[failuresMember] = failures
+	if op.Security == nil {
+		op.Security = openapi3.NewSecurityRequirements().With(openapi3.NewSecurityRequirement().Authenticate("BearerAuth"))
+	}
+}
+
+// addConnectionParameters adds the parameters of the requests that connect an agent.
+func addConnectionParameters(where string, op *openapi3.Operation) {
+	if !slices.Contains([]string{"GET /api/agent/connect", "GET /api/agent/inbox", "GET /api/agent/stream"}, where) {
+		return
+	}
+	number := openapi3.NewIntegerSchema().WithMin(1).WithMax(1000)
+	number.Default = 1
+	concurrency := openapi3.NewQueryParameter("concurrency").WithSchema(number).WithDescription("How many tasks the agent runs at a time")
+	concurrency.Example = 4
+	versions := openapi3.NewQueryParameter("versions").WithSchema(openapi3.NewStringSchema()).
+		WithDescription("The protocol versions that the agent supports, separated by commas; the lowest common version is used")
+	versions.Example = "1.0,2.0"
+	protocol := openapi3.NewQueryParameter("protocol").WithSchema(openapi3.NewStringSchema()).
+		WithDescription("The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default")
+	protocol.Example = "envelope.v1"
+	all := []*openapi3.Parameter{concurrency, versions, protocol}
+	if where == "GET /api/agent/connect" { // the subprotocol selects the protocol
+		all = all[:2]
+	}
+	for _, p := range all {
+		addParameter(op, len(op.Parameters), p)
+	}
+}
+
+// addPages adds what a list in pages has.
 func addPages(op *openapi3.Operation, ok *openapi3.ResponseRef) {
+	addParameter(op, len(op.Parameters), openapi3.NewQueryParameter("cursor").WithSchema(openapi3.NewStringSchema().WithMaxLength(100)).
+		WithDescription("`next_cursor` of the previous page"))
 	limit := openapi3.NewIntegerSchema().WithMin(1).WithMax(1000)
 	limit.Default = 100
 	at := slices.IndexFunc(op.Parameters, func(p *openapi3.ParameterRef) bool { return p.Value.Name == "cursor" })

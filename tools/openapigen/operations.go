@@ -18,6 +18,7 @@ func (n *normaliser) operation(where string, op *openapi3.Operation) {
 		n.reject("%s: no @Summary or no @Description", where)
 	}
 	addTag(where, op)
+	addAgentConventions(where, op)
 	if len(op.Tags) != 1 || n.doc.Tags.Get(firstOf(op.Tags)) == nil {
 		n.reject("%s: needs exactly one @Tags entry, one that doc.go declares", where)
 	}
@@ -26,7 +27,7 @@ func (n *normaliser) operation(where string, op *openapi3.Operation) {
 		return
 	}
 	n.scopes(where, op)
-	addConventions(where, op)
+	n.addConventions(where, op)
 	n.parameters(where, op)
 	n.body(op)
 	n.responses(where, op)

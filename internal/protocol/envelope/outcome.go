@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"unicode/utf8"
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -91,18 +90,9 @@ func (p *Protocol) output(ctx context.Context, t models.Task) (string, error) {
 		b.Write(o.Data)
 		return nil
 	})
-	return clean(b.String()), err
+	return wire.Clean(b.String()), err
 }
 
-// clean replaces invalid UTF-8 and NUL, which JSON strings of the protocol cannot contain.
-func clean(text string) string {
-	if utf8.ValidString(text) && !strings.ContainsRune(text, 0) {
-		return text
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
-
-// failure returns the error that a task ended with.
 func (p *Protocol) failure(ctx context.Context, t task, f orchestrator.Failure) (wire.Payload, error) {
 	if t.Input.TaskID == "" { // not loaded before
 		var err error
@@ -119,10 +109,7 @@ func (p *Protocol) failure(ctx context.Context, t task, f orchestrator.Failure) 
 		l := t.failureDetail()
 		return wire.ResourceLimit(l.Limit, l.Available, l.Required), nil
 	case orchestrator.FailureBudget:
-		budget := int64(0)
-		if t.Task.Budget != nil {
-			budget = *t.Task.Budget
-		}
+		budget := *cmp.Or(t.Task.Budget, new(int64))
 		return wire.ResourceLimit(limitTokens, max(budget-t.Task.Tokens, 0), budget), nil
 	}
 	attempts, err := p.work.Attempts(ctx, t.Task.ID)
@@ -153,12 +140,7 @@ func (p *Protocol) unavailable(ctx context.Context, t task, attempts []models.At
 		}
 		return wire.Unavailable(id, &w.LastSeenAt), err
 	}
-	name := t.Input.AgentType
-	if t.Input.RequestedAgentID != "" {
-		name = t.Input.RequestedAgentID
-	}
-	name = cmp.Or(name, wire.Orchestrator)
-	return wire.Unavailable(name, nil), nil
+	return wire.Unavailable(cmp.Or(t.Input.RequestedAgentID, t.Input.AgentType, wire.Orchestrator), nil), nil
 }
 
 // failureDetail is how error_context of an agent's error is stored.

@@ -4,6 +4,7 @@
 package envelope
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -46,12 +47,10 @@ var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the protocol for an orchestrator.
 func New(work *orchestrator.Orchestrator, opts *Options) *Protocol {
-	p := &Protocol{work: work, clock: time.Now, log: slog.New(slog.DiscardHandler)}
-	if opts != nil && opts.Clock != nil {
-		p.clock = opts.Clock
-	}
-	if opts != nil && opts.Logger != nil {
-		p.log = opts.Logger
+	o := cmp.Or(opts, &Options{})
+	p := &Protocol{work: work, clock: o.Clock, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+	if p.clock == nil {
+		p.clock = time.Now
 	}
 	return p
 }
@@ -95,14 +94,8 @@ func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 	return wire.CutToken(raw)
 }
 
-// newID returns the id of a new message.
-func newID() uuid.UUID {
-	id, err := uuid.NewV7()
-	if err != nil { // the system has no randomness, which fails elsewhere too
-		return uuid.New()
-	}
-	return id
-}
+// newID returns the id of a new message. NewV7 fails only without randomness, which Go does not survive.
+func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
 // Class is the class of the tasks that this protocol submits, a key of
 // orchestrator.Options.Classes.
@@ -128,5 +121,4 @@ type sender struct {
 	agentType string
 }
 
-// maySubmit reports whether the sender may submit tasks.
 func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }

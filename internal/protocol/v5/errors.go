@@ -38,7 +38,6 @@ func (e codedError) Error() string { return e.desc }
 // Unwrap returns the core's error, nil for none.
 func (e codedError) Unwrap() error { return e.cause }
 
-// data returns the DATA of the E.
 func (e codedError) data() *wire.Writer {
 	w := new(wire.Writer)
 	if e.reason != "" {
@@ -73,7 +72,6 @@ func notFoundAs(err error, code codes.Code, format string, args ...any) error {
 // isNotFound reports whether an error is errs.NotFound, also because of a purge.
 func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }
 
-// isSignatureError reports whether an error is that of a wrong signature.
 func isSignatureError(err error) bool {
 	var coded codedError
 	return errors.As(err, &coded) && coded.code == codes.E90 && coded.reason == codes.ReasonSignature
@@ -191,7 +189,6 @@ func authErrorText(own *errs.Error) string {
 	return "the token is not accepted"
 }
 
-// httpStatus returns the HTTP status of a code.
 func httpStatus(c codes.Code) int {
 	switch c {
 	case codes.E17, codes.E31:

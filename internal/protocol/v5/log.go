@@ -183,14 +183,8 @@ func conversationNumber(m wire.Message) (n int64, ok bool) {
 	return shortid.ContextNumber(m.Context)
 }
 
-// newMessageID returns an id that sorts by time.
-func newMessageID() string {
-	id, err := uuid.NewV7()
-	if err != nil { // the system has no randomness
-		return ""
-	}
-	return id.String()
-}
+// newMessageID returns an id that sorts by time. NewV7 fails only without randomness, which Go does not survive.
+func newMessageID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // messageByNumber returns the DATA of the newest message with a number between a sender and O1
 // in a context, or E43 (decisions: “#MSG:Mn and pid mean the newest message so numbered between

@@ -87,7 +87,6 @@ func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
 // owns reports whether the sender requested a task, or is an admin.
 func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }
 
-// agentAddress returns the address of an agent.
 func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
 	n, err := p.shortIDs.AgentNumber(ctx, agentID)
 	return wire.WorkerAddress(int(n)), err

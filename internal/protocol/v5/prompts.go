@@ -45,12 +45,10 @@ type promptWorker struct{ Address, Name, State, Caps string }
 //	@Description	Returns one of the three system prompts of PROTOCOL_V5 §13, filled in with the registered agents. For a token bound to an agent, the worker prompt is that agent's.
 //	@ID				getPrompt
 //	@Produce		plain
-//	@Security		BearerAuth
 //	@Param			name	path	string	true	"The role"	enums(orchestrator,worker,research)	example(worker)
 //	@Param			lang	query	string	false	"The language"	enums(fr,en)	default(fr)	example(en)
 //	@Success		200	{string}	string	"The prompt"
 //	@Failure		404	{string}	string	"E40: the prompt does not exist"
-//	@x-comet-failures	"line"
 //	@Router			/api/v5/prompts/{name} [get]
 func (p *Protocol) Prompt(ctx context.Context, name, language, agentID string) (string, error) {
 	text, err := promptFiles.ReadFile("prompts/" + name + "." + language + ".txt")

@@ -13,6 +13,7 @@ package v5
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -102,18 +103,13 @@ var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the protocol over the orchestrator, with its tables in the store.
 func New(work *orchestrator.Orchestrator, s *store.Store, opts *Options) *Protocol {
-	p := &Protocol{orchestrator: work, store: s, shortIDs: shortid.NewCache(s), retention: defaultRetention, clock: time.Now, log: slog.New(slog.DiscardHandler)}
-	if opts != nil {
-		p.keys, p.messages = opts.Keys, opts.MessageLog
-		if opts.Retention > 0 {
-			p.retention = opts.Retention
-		}
-		if opts.Clock != nil {
-			p.clock = opts.Clock
-		}
-		if opts.Logger != nil {
-			p.log = opts.Logger
-		}
+	o := cmp.Or(opts, &Options{})
+	p := &Protocol{
+		orchestrator: work, store: s, shortIDs: shortid.NewCache(s), keys: o.Keys, messages: o.MessageLog, clock: o.Clock,
+		retention: cmp.Or(max(o.Retention, 0), defaultRetention), log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+	}
+	if p.clock == nil {
+		p.clock = time.Now
 	}
 	p.numbers = newMessageNumbers(p.clock())
 	p.pageCache, _ = lru.New[string, pagedText](maxCachedTexts) // fails only for a size that is not positive

@@ -18,7 +18,6 @@ import (
 //	@ID				sendV5Messages
 //	@Accept			plain
 //	@Produce		plain
-//	@Security		BearerAuth
 //	@Param			Prefer	header	string	false	"How many seconds to wait for the end of the tasks, 60 at most in total (RFC 7240)"	example(wait=30)
 //	@Param			traceparent	header	string	false	"The W3C trace context of the submitted tasks; an invalid one is ignored"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
 //	@Param			lines	body	string	true	"The messages"	example(M1|User>O1|R|-|P1|N|-|0|-|B500|call=web_search;query=AI)
@@ -28,7 +27,6 @@ import (
 //	@Header			202	{string}	Location			"The task, under /api/v1/tasks"
 //	@Header			202	{string}	Preference-Applied
 //	@Failure		400	{string}	string	"E10 to E16: no message was accepted"
-//	@x-comet-failures	"line"
 //	@Router			/api/v5/messages [post]
 func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, wait time.Duration) protocol.Reply {
 	v4 := p.repliesInV4(from.Principal, raw)

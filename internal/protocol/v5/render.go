@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -140,10 +141,7 @@ func (p *Protocol) retryOf(ctx context.Context, t models.Task, order orchestrato
 	if simplify, err = orchestrator.WantsSimplerResult(order.Input, attempts); err != nil {
 		return retry, false, err
 	}
-	limit := Policy().Retries
-	if requested := order.Override.Retries; requested != nil {
-		limit = *requested
-	}
+	limit := *cmp.Or(order.Override.Retries, new(Policy().Retries))
 	retry.Attempt, retry.Max = t.Attempt-1, max(limit, t.Attempt-1)
 	for i := len(attempts) - 1; i >= 0; i-- {
 		a := attempts[i]

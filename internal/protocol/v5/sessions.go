@@ -22,7 +22,6 @@ func ReservesSession(id string) bool {
 	return is && n >= 0 && n < reservedContexts
 }
 
-// findSession returns the session that a sender names and owns.
 func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n int64, id string, err error) {
 	n, ok := shortid.ContextNumber(name)
 	if ok {
@@ -98,7 +97,6 @@ func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 	return factOf(session, key)
 }
 
-// sessionFact returns a fact of a task's session.
 func (p *Protocol) sessionFact(ctx context.Context, t models.Task, key string) (string, error) {
 	session, err := p.orchestrator.Session(ctx, t.SessionID)
 	if err != nil && !isNotFound(err) {

@@ -93,8 +93,7 @@ func unsupported(message, requested string, supported []string) Failure {
 // because an error about an error helps no one.
 func failure(code Code, message string, context any) Failure {
 	raw, _ := json.Marshal(context, jsontext.AllowInvalidUTF8(true)) // cannot fail for these types
-	message = strings.ReplaceAll(validUTF8(message), "\x00", replacement)
-	return Failure{Code: code, Message: message, Context: raw}
+	return Failure{Code: code, Message: Clean(message), Context: raw}
 }
 
 // maxProblems limits the problems in an error text.

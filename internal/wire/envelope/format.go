@@ -86,7 +86,7 @@ func (h Hints) IsZero() bool {
 	return h.MaxDurationSeconds == 0 && h.MaxMemoryMB == 0 && h.MaxTokens == 0 && len(h.Other) == 0
 }
 
-// replacement replaces invalid text.
-const replacement = "\uFFFD"
-
-func validUTF8(text string) string { return strings.ToValidUTF8(text, replacement) }
+// Clean replaces invalid UTF-8 and NUL, which a message cannot contain.
+func Clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}

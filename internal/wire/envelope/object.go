@@ -54,7 +54,6 @@ func isKnownMember(name []byte) bool {
 	return false
 }
 
-// open returns the object in value with the given path.
 func (r *parser) open(path string, value []byte) object {
 	o := object{parser: r, path: path + ".", members: make([]member, 0, 6)}
 	for name, v := range members(value) {

@@ -48,20 +48,20 @@ type Member struct {
 	Value json.RawMessage
 }
 
-// Status is the state of a task that is in progress.
-type Status string
+// status is the state of a task that is in progress.
+type status string
 
-// The values of Status.
+// The values of status.
 const (
-	StatusRunning       Status = "running"
-	StatusStepCompleted Status = "step_completed"
-	StatusPaused        Status = "paused"
+	StatusRunning       status = "running"
+	StatusStepCompleted status = "step_completed"
+	StatusPaused        status = "paused"
 )
 
 // WorkStatus reports progress of a task (Chiffon §work_status).
 type WorkStatus struct {
 	TaskID uuid.UUID `json:"task_id"`
-	Status Status    `json:"status"`
+	Status status    `json:"status"`
 	// Progress is in percent, 0 to 100.
 	Progress int `json:"progress_percent"`
 	// Step is nil if it is not given.

@@ -44,7 +44,6 @@ func elements(array []byte) iter.Seq[[]byte] {
 	}
 }
 
-// valueEnd returns the end of the value that begins at i.
 func valueEnd(text []byte, i int) int {
 	switch text[i] {
 	case '"':

@@ -49,10 +49,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.FlushInterval = cmp.Or(out.FlushInterval, 100*time.Millisecond)
 	out.ReadTimeout = cmp.Or(out.ReadTimeout, 10*time.Second)
 	out.MaxBuffered = cmp.Or(out.MaxBuffered, 20_000)

@@ -142,7 +142,6 @@ func (r *request) invalid(format string, args ...any) error {
 	return v.Err()
 }
 
-// resolveValue returns the value of a reference.
 func (r *request) resolveValue(ctx context.Context, text string) (jsontext.Value, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -1,0 +1,68 @@
+// Package hooks describes the events that webhooks receive. No code belongs to the annotations: comet
+// sends these requests, so the generator moves them from paths to x-webhooks, the equivalent of OpenAPI
+// 3.1's webhooks in 3.0. The body here is the event's data; the generator adds the envelope, the headers
+// and the responses, which are equal for all events.
+package hooks
+
+// An agent was created (CHE·NU §9).
+//
+//	@Summary		An agent was created
+//	@Description	Sent when an agent is created by a request, an import or the first start of the server.
+//	@ID				onAgentCreated
+//	@Param			data	body	registry.AgentSnapshot	true	"The created agent"
+//	@Router			/x-webhooks/agent.created [post]
+func _() {}
+
+// An agent was changed (CHE·NU §9).
+//
+//	@Summary		An agent was changed
+//	@Description	Sent when an agent is updated or restored (`is_active` from false to true). An update that also deactivates the agent sends two events with the same `version`: this one, then `agent.deactivated`.
+//	@ID				onAgentUpdated
+//	@Param			data	body	registry.AgentChanged	true	"What changed"
+//	@Router			/x-webhooks/agent.updated [post]
+func _() {}
+
+// An agent was deactivated (CHE·NU §2.4, §9).
+//
+//	@Summary		An agent was deactivated
+//	@Description	Sent when an agent is deactivated by `DELETE` or by `PATCH {"is_active": false}`.
+//	@ID				onAgentDeactivated
+//	@Param			data	body	registry.AgentChanged	true	"What changed"
+//	@Router			/x-webhooks/agent.deactivated [post]
+func _() {}
+
+// An agent has used 80% of its budget (CHE·NU §9).
+//
+//	@Summary		80% of a budget has been used
+//	@Description	Sent once per UTC day and agent, when the tokens used reach 80% of the budget.
+//	@ID				onBudgetWarning
+//	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
+//	@Router			/x-webhooks/agent.budget_warning [post]
+func _() {}
+
+// An agent has exceeded its budget (CHE·NU §9).
+//
+//	@Summary		A budget has been exceeded
+//	@Description	Sent once per UTC day and agent, when a budget does not cover a reservation or a recorded fact exceeds it.
+//	@ID				onBudgetExceeded
+//	@Param			data	body	usage.BudgetAlert	true	"The state of the budget"
+//	@Router			/x-webhooks/agent.budget_exceeded [post]
+func _() {}
+
+// comet has disabled a webhook.
+//
+//	@Summary		A webhook was disabled
+//	@Description	Sent when comet disables a webhook, because all deliveries failed for five days and at least ten attempts, or because the receiver responded with 410.
+//	@ID				onWebhookDisabled
+//	@Param			data	body	webhooks.WebhookDisabled	true	"The webhook and the reason"
+//	@Router			/x-webhooks/webhook.disabled [post]
+func _() {}
+
+// A test event.
+//
+//	@Summary		Test event
+//	@Description	Sent to one webhook by `POST /api/v1/webhooks/{webhook_id}/test`. It cannot be subscribed to.
+//	@ID				onWebhookTest
+//	@Param			data	body	webhooks.WebhookTest	true	"The tested webhook"
+//	@Router			/x-webhooks/webhook.test [post]
+func _() {}
