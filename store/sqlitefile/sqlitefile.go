@@ -1,5 +1,5 @@
-// Package sqlitefile names, creates, copies and verifies the file in which SQLite keeps comet's
-// database. It has no part in reading or writing a database that is in use: package store does that.
+// Package sqlitefile names, creates, opens, copies and verifies the file in which SQLite keeps comet's
+// database. Package store reads and writes it.
 package sqlitefile
 
 import (

@@ -317,7 +317,7 @@ func TestAnInboxIsTheSameInATransaction(t *testing.T) {
 					})
 					got, err := db.Inbox(t.Context()).List(agent, limit)
 					require.NoError(t, err)
-					require.Equal(t, len(want), len(got))
+					require.Len(t, got, len(want))
 					for i := range want {
 						require.Equal(t, want[i], got[i])
 					}
