@@ -33,9 +33,6 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 		}
 		for _, id := range due {
 			if err := o.handleDeadline(ctx, id); err != nil {
-				if errs.Is(err, errs.Unavailable) { // the same for all tasks; it is retried soon
-					return 0, err
-				}
 				if err := o.postpone(ctx, id, err); err != nil {
 					return 0, err
 				}
