@@ -186,7 +186,9 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) error {
 	verdict, err := op.assign(t, in, p, exclude)
 	switch {
-	case err == nil && (verdict == selection.Unavailable || verdict == selection.Unsupported) && !op.refreshed:
+	case err == nil && verdict == selection.Unavailable && !op.refreshed.workers:
+		return errStaleWorkers
+	case err == nil && verdict == selection.Unsupported && !op.refreshed.agents:
 		return errStaleIndex
 	case err != nil || verdict == selection.Chosen:
 		return err

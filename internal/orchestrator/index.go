@@ -134,20 +134,17 @@ func (o *Orchestrator) followRegistry(ctx context.Context) (time.Duration, error
 	}
 }
 
-// refreshIndex waits until the index has every change of the registry that was committed before
-// the call, and reads the workers that other replicas have changed. Work that no agent seems to
-// offer is rejected only after that: the agent may be new, or the process may have just started.
-// After a few seconds it returns errs.Unavailable.
-func (o *Orchestrator) refreshIndex(ctx context.Context) error {
+// waitForIndex waits until the index has every change of the registry that was committed before
+// the call. Work that no agent seems to offer is rejected only after that: the agent may be new,
+// or the process may have just started. After a few seconds it returns errs.Unavailable.
+func (o *Orchestrator) waitForIndex(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for {
 		known, err := o.indexIsCurrent(ctx)
 		switch {
-		case err != nil:
+		case known || err != nil:
 			return err
-		case known:
-			return o.refreshWorkers(ctx)
 		case background.Sleep(limited, 5*time.Millisecond) == nil:
 		case ctx.Err() != nil:
 			return ctx.Err()

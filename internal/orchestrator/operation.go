@@ -41,22 +41,29 @@ type operation struct {
 	claimed        bool
 	// claims are the agents that got an attempt in the index, see takeSlot.
 	claims []string
-	// refreshed is set if the index was updated before the transaction.
-	refreshed bool
+	// refreshed is what was updated in the index before the transaction.
+	refreshed refreshed
 }
 
-// errStaleIndex ends a transaction that found no agent for a task: an agent that was just registered,
+// The errors that end a transaction that found no agent for a task. An agent that was just registered,
 // or that has just joined another replica, may not be in the index yet.
-var errStaleIndex = errors.New("the index is to be updated")
+var (
+	errStaleIndex   = errors.New("the registered agents are to be read again")
+	errStaleWorkers = errors.New("the workers are to be read again")
+)
+
+// refreshed is what was updated in the index.
+type refreshed struct{ agents, workers bool }
 
 // transact runs fn in a transaction and wakes waiting goroutines after the commit. After
-// errStaleIndex it updates the index and runs fn again.
+// errStaleIndex and errStaleWorkers it updates the index, once for each, and runs fn again.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
-	run := func(refreshed bool) error {
+	var done refreshed
+	run := func() error {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
 			op.releaseClaims() // of an earlier run
-			op = &operation{environment: &o.environment, tx: tx, refreshed: refreshed}
+			op = &operation{environment: &o.environment, tx: tx, refreshed: done}
 			if err := fn(op); err != nil {
 				return err
 			}
@@ -67,19 +74,23 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 		}
 		return err
 	}
-	err := run(false)
-	if errors.Is(err, store.ErrRequestExists) { // it is committed now
-		err = run(false)
-	}
-	if errors.Is(err, errStaleIndex) {
-		if err = o.refreshIndex(ctx); err == nil {
-			err = run(true)
+	for repeated := false; ; {
+		err := run()
+		switch {
+		case err == nil:
+			o.afterCommit(context.WithoutCancel(ctx), op)
+			return nil
+		case errors.Is(err, store.ErrRequestExists) && !repeated: // it is committed now
+			repeated, err = true, nil
+		case errors.Is(err, errStaleIndex):
+			done.agents, err = true, o.waitForIndex(ctx)
+		case errors.Is(err, errStaleWorkers):
+			done.workers, err = true, o.refreshWorkers(ctx)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		o.afterCommit(context.WithoutCancel(ctx), op)
-	}
-	return err
 }
 
 // releaseClaims releases the slots that a run without a commit has claimed.

@@ -98,12 +98,13 @@ func (c *Cache) Join(change *Change) {
 func (c *Cache) PurgeTasks(own *Change) { own.purged = true }
 
 // Forget removes the tasks that transactions have changed, before their commit: others read them from
-// the database until Publish, so that no task is older than in the database.
+// the database until Publish, as they read the inboxes that change, so that nothing is older than in the
+// database.
 func (c *Cache) Forget(changes ...*Change) {
 	if c == nil {
 		return
 	}
-	c.inboxes.begin()
+	c.inboxes.begin(changes)
 	for _, change := range changes {
 		for id := range change.tasks {
 			c.tasks.Remove(id)

@@ -15,8 +15,9 @@ type inboxes struct {
 	mu       sync.RWMutex
 	assigned map[string]map[string]models.InboxMessage // by agent and task
 	agents   map[string]string                         // by task, its agent in assigned
-	stored   map[string]int                            // agents that may have other messages, with a count of changes
-	writing  bool                                      // a commit is under way
+	stored   map[string]int                            // agents that may have other messages, with their newest change
+	changes  int                                       // numbers the changes of stored
+	writing  map[string]bool                           // agents whose messages the commit changes that is under way
 }
 
 // Load replaces the inboxes and the number of queued tasks: assigned has all tasks that are messages,
@@ -26,13 +27,11 @@ func (c *Cache) Load(assigned []models.InboxMessage, stored []string, queued int
 	x := &c.inboxes
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.assigned, x.agents, x.stored, x.writing = map[string]map[string]models.InboxMessage{}, map[string]string{}, map[string]int{}, false
+	x.assigned, x.agents, x.stored, x.writing = map[string]map[string]models.InboxMessage{}, map[string]string{}, map[string]int{}, nil
 	for _, m := range assigned {
 		x.assign(m)
 	}
-	for _, agentID := range stored {
-		x.stored[agentID]++
-	}
+	x.store(stored)
 }
 
 // Assign records that a task is a message in the inbox of its agent, or none if it has no MessageID.
@@ -54,23 +53,39 @@ func (c *Cache) AddMessages(own *Change, agentIDs ...string) {
 	own.stored = append(own.stored, agentIDs...)
 }
 
-func (x *inboxes) begin() {
+// begin marks the agents whose messages a commit changes: until publish they are read from the
+// database, which may be newer.
+func (x *inboxes) begin(changes []*Change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.writing = true
+	x.writing = map[string]bool{}
+	for _, change := range changes {
+		for taskID, m := range change.assigned {
+			x.writing[m.AgentID], x.writing[x.agents[taskID]] = true, true
+		}
+		for _, agentID := range change.stored {
+			x.writing[agentID] = true
+		}
+	}
 }
 
 func (x *inboxes) publish(changes []*Change) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.writing = false
+	x.writing = nil
 	for _, change := range changes {
 		for _, m := range change.assigned {
 			x.assign(m)
 		}
-		for _, agentID := range change.stored {
-			x.stored[agentID]++
-		}
+		x.store(change.stored)
+	}
+}
+
+// store records that agents got messages that are no tasks. A number is not used twice.
+func (x *inboxes) store(agentIDs []string) {
+	x.changes++
+	for _, agentID := range agentIDs {
+		x.stored[agentID] = x.changes
 	}
 }
 
@@ -92,7 +107,8 @@ func (x *inboxes) assign(m models.InboxMessage) {
 }
 
 // Messages returns up to limit messages of an agent, those of higher priority first, then the oldest.
-// ok is false if it may have other messages than tasks; change is for Listed then.
+// ok is false if it may have other messages than tasks, or if a commit changes them; change is for Listed
+// then.
 func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage, change int, ok bool) {
 	if c == nil {
 		return nil, 0, false
@@ -100,7 +116,7 @@ func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage,
 	x := &c.inboxes
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if n := x.stored[agentID]; n != 0 {
+	if n := x.stored[agentID]; n != 0 || x.writing[agentID] {
 		return nil, n, false
 	}
 	list = slices.SortedFunc(maps.Values(x.assigned[agentID]), func(a, b models.InboxMessage) int {
@@ -110,7 +126,7 @@ func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage,
 }
 
 // Listed takes the whole inbox of an agent from the database. If all are known tasks and no message was
-// added since, the agent has no other messages. While a commit is under way it does nothing: the
+// added since, the agent has no other messages. While a commit changes them it does nothing: the
 // database may be newer than the cache.
 func (c *Cache) Listed(agentID string, change int, list []models.InboxMessage) {
 	if c == nil {
@@ -120,7 +136,7 @@ func (c *Cache) Listed(agentID string, change int, list []models.InboxMessage) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	other := func(m models.InboxMessage) bool { return x.assigned[agentID][m.TaskID].ID != m.ID }
-	if !x.writing && x.stored[agentID] == change && !slices.ContainsFunc(list, other) {
+	if !x.writing[agentID] && x.stored[agentID] == change && !slices.ContainsFunc(list, other) {
 		delete(x.stored, agentID)
 	}
 }

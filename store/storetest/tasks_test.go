@@ -373,12 +373,12 @@ func TestARequestForATask(t *testing.T) {
 	})
 }
 
-// TestATaskIsNotOlderThanTheList reads a task by its id after a list has shown a version of it, while it
-// is changed: a cached row must not be older.
+// TestATaskIsNotOlderThanTheList reads a task by its id after a list has shown a version of it, and then
+// the inbox of its agent, while it is changed: what is in memory must not be older.
 func TestATaskIsNotOlderThanTheList(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		insertTask(t, db, "t", nil)
+		insertTask(t, db, "t", func(t *models.Task) { t.AgentID, t.MessageID = "finance", "m0" })
 		ctx, stop := context.WithCancel(t.Context())
 		var reading sync.WaitGroup
 		reading.Go(func() {
@@ -393,16 +393,21 @@ func TestATaskIsNotOlderThanTheList(t *testing.T) {
 					t.Errorf("version %d was read after version %d: %v", read.Version, listed[0].Version, err)
 					return
 				}
+				inbox, err := db.Inbox(context.Background()).List("finance", 1)
+				if err != nil || len(inbox) != 1 || inbox[0].Attempt < read.Attempt {
+					t.Errorf("messages %v were read after attempt %d: %v", inbox, read.Attempt, err)
+					return
+				}
 			}
 		})
-		for range 500 {
+		for n := range 500 {
 			write(t, db, func(tx *store.Tx) error {
 				task, err := tx.Tasks().Lock("t")
 				if err != nil {
 					return err
 				}
 				before := task
-				task.LogBytes++
+				task.Attempt, task.MessageID = n+1, fmt.Sprint("m", n+1)
 				return tx.Tasks().Save(before, &task)
 			})
 		}
