@@ -342,6 +342,13 @@ type wsClient struct {
 	t    *testing.T
 	conn *websocket.Conn
 	resp *http.Response
+	// received is what readInBackground read, nil before it is called.
+	received chan wsResult
+}
+
+type wsResult struct {
+	frame wsFrame
+	err   error
 }
 
 // wsFrame is a received frame: a note or a control frame.
@@ -354,7 +361,7 @@ type wsFrame struct {
 	Refused string `json:"refused"`
 }
 
-// dial opens a WebSocket and does not read its hello.
+// dial opens a WebSocket and does not read its hello. Pings are answered only during read.
 func (f *fixture) dial(t *testing.T, token, query string, protocols ...string) (*wsClient, error) {
 	t.Helper()
 	conn, resp, err := websocket.Dial(t.Context(), f.url+"/api/agent/connect"+query, &websocket.DialOptions{
@@ -365,16 +372,41 @@ func (f *fixture) dial(t *testing.T, token, query string, protocols ...string) (
 	}
 	conn.SetReadLimit(32 << 20)
 	t.Cleanup(func() { _ = conn.CloseNow() })
-	return &wsClient{t, conn, resp}, nil
+	return &wsClient{t: t, conn: conn, resp: resp}, nil
 }
 
-// connect opens a WebSocket and reads its hello.
+// connect opens a WebSocket, reads its hello and answers pings until the end of the test.
 func (f *fixture) connect(t *testing.T, token, query string) *wsClient {
 	t.Helper()
 	c, err := f.dial(t, token, query, "notes.v1")
 	require.NoError(t, err)
+	c.readInBackground()
 	require.NotEmpty(t, c.next().Hello)
 	return c
+}
+
+// dialUnread opens a WebSocket, reads its hello and nothing more, and answers no ping.
+func (f *fixture) dialUnread(t *testing.T, token string) {
+	t.Helper()
+	c, err := f.dial(t, token, "", "notes.v1")
+	require.NoError(t, err)
+	require.NotEmpty(t, c.next().Hello)
+}
+
+// readInBackground reads continuously, so that pings are answered; read returns the frames in order.
+func (c *wsClient) readInBackground() {
+	received := make(chan wsResult, 1000)
+	ctx := c.t.Context()
+	go func() {
+		for {
+			frame, err := c.receive(ctx)
+			received <- wsResult{frame, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	c.received = received
 }
 
 // next returns the next frame.
@@ -388,6 +420,18 @@ func (c *wsClient) next() wsFrame {
 func (c *wsClient) read() (s wsFrame, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if c.received == nil {
+		return c.receive(ctx)
+	}
+	select {
+	case r := <-c.received:
+		return r.frame, r.err
+	case <-ctx.Done():
+		return s, ctx.Err()
+	}
+}
+
+func (c *wsClient) receive(ctx context.Context) (s wsFrame, err error) {
 	_, raw, err := c.conn.Read(ctx)
 	if err == nil {
 		err = json.Unmarshal(raw, &s)

@@ -229,7 +229,7 @@ func TestWebSocketReceives(t *testing.T) {
 
 func TestWebSocketEnds(t *testing.T) {
 	t.Parallel()
-	soon := &transport.Options{Heartbeat: 150 * time.Millisecond}
+	soon := &transport.Options{Heartbeat: testHeartbeat}
 	runCase(t, "when the agent disconnects, which takes it offline", nil, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		f.WaitForWorker(t, "ada", online)
@@ -251,7 +251,7 @@ func TestWebSocketEnds(t *testing.T) {
 	runCase(t, "when the agent connects to another process", soon, func(t *testing.T, f *fixture) {
 		token := f.agent(t, "ada")
 		older := f.connect(t, token, "")
-		other := openFixture(t, startWork(t, f.DB), soon, nil)
+		other := openFixture(t, startWork(t, f.DB), nil, nil)
 		newer := other.connect(t, token, "")
 		all, _ := older.readUntilClosed()
 		require.Equal(t, "replaced", all[len(all)-1].Bye["reason"])
@@ -291,18 +291,18 @@ func TestWebSocketEnds(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, c.resp.StatusCode)
 	})
 	runCase(t, "after two unanswered pings", soon, func(t *testing.T, f *fixture) {
-		f.connect(t, f.agent(t, "ada"), "") // without a reader no ping is answered
+		f.dialUnread(t, f.agent(t, "ada"))
 		f.WaitForWorker(t, "ada", offline)
+		f.waitForMetric(t, 0, "comet_transport_connections", "websocket")
 	})
 	runCase(t, "when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fixture) {
 		f.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
 			return [][]byte{[]byte(`{"id":"` + m.ID + `","text":"` + strings.Repeat("x", 8<<20) + `"}`)}, nil
 		}
-		c := f.connect(t, f.agent(t, "ada"), "")
+		f.dialUnread(t, f.agent(t, "ada"))
 		f.enqueue(t, "ada", 20)
 		f.WaitForWorker(t, "ada", offline)
 		f.WaitForInbox(t, "ada", 20)
-		_ = c.conn.CloseNow()
 	})
 }
 
@@ -310,15 +310,14 @@ func TestWebSocketEnds(t *testing.T) {
 func jumpingClock() *transport.Options {
 	var looks atomic.Int64
 	began := time.Now()
-	return &transport.Options{Heartbeat: 75 * time.Millisecond, Clock: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * time.Hour) }}
+	return &transport.Options{Heartbeat: testHeartbeat, Clock: func() time.Time { return began.Add(time.Duration(looks.Add(1)) * time.Hour) }}
 }
 
 func TestWebSocketKeepsAgentOnline(t *testing.T) {
 	t.Parallel()
-	soon := &transport.Options{Heartbeat: 75 * time.Millisecond}
+	soon := &transport.Options{Heartbeat: testHeartbeat}
 	runCase(t, "while it answers pings", soon, func(t *testing.T, f *fixture) {
-		c := f.connect(t, f.agent(t, "ada"), "")
-		go func() { _, _ = c.read() }() // answers pings until the end of the test
+		f.connect(t, f.agent(t, "ada"), "")
 		f.WaitForWorker(t, "ada", online)
 		for range 4 { // together longer than the timeout
 			f.DB.Clock.Advance(30 * time.Second)
@@ -327,15 +326,13 @@ func TestWebSocketKeepsAgentOnline(t *testing.T) {
 		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State)
 	})
 	runCase(t, "again after the server marked it offline by mistake", jumpingClock(), func(t *testing.T, f *fixture) {
-		c := f.connect(t, f.agent(t, "ada"), "")
-		go func() { _, _ = c.read() }()
+		f.connect(t, f.agent(t, "ada"), "")
 		f.WaitForWorker(t, "ada", online)
 		require.NoError(t, f.Leave(t.Context(), "ada", false))
 		f.WaitForWorker(t, "ada", online)
 	})
 	runCase(t, "unless the agent declared itself offline", soon, func(t *testing.T, f *fixture) {
-		c := f.connect(t, f.agent(t, "ada"), "")
-		go func() { _, _ = c.read() }()
+		f.connect(t, f.agent(t, "ada"), "")
 		f.WaitForWorker(t, "ada", online)
 		require.NoError(t, f.Leave(t.Context(), "ada", false))
 		f.DB.Clock.Advance(100 * time.Millisecond)
@@ -382,17 +379,6 @@ func (f *fixture) waitForHeartbeat(t *testing.T, agentID string) {
 	}, time.Minute, time.Millisecond)
 }
 
-// TestDeadPeer: the connection of an agent that disappeared times out.
-func TestDeadPeer(t *testing.T) {
-	t.Parallel()
-	runCase(t, "goes offline", &transport.Options{Heartbeat: 75 * time.Millisecond}, func(t *testing.T, f *fixture) {
-		f.dialRaw(t, f.agent(t, "ada"), "")
-		f.WaitForWorker(t, "ada", online)
-		f.WaitForWorker(t, "ada", offline)
-		f.waitForMetric(t, 0, "comet_transport_connections", "websocket")
-	})
-}
-
 func TestProbingBreakerCloses(t *testing.T) {
 	t.Parallel()
 	pause := func(t *testing.T, f *fixture) {
@@ -415,9 +401,8 @@ func TestProbingBreakerCloses(t *testing.T) {
 		}, time.Minute, time.Millisecond)
 	}
 	wait := func() {}
-	runCase(t, "after an answered ping", &transport.Options{Heartbeat: 150 * time.Millisecond}, func(t *testing.T, f *fixture) {
-		c := f.connect(t, f.agent(t, "ada"), "")
-		go func() { _, _ = c.read() }()
+	runCase(t, "after an answered ping", &transport.Options{Heartbeat: testHeartbeat}, func(t *testing.T, f *fixture) {
+		f.connect(t, f.agent(t, "ada"), "")
 		f.WaitForWorker(t, "ada", online)
 		pause(t, f)
 		requireClosed(t, f, wait)
