@@ -47,7 +47,7 @@ func costOfEnvelopeTask(t *testing.T) {
 			require.Equal(t, request.Payload["task_id"], job.Payload["task_id"])
 			o.step(t, "acknowledge the message (ack)", func(string) {
 				worker.send(envelopeFrame{Ack: []string{job.MessageID}})
-			}, committed("DELETE inbox"))
+			})
 			accept := accepted(job.Payload["task_id"])
 			o.step(t, "accept (work_status, running)", func(string) {
 				worker.send(accept)
@@ -118,7 +118,7 @@ func costOfV5Task(t *testing.T) {
 			}, written("INSERT v5_messages", 3))
 			o.step(t, "acknowledge the result (with the next message, H)", func(string) {
 				requester.send("M3|" + by + ">O1|H|T0|-|-|-|0|S0|-|load=0%")
-			}, committed("DELETE inbox"), committed("UPSERT workers"))
+			}, committed("UPSERT workers"))
 		}
 		perform(m.operation("the first"))
 		o := m.operation("submit, accept and complete a task: PROTOCOL_V5, requester and worker over TCP")

@@ -3,6 +3,9 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
+	"time"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -17,7 +20,53 @@ func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
 
 // Messages returns up to limit unacknowledged messages of an agent, the most urgent first.
 func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
-	return o.store.Inbox(ctx).List(agentID, limit)
+	acked := o.acks.of(agentID) // before the read: it may be newer than the acknowledgements
+	all, err := o.store.Inbox(ctx).List(agentID, limit+len(acked))
+	all = slices.DeleteFunc(all, func(m models.InboxMessage) bool { return slices.Contains(acked, m.ID) })
+	return all[:min(limit, len(all))], err
+}
+
+// AcknowledgeLater removes messages from an agent's inbox in memory. The database follows with the
+// next change of their task, after ackDelay, or by FlushAcknowledgements; if the process fails before,
+// they are delivered again. It writes to the database, and may fail, if an agent has more than
+// maxPendingAcks.
+func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids []string) error {
+	if o.acks.add(agentID, ids, o.store.Now()) <= maxPendingAcks {
+		return nil
+	}
+	return o.FlushAcknowledgements(ctx, agentID)
+}
+
+// FlushAcknowledgements writes what AcknowledgeLater has kept in memory for an agent.
+func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentID string) error {
+	ids := o.acks.of(agentID)
+	_, err := o.Acknowledge(ctx, agentID, ids)
+	if err == nil {
+		o.acks.remove(agentID, ids...)
+	}
+	return err
+}
+
+// writeAcks writes the acknowledgements of all agents that are not newer than before.
+func (o *Orchestrator) writeAcks(ctx context.Context, before time.Time) error {
+	due := o.acks.due(before)
+	for agents := range slices.Chunk(slices.Sorted(maps.Keys(due)), ackBatch) {
+		err := o.store.Write(ctx, func(tx *store.Tx) error {
+			for _, id := range agents {
+				if _, err := tx.Inbox().Acknowledge(id, due[id]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for _, id := range agents {
+			o.acks.remove(id, due[id]...)
+		}
+	}
+	return nil
 }
 
 // Acknowledge removes messages from an agent's inbox and returns how many were still there.
@@ -34,7 +83,9 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 
 // MessagePending returns those of the messages that are still in an agent's inbox.
 func (o *Orchestrator) MessagePending(ctx context.Context, agentID string, ids []string) ([]string, error) {
-	return o.store.Inbox(ctx).Pending(agentID, ids)
+	pending, err := o.store.Inbox(ctx).Pending(agentID, ids)
+	acked := o.acks.of(agentID)
+	return slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(acked, id) }), err
 }
 
 // Broadcast is a message to several agents that is about no task (PROTOCOL_V5 §3.3, type B).

@@ -154,6 +154,9 @@ func (op *operation) saveTask(before models.Task, t *models.Task) error {
 	if err := op.tx.Tasks().Save(before, t); err != nil {
 		return err
 	}
+	if before.MessageID != "" && t.MessageID != before.MessageID {
+		op.tx.After(func() { op.acks.remove(before.AgentID, before.MessageID) })
+	}
 	op.wakeAfterCommit(WakeTask, t.ID)
 	if t.State.Ended() {
 		return op.onTaskEnd(*t)

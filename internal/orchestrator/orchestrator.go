@@ -147,6 +147,7 @@ type environment struct {
 	queues   *queueCache      // the requirements of the queued tasks
 	counters *counters
 	timers   *timers
+	acks     *acks
 
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

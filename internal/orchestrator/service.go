@@ -27,7 +27,7 @@ const (
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, waiters: newWaiters(), gauges: newGauges(), environment: environment{
 		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
-		queues: newQueueCache(), counters: newCounters(), timers: newTimers(), tracesEnabled: opts != nil && opts.Tracer != nil,
+		queues: newQueueCache(), counters: newCounters(), timers: newTimers(), acks: &acks{}, tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)
@@ -75,6 +75,7 @@ func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error)
 		o.failures.Report(ctx, "reading the workers", o.refreshWorkers(ctx))
 		o.failures.Report(ctx, "looking for silent workers", o.markSilentOffline(ctx))
 		o.failures.Report(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
+		o.failures.Report(ctx, "writing acknowledgements", o.writeAcks(ctx, o.store.Now().Add(-ackDelay)))
 	}
 	if o.indexLoaded.Load() {
 		o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))

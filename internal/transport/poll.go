@@ -198,13 +198,18 @@ func (s *Server) acknowledgeInbox(w http.ResponseWriter, r *http.Request, _ http
 	return writeJSON(w, acknowledged{n})
 }
 
-// acknowledgeAll removes messages from the inbox and from the in-flight messages, and wakes the
-// agent's connection, which may have capacity again.
+// acknowledgeAll removes messages from the inbox and from the in-flight messages.
 func (s *Server) acknowledgeAll(ctx context.Context, agentID string, ids []string) (int64, error) {
 	n, err := s.core.Work.Acknowledge(ctx, agentID, ids)
-	if err != nil {
-		return n, err
+	if err == nil {
+		s.forgetAcked(agentID, ids)
 	}
+	return n, err
+}
+
+// forgetAcked removes acknowledged messages from the in-flight messages, and wakes the agent's
+// connection, which may have capacity again.
+func (s *Server) forgetAcked(agentID string, ids []string) {
 	if p, ok := s.pollers.Peek(agentID); ok {
 		p.inFlight.markAcked(ids)
 	}
@@ -212,5 +217,4 @@ func (s *Server) acknowledgeAll(ctx context.Context, agentID string, ids []strin
 		c.inFlight.markAcked(ids)
 		c.wakeUp.Set()
 	}
-	return n, nil
 }

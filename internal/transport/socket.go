@@ -236,11 +236,7 @@ func (s *socket) close(cut context.CancelFunc) {
 // readLoop receives messages until the connection ends.
 func (s *socket) readLoop(ctx context.Context) {
 	pipeline := newPipeline()
-	acks := &ackBatcher{acknowledge: func(ids []string) {
-		_, err := s.server.acknowledgeAll(context.WithoutCancel(ctx), s.agentID, ids)
-		s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
-	}}
-	defer acks.running.Wait()
+	defer s.flushAcks(context.WithoutCancel(ctx))
 	defer pipeline.running.Wait()
 	defer s.end(endDisconnected)
 	for {
@@ -255,9 +251,7 @@ func (s *socket) readLoop(ctx context.Context) {
 		s.alive.Store(true)
 		acked, isFrame := s.acknowledgedBy(raw)
 		if isFrame {
-			if len(acked) > 0 {
-				acks.add(acked)
-			}
+			s.acknowledge(ctx, acked)
 			continue
 		}
 		err := pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
@@ -265,8 +259,8 @@ func (s *socket) readLoop(ctx context.Context) {
 			// later message must not take effect without it.
 			msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 			reply, err := s.receive(background.WithPlacement(msgCtx, placed), raw, verified)
-			if !reply.Unauthenticated && len(acked) > 0 {
-				acks.add(acked)
+			if !reply.Unauthenticated {
+				s.acknowledge(msgCtx, acked)
 			}
 			return func() {
 				defer cancel()
@@ -282,6 +276,22 @@ func (s *socket) readLoop(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// acknowledge removes messages from the agent's inbox.
+func (s *socket) acknowledge(ctx context.Context, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	err := s.server.core.Work.AcknowledgeLater(context.WithoutCancel(ctx), s.agentID, ids)
+	s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
+	s.server.forgetAcked(s.agentID, ids)
+}
+
+// flushAcks writes the acknowledgements of the agent: its next connection may be to another process.
+func (s *socket) flushAcks(ctx context.Context) {
+	err := s.server.core.Work.FlushAcknowledgements(ctx, s.agentID)
+	s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
 }
 
 // acknowledgedBy returns the ids of the messages that raw acknowledges, and whether raw is a
