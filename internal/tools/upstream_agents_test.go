@@ -22,7 +22,7 @@ func TestAnUpstreamIsAnAgent(t *testing.T) {
 		began, ended := paper.Held()
 		s := toolstest.Start(t, db, nil, paper)
 		agentID, admin := s.AgentOf("Paper-1"), testkit.Admin()
-		s.Work.WaitForWorker(t, agentID, func(w models.Worker) bool { return w.State != models.WorkerOffline })
+		s.Work.WaitForWorker(t, agentID, func(w models.Worker) bool { return w.State == models.WorkerOnline })
 
 		t.Run("it is in the registry", func(t *testing.T) {
 			var a models.AgentDetail
