@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// ackDelay is how long an acknowledgement may be in memory only. Most are never written: a
-	// message goes when its agent accepts or ends the task.
+	// ackDelay is how long acknowledgements may be in memory only. Most are never written by
+	// themselves: the message is removed when its agent accepts or ends the task.
 	ackDelay = 5 * time.Second
 	// maxPendingAcks is the number of acknowledgements of an agent that may be in memory only.
 	maxPendingAcks = 100
@@ -19,24 +19,18 @@ const (
 // acks are the acknowledgements that are not in the database yet. It is safe for concurrent use.
 type acks struct {
 	mu      sync.Mutex
-	byAgent map[string][]ack
-}
-
-type ack struct {
-	messageID string
-	at        time.Time
+	byAgent map[string][]string // ids of messages
+	since   time.Time           // when byAgent got its first one
 }
 
 // add adds acknowledgements of an agent and returns how many it has.
 func (a *acks) add(agentID string, ids []string, now time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byAgent == nil {
-		a.byAgent = map[string][]ack{}
+	if len(a.byAgent) == 0 {
+		a.byAgent, a.since = map[string][]string{}, now
 	}
-	for _, id := range ids {
-		a.byAgent[agentID] = append(a.byAgent[agentID], ack{id, now})
-	}
+	a.byAgent[agentID] = append(a.byAgent[agentID], ids...)
 	return len(a.byAgent[agentID])
 }
 
@@ -44,35 +38,31 @@ func (a *acks) add(agentID string, ids []string, now time.Time) int {
 func (a *acks) remove(agentID string, ids ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	left := slices.DeleteFunc(a.byAgent[agentID], func(k ack) bool { return slices.Contains(ids, k.messageID) })
-	if len(left) > 0 {
-		a.byAgent[agentID] = left
-	} else {
+	left := slices.DeleteFunc(a.byAgent[agentID], func(id string) bool { return slices.Contains(ids, id) })
+	if len(left) == 0 {
 		delete(a.byAgent, agentID)
+	} else {
+		a.byAgent[agentID] = left
 	}
 }
 
 // of returns the messages that an agent has acknowledged.
-func (a *acks) of(agentID string) (ids []string) {
+func (a *acks) of(agentID string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, k := range a.byAgent[agentID] {
-		ids = append(ids, k.messageID)
-	}
-	return ids
+	return slices.Clone(a.byAgent[agentID])
 }
 
-// due returns the acknowledgements that are not newer than before, by agent.
-func (a *acks) due(before time.Time) map[string][]string {
+// due returns the agents whose acknowledgements are to be written, none before ackDelay is over.
+func (a *acks) due(now time.Time) (agentIDs []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	due := map[string][]string{}
-	for agentID, all := range a.byAgent {
-		for _, k := range all {
-			if !k.at.After(before) {
-				due[agentID] = append(due[agentID], k.messageID)
-			}
-		}
+	if now.Sub(a.since) < ackDelay {
+		return nil
 	}
-	return due
+	for id := range a.byAgent {
+		agentIDs = append(agentIDs, id)
+	}
+	slices.Sort(agentIDs)
+	return agentIDs
 }

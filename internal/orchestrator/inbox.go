@@ -3,9 +3,7 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
-	"time"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -37,23 +35,21 @@ func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids
 	return o.FlushAcknowledgements(ctx, agentID)
 }
 
-// FlushAcknowledgements writes what AcknowledgeLater has kept in memory for an agent.
-func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentID string) error {
-	ids := o.acks.of(agentID)
-	_, err := o.Acknowledge(ctx, agentID, ids)
-	if err == nil {
-		o.acks.remove(agentID, ids...)
-	}
-	return err
-}
-
-// writeAcks writes the acknowledgements of all agents that are not newer than before.
-func (o *Orchestrator) writeAcks(ctx context.Context, before time.Time) error {
-	due := o.acks.due(before)
-	for agents := range slices.Chunk(slices.Sorted(maps.Keys(due)), ackBatch) {
+// FlushAcknowledgements writes what AcknowledgeLater has kept in memory for agents.
+func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentIDs ...string) error {
+	for some := range slices.Chunk(agentIDs, ackBatch) {
+		pending := map[string][]string{}
+		for _, id := range some {
+			if ids := o.acks.of(id); len(ids) > 0 {
+				pending[id] = ids
+			}
+		}
+		if len(pending) == 0 {
+			continue
+		}
 		err := o.store.Write(ctx, func(tx *store.Tx) error {
-			for _, id := range agents {
-				if _, err := tx.Inbox().Acknowledge(id, due[id]); err != nil {
+			for _, id := range some {
+				if _, err := tx.Inbox().Acknowledge(id, pending[id]); err != nil {
 					return err
 				}
 			}
@@ -62,8 +58,8 @@ func (o *Orchestrator) writeAcks(ctx context.Context, before time.Time) error {
 		if err != nil {
 			return err
 		}
-		for _, id := range agents {
-			o.acks.remove(id, due[id]...)
+		for id, ids := range pending {
+			o.acks.remove(id, ids...)
 		}
 	}
 	return nil

@@ -75,7 +75,7 @@ func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error)
 		o.failures.Report(ctx, "reading the workers", o.refreshWorkers(ctx))
 		o.failures.Report(ctx, "looking for silent workers", o.markSilentOffline(ctx))
 		o.failures.Report(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
-		o.failures.Report(ctx, "writing acknowledgements", o.writeAcks(ctx, o.store.Now().Add(-ackDelay)))
+		o.failures.Report(ctx, "writing acknowledgements", o.FlushAcknowledgements(ctx, o.acks.due(o.store.Now())...))
 	}
 	if o.indexLoaded.Load() {
 		o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))

@@ -236,7 +236,10 @@ func (s *socket) close(cut context.CancelFunc) {
 // readLoop receives messages until the connection ends.
 func (s *socket) readLoop(ctx context.Context) {
 	pipeline := newPipeline()
-	defer s.flushAcks(context.WithoutCancel(ctx))
+	defer func() { // the next connection may be to another process
+		err := s.server.core.Work.FlushAcknowledgements(context.WithoutCancel(ctx), s.agentID)
+		s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
+	}()
 	defer pipeline.running.Wait()
 	defer s.end(endDisconnected)
 	for {
@@ -286,12 +289,6 @@ func (s *socket) acknowledge(ctx context.Context, ids []string) {
 	err := s.server.core.Work.AcknowledgeLater(context.WithoutCancel(ctx), s.agentID, ids)
 	s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
 	s.server.forgetAcked(s.agentID, ids)
-}
-
-// flushAcks writes the acknowledgements of the agent: its next connection may be to another process.
-func (s *socket) flushAcks(ctx context.Context) {
-	err := s.server.core.Work.FlushAcknowledgements(ctx, s.agentID)
-	s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
 }
 
 // acknowledgedBy returns the ids of the messages that raw acknowledges, and whether raw is a
