@@ -50,27 +50,15 @@ type agentCreated struct {
 
 // agentDetail is one agent with its children and statistics (CHE·NU §2.5).
 type agentDetail struct {
-	ID           string       `json:"id" example:"finance-personal"`                                       // The agent's id.
-	Name         string       `json:"name" example:"Personal Finance Agent"`                               // The display name.
-	Level        models.Level `json:"level" example:"2"`                                                   // The level, 0 to 3.
-	SphereID     *int         `json:"sphere_id" example:"1"`                                               // The sphere; null only for L0.
-	FrequencyHz  int          `json:"frequency_hz" example:"555"`                                          // The frequency in Hz.
-	Capabilities []string     `json:"capabilities" example:"budgeting,expense_tracking,savings"`           // What the agent can do.
-	Description  string       `json:"description" example:"L2 Specialist for personal finance management"` // A text about the agent.
-	Type         string       `json:"type,omitempty" example:"research"`                                   // The agent type of the envelope protocol; absent if it has none.
-	ParentID     *string      `json:"parent_id" example:"orch-personnel"`                                  // The agent directly above; null only for L0.
-	TokenBudget  *int64       `json:"token_budget" example:"20000"`                                        // Tokens per UTC day. Null means unlimited, only for L0.
-	// What token_budget limits: the agent's own use (`own`), or the use of the agent and all agents
-	// below it (`subtree`).
-	BudgetScope       models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
-	TokensUsedToday   int64              `json:"tokens_used_today" example:"3450"` // Tokens that the agent itself has used today, less those that were reset.
-	IsActive          bool               `json:"is_active" example:"true"`         // Whether the agent is active.
-	CreatedAt         time.Time          `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	UpdatedAt         time.Time          `json:"updated_at" example:"2026-01-10T15:30:00Z"`
-	Children          []models.AgentRef  `json:"children"`                                    // The active agents directly below, at most 1,000.
-	ChildrenTruncated bool               `json:"children_truncated,omitempty" example:"true"` // True if there are more than 1,000 children.
-	Stats             models.AgentStats  `json:"stats"`
-	Warnings          []errs.Field       `json:"warnings,omitempty"` // Fields of an update that were accepted but should be corrected.
+	agentItem
+	Description       string            `json:"description" example:"L2 Specialist for personal finance management"` // A text about the agent.
+	TokensUsedToday   int64             `json:"tokens_used_today" example:"3450"`                                    // Tokens that the agent itself has used today, less those that were reset.
+	CreatedAt         time.Time         `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt         time.Time         `json:"updated_at" example:"2026-01-10T15:30:00Z"`
+	Children          []models.AgentRef `json:"children"`                                    // The active agents directly below, at most 1,000.
+	ChildrenTruncated bool              `json:"children_truncated,omitempty" example:"true"` // True if there are more than 1,000 children.
+	Stats             models.AgentStats `json:"stats"`
+	Warnings          []errs.Field      `json:"warnings,omitempty"` // Fields of an update that were accepted but should be corrected.
 }
 
 func newAgentItem(a models.Agent) agentItem {
@@ -82,10 +70,8 @@ func newAgentItem(a models.Agent) agentItem {
 
 func newAgentDetail(d models.AgentDetail) agentDetail {
 	return agentDetail{
-		ID: d.ID, Name: d.Name, Level: d.Level, SphereID: d.SphereID, FrequencyHz: d.FrequencyHz, Capabilities: d.Capabilities,
-		Description: d.Description, Type: d.Type, ParentID: d.ParentID, TokenBudget: d.TokenBudget, BudgetScope: d.BudgetScope,
-		TokensUsedToday: d.TokensUsedToday, IsActive: d.IsActive, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Children: d.Children,
-		ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
+		agentItem: newAgentItem(d.Agent), Description: d.Description, TokensUsedToday: d.TokensUsedToday, CreatedAt: d.CreatedAt,
+		UpdatedAt: d.UpdatedAt, Children: d.Children, ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
 	}
 }
 

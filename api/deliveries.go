@@ -11,27 +11,9 @@ import (
 	"comet/webhooks"
 )
 
-// deliveryView is the delivery of an event to a webhook.
-type deliveryView struct {
-	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                 // The delivery's id.
-	WebhookID string           `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                         // The webhook's id.
-	EventID   string           `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                           // Value of the webhook-id header, equal for all attempts.
-	Event     models.EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test" example:"agent.created"` // The type of the event.
-	// What the event is about, usually an agent's id. Ordered delivery applies per key.
-	Key     string               `json:"key" example:"finance-personal"`
-	EventAt time.Time            `json:"event_at" example:"2026-01-10T15:30:00Z"`                                      // When the event occurred.
-	Status  models.DeliveryState `json:"status" swaggertype:"string" enums:"pending,succeeded,dead" example:"pending"` // The state of the delivery.
-	// Number of attempts, including those before a redelivery.
-	AttemptCount int `json:"attempt_count" example:"1"`
-	// Null unless the delivery is pending and not waiting for an earlier event.
-	NextAttemptAt *time.Time `json:"next_attempt_at" example:"2026-01-10T15:30:05Z"`
-	EndedAt       *time.Time `json:"ended_at" example:"2026-01-10T15:30:00Z"` // Null while the delivery is pending.
-	CreatedAt     time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
-}
-
 // deliveryDetail is a delivery with its payload and attempts.
 type deliveryDetail struct {
-	deliveryView
+	models.Delivery
 	Payload  deliveryPayload          `json:"payload"`
 	Attempts []models.DeliveryAttempt `json:"attempts"` // Oldest first.
 }
@@ -45,15 +27,8 @@ type deliveryPayload struct {
 
 // deliveryList is one page of deliveries, newest first.
 type deliveryList struct {
-	Deliveries []deliveryView `json:"deliveries"`                                  // The deliveries on the page.
-	NextCursor string         `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
-}
-
-func newDeliveryView(d models.Delivery) deliveryView {
-	return deliveryView{
-		ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Event: d.Type, Key: d.Key, EventAt: d.EventAt, Status: d.State,
-		AttemptCount: d.Attempts, NextAttemptAt: d.NextAttemptAt, EndedAt: d.EndedAt, CreatedAt: d.CreatedAt,
-	}
+	Deliveries []models.Delivery `json:"deliveries"`                                  // The deliveries on the page.
+	NextCursor string            `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
 }
 
 // listDeliveries lists the deliveries of a webhook.
@@ -74,7 +49,7 @@ func (s *Server) listDeliveries(r request) (any, error) {
 	q.Limit++ // one more than the page shows whether there is a next page
 	deliveries, err := s.core.Webhooks.Deliveries(r.Context(), r.caller, r.id, q)
 	deliveries, next := cutPage(deliveries, limit, func(d models.Delivery) string { return d.ID })
-	return reply{next: next, body: deliveryList{views(deliveries, newDeliveryView), next}}, err
+	return reply{next: next, body: deliveryList{orEmpty(deliveries), next}}, err
 }
 
 // deliveryQuery reads the query parameters of a list of deliveries.
@@ -103,7 +78,7 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 func (s *Server) getDelivery(r request) (any, error) {
 	d, attempts, err := s.core.Webhooks.Delivery(r.Context(), r.caller, r.id, r.subID)
 	return deliveryDetail{
-		deliveryView: newDeliveryView(d), Attempts: orEmpty(attempts),
+		Delivery: d, Attempts: orEmpty(attempts),
 		Payload: deliveryPayload{Type: d.Type, Timestamp: d.EventAt, Data: jsontext.Value(d.Data)},
 	}, err
 }
@@ -112,13 +87,13 @@ func (s *Server) getDelivery(r request) (any, error) {
 //
 //	@Summary		Redeliver a delivery
 //	@Description	Schedules the delivery at once, in any state, with a full set of retries. The event keeps its id, so that receivers can recognize it.
-//	@Success		202	{object}	deliveryView	"The scheduled delivery"
+//	@Success		202	{object}	models.Delivery	"The scheduled delivery"
 //	@Header			202	{string}	Location
 //	@Failure		409	"The webhook is disabled"
 func (s *Server) redeliverDelivery(r request, _ struct{}) (any, error) {
 	d, err := s.core.Webhooks.Redeliver(r.Context(), r.caller, r.id, r.subID)
 	return reply{
-		status: http.StatusAccepted, location: webhookURL(r.id) + "/deliveries/" + d.ID, body: newDeliveryView(d),
+		status: http.StatusAccepted, location: webhookURL(r.id) + "/deliveries/" + d.ID, body: d,
 	}, err
 }
 

@@ -67,22 +67,22 @@ const (
 
 // Delivery is the delivery of one event to one webhook.
 type Delivery struct {
-	ID        string
-	WebhookID string
-	// EventID is the webhook-id header, the same on every attempt.
-	EventID string
-	Type    EventType
-	Key     string
-	EventAt time.Time
-	Data    json.RawMessage
-	State   DeliveryState `gorm:"-"`
-	// NextAttemptAt is nil unless it is pending and not behind another.
-	NextAttemptAt *time.Time `gorm:"-"`
-	EndedAt       *time.Time `gorm:"-"`
-	// Attempts counts all attempts, Tries those since it was created or redelivered.
-	Attempts  int
-	Tries     int
-	CreatedAt time.Time
+	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                 // The delivery's id.
+	WebhookID string    `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                         // The webhook's id.
+	EventID   string    `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                           // Value of the webhook-id header, equal for all attempts.
+	Type      EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test" example:"agent.created"` // The type of the event.
+	// What the event is about, usually an agent's id. Ordered delivery applies per key.
+	Key     string          `json:"key" example:"finance-personal"`
+	EventAt time.Time       `json:"event_at" example:"2026-01-10T15:30:00Z"` // When the event occurred.
+	Data    json.RawMessage `json:"-"`
+	State   DeliveryState   `json:"status" gorm:"-" swaggertype:"string" enums:"pending,succeeded,dead" example:"pending"` // The state of the delivery.
+	// Number of attempts, including those before a redelivery.
+	Attempts int `json:"attempt_count" example:"1"`
+	// Null unless the delivery is pending and not waiting for an earlier event.
+	NextAttemptAt *time.Time `json:"next_attempt_at" gorm:"-" example:"2026-01-10T15:30:05Z"`
+	EndedAt       *time.Time `json:"ended_at" gorm:"-" example:"2026-01-10T15:30:00Z"` // Null while the delivery is pending.
+	Tries         int        `json:"-"`                                                // Attempts since it was created or redelivered.
+	CreatedAt     time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
 }
 
 // DeliveryAttempt is one attempt to deliver an event.

@@ -280,6 +280,60 @@ func (e DecisionViewVerdict) Valid() bool {
 	}
 }
 
+// Defines values for DeliveryEvent.
+const (
+	DeliveryEventAgentBudgetExceeded DeliveryEvent = "agent.budget_exceeded"
+	DeliveryEventAgentBudgetWarning  DeliveryEvent = "agent.budget_warning"
+	DeliveryEventAgentCreated        DeliveryEvent = "agent.created"
+	DeliveryEventAgentDeactivated    DeliveryEvent = "agent.deactivated"
+	DeliveryEventAgentUpdated        DeliveryEvent = "agent.updated"
+	DeliveryEventWebhookDisabled     DeliveryEvent = "webhook.disabled"
+	DeliveryEventWebhookTest         DeliveryEvent = "webhook.test"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryEvent enum.
+func (e DeliveryEvent) Valid() bool {
+	switch e {
+	case DeliveryEventAgentBudgetExceeded:
+		return true
+	case DeliveryEventAgentBudgetWarning:
+		return true
+	case DeliveryEventAgentCreated:
+		return true
+	case DeliveryEventAgentDeactivated:
+		return true
+	case DeliveryEventAgentUpdated:
+		return true
+	case DeliveryEventWebhookDisabled:
+		return true
+	case DeliveryEventWebhookTest:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for DeliveryStatus.
+const (
+	DeliveryStatusDead      DeliveryStatus = "dead"
+	DeliveryStatusPending   DeliveryStatus = "pending"
+	DeliveryStatusSucceeded DeliveryStatus = "succeeded"
+)
+
+// Valid indicates whether the value is a known member of the DeliveryStatus enum.
+func (e DeliveryStatus) Valid() bool {
+	switch e {
+	case DeliveryStatusDead:
+		return true
+	case DeliveryStatusPending:
+		return true
+	case DeliveryStatusSucceeded:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DeliveryDetailEvent.
 const (
 	DeliveryDetailEventAgentBudgetExceeded DeliveryDetailEvent = "agent.budget_exceeded"
@@ -346,60 +400,6 @@ func (e DeliveryOrdering) Valid() bool {
 	case DeliveryOrderingAgent:
 		return true
 	case DeliveryOrderingNone:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for DeliveryViewEvent.
-const (
-	DeliveryViewEventAgentBudgetExceeded DeliveryViewEvent = "agent.budget_exceeded"
-	DeliveryViewEventAgentBudgetWarning  DeliveryViewEvent = "agent.budget_warning"
-	DeliveryViewEventAgentCreated        DeliveryViewEvent = "agent.created"
-	DeliveryViewEventAgentDeactivated    DeliveryViewEvent = "agent.deactivated"
-	DeliveryViewEventAgentUpdated        DeliveryViewEvent = "agent.updated"
-	DeliveryViewEventWebhookDisabled     DeliveryViewEvent = "webhook.disabled"
-	DeliveryViewEventWebhookTest         DeliveryViewEvent = "webhook.test"
-)
-
-// Valid indicates whether the value is a known member of the DeliveryViewEvent enum.
-func (e DeliveryViewEvent) Valid() bool {
-	switch e {
-	case DeliveryViewEventAgentBudgetExceeded:
-		return true
-	case DeliveryViewEventAgentBudgetWarning:
-		return true
-	case DeliveryViewEventAgentCreated:
-		return true
-	case DeliveryViewEventAgentDeactivated:
-		return true
-	case DeliveryViewEventAgentUpdated:
-		return true
-	case DeliveryViewEventWebhookDisabled:
-		return true
-	case DeliveryViewEventWebhookTest:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for DeliveryViewStatus.
-const (
-	DeliveryViewStatusDead      DeliveryViewStatus = "dead"
-	DeliveryViewStatusPending   DeliveryViewStatus = "pending"
-	DeliveryViewStatusSucceeded DeliveryViewStatus = "succeeded"
-)
-
-// Valid indicates whether the value is a known member of the DeliveryViewStatus enum.
-func (e DeliveryViewStatus) Valid() bool {
-	switch e {
-	case DeliveryViewStatusDead:
-		return true
-	case DeliveryViewStatusPending:
-		return true
-	case DeliveryViewStatusSucceeded:
 		return true
 	default:
 		return false
@@ -2795,6 +2795,74 @@ type DecisionView struct {
 // Example: chosen
 type DecisionViewVerdict string
 
+// Delivery The delivery of one event to one webhook.
+type Delivery struct {
+	// AttemptCount Number of attempts, including those before a redelivery.
+	//
+	// Example: 1
+	AttemptCount int `json:"attempt_count" yaml:"attempt_count"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// EndedAt Null while the delivery is pending.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// Event The type of the event.
+	//
+	// Example: agent.created
+	Event DeliveryEvent `json:"event" yaml:"event"`
+
+	// EventAt When the event occurred.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	EventAt time.Time `json:"event_at" yaml:"event_at"`
+
+	// EventID Value of the webhook-id header, equal for all attempts.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
+	EventID string `json:"event_id" yaml:"event_id"`
+
+	// ID The delivery's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Key What the event is about, usually an agent's id. Ordered delivery applies per key.
+	//
+	// Example: finance-personal
+	Key string `json:"key" yaml:"key"`
+
+	// NextAttemptAt Null unless the delivery is pending and not waiting for an earlier event.
+	//
+	// Example: 2026-01-10T15:30:05Z
+	NextAttemptAt *time.Time `json:"next_attempt_at" yaml:"next_attempt_at"`
+
+	// Status The state of the delivery.
+	//
+	// Example: pending
+	Status DeliveryStatus `json:"status" yaml:"status"`
+
+	// WebhookID The webhook's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	WebhookID string `json:"webhook_id" yaml:"webhook_id"`
+}
+
+// DeliveryEvent The type of the event.
+//
+// Example: agent.created
+type DeliveryEvent string
+
+// DeliveryStatus The state of the delivery.
+//
+// Example: pending
+type DeliveryStatus string
+
 // DeliveryAttempt One attempt to deliver an event.
 type DeliveryAttempt struct {
 	// At When the attempt started.
@@ -2905,7 +2973,7 @@ type DeliveryDetailStatus string
 // DeliveryList One page of deliveries, newest first.
 type DeliveryList struct {
 	// Deliveries The deliveries on the page.
-	Deliveries []DeliveryView `json:"deliveries" yaml:"deliveries"`
+	Deliveries []Delivery `json:"deliveries" yaml:"deliveries"`
 
 	// NextCursor Absent on the last page.
 	//
@@ -2931,74 +2999,6 @@ type DeliveryPayload struct {
 	// Example: agent.created
 	Type string `json:"type" yaml:"type"`
 }
-
-// DeliveryView The delivery of an event to a webhook.
-type DeliveryView struct {
-	// AttemptCount Number of attempts, including those before a redelivery.
-	//
-	// Example: 1
-	AttemptCount int `json:"attempt_count" yaml:"attempt_count"`
-
-	// CreatedAt When it was created.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
-
-	// EndedAt Null while the delivery is pending.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
-
-	// Event The type of the event.
-	//
-	// Example: agent.created
-	Event DeliveryViewEvent `json:"event" yaml:"event"`
-
-	// EventAt When the event occurred.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	EventAt time.Time `json:"event_at" yaml:"event_at"`
-
-	// EventID Value of the webhook-id header, equal for all attempts.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8059
-	EventID string `json:"event_id" yaml:"event_id"`
-
-	// ID The delivery's id.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
-
-	// Key What the event is about, usually an agent's id. Ordered delivery applies per key.
-	//
-	// Example: finance-personal
-	Key string `json:"key" yaml:"key"`
-
-	// NextAttemptAt Null unless the delivery is pending and not waiting for an earlier event.
-	//
-	// Example: 2026-01-10T15:30:05Z
-	NextAttemptAt *time.Time `json:"next_attempt_at" yaml:"next_attempt_at"`
-
-	// Status The state of the delivery.
-	//
-	// Example: pending
-	Status DeliveryViewStatus `json:"status" yaml:"status"`
-
-	// WebhookID The webhook's id.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
-	WebhookID string `json:"webhook_id" yaml:"webhook_id"`
-}
-
-// DeliveryViewEvent The type of the event.
-//
-// Example: agent.created
-type DeliveryViewEvent string
-
-// DeliveryViewStatus The state of the delivery.
-//
-// Example: pending
-type DeliveryViewStatus string
 
 // Envelope One message: common members around one of four payloads (Chiffon §Message Envelope). `type` says which.
 type Envelope struct {
@@ -25189,7 +25189,7 @@ type RedeliverDeliveryResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON202 the response for an HTTP 202 `application/json` response
-	JSON202 *DeliveryView
+	JSON202 *Delivery
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -25205,7 +25205,7 @@ type RedeliverDeliveryResponse struct {
 }
 
 // GetJSON202 returns the response for an HTTP 202 `application/json` response
-func (r RedeliverDeliveryResponse) GetJSON202() *DeliveryView {
+func (r RedeliverDeliveryResponse) GetJSON202() *Delivery {
 	return r.JSON202
 }
 
@@ -33915,7 +33915,7 @@ func ParseRedeliverDeliveryResponse(rsp *http.Response) (*RedeliverDeliveryRespo
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
-		var dest DeliveryView
+		var dest Delivery
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
