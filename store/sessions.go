@@ -8,25 +8,48 @@ import (
 	"comet/models"
 )
 
+// BenchmarkTask in internal/bench measures the statements on single sessions, which are written by hand.
+
 // Insert stores a new session. It returns errs.Conflict for an id that is taken.
-func (tx Sessions) Insert(s models.Session) error { return tx.db().Create(&s).Error }
+func (tx Sessions) Insert(s models.Session) error { return create(tx.reader, "", s) }
 
 // Lock returns a session and locks it until the transaction ends, or errs.NotFound.
-func (tx Sessions) Lock(id string) (s models.Session, err error) {
-	err = forUpdate(tx.db()).Take(&s, "id = ?", id).Error
-	return s, err
+func (tx Sessions) Lock(id string) (models.Session, error) {
+	return one[models.Session](tx.reader, selectRows[models.Session]("WHERE id = ?")+tx.engine.forUpdate, id)
 }
 
-// Save stores what has changed of a session that Session returned.
+// LockOnly is Lock without reading: SQLite, which has one writer, does nothing.
+func (tx Sessions) LockOnly(id string) error {
+	return tx.lock("SELECT 1 FROM sessions WHERE id = ? FOR UPDATE", id)
+}
+
+// Save stores what has changed of a session that Lock returned.
 func (tx Sessions) Save(s models.Session) error {
 	s.UpdatedAt = tx.now
-	return tx.db().Select("state", "open_tasks", "tasks", "facts", "updated_at", "closed_at").Updates(&s).Error
+	_, err := update(tx.reader, s, []string{"state", "open_tasks", "tasks", "updated_at", "closed_at"}, "id = ?", s.ID)
+	return err
+}
+
+// EndTask counts a task that has ended, and with closes it closes the session if no other is open. It
+// returns the number of its tasks and its state only.
+func (tx Sessions) EndTask(id string, closes bool) (models.Session, error) {
+	last := 0 // never
+	if closes {
+		last = 1
+	}
+	type changed struct {
+		Tasks int
+		State models.SessionState
+	}
+	s, err := one[changed](tx.reader, `UPDATE sessions SET open_tasks = open_tasks - 1, updated_at = ?,
+		state = CASE open_tasks WHEN ? THEN 1 ELSE state END, closed_at = CASE open_tasks WHEN ? THEN ? ELSE closed_at END
+		WHERE id = ? RETURNING tasks, state`, tx.now, last, last, tx.now, id)
+	return models.Session{ID: id, Tasks: s.Tasks, State: s.State}, err
 }
 
 // Get returns a session, or errs.NotFound.
-func (r sessionReader) Get(id string) (out models.Session, err error) {
-	err = r.db().Take(&out, "id = ?", id).Error
-	return out, err
+func (r sessionReader) Get(id string) (models.Session, error) {
+	return one[models.Session](r.reader, selectRows[models.Session]("WHERE id = ?"), id)
 }
 
 // List returns up to limit sessions, the newest first, that are older than before; an

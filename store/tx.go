@@ -80,11 +80,11 @@ const (
 )
 
 // lock runs a statement that locks on PostgreSQL.
-func (r reader) lock(statement string) error {
+func (r reader) lock(statement string, args ...any) error {
 	if r.store.Alone() {
 		return nil
 	}
-	return r.run(statement)
+	return r.run(statement, args...)
 }
 
 // runClosure runs fn in its own goroutine, so that a Goexit in fn ends only that and is reported as

@@ -122,7 +122,6 @@ type Orchestrator struct {
 	environment
 	store     *store.Store
 	log       *slog.Logger
-	waiters   *waiters
 	waitLimit *background.Limiter[string] // requests that wait for tasks
 	gauges    gauges
 	failures  *background.FailureLog
@@ -147,6 +146,7 @@ type environment struct {
 	queues   *queueCache      // the requirements of the queued tasks
 	counters *counters
 	timers   *timers
+	waiters  *waiters
 
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

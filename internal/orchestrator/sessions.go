@@ -130,30 +130,31 @@ func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	_, err := op.tx.Sessions().Lock(t.SessionID)
-	return err
+	return op.tx.Sessions().LockOnly(t.SessionID)
 }
 
-// leaveSession counts a task that has ended.
+// leaveSession counts a task that has ended, and closes its session if a request waits for that.
 func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := op.tx.Sessions().Lock(t.SessionID) // already locked by lockTaskSession
-	if err != nil {
-		return err
+	waiting := wake{wakeClosed, t.ID}
+	session, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.waits(waiting))
+	if err == nil && session.State == models.SessionClosed {
+		op.emitSessionClosed(session, "closed")
+		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.wake(waiting) })
 	}
-	session.OpenTasks--
-	return op.tx.Sessions().Save(session)
+	return err
 }
 
 func (op *operation) closeSession(session *models.Session, why string) error {
 	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
-	if err := op.tx.Sessions().Save(*session); err != nil {
-		return err
-	}
+	op.emitSessionClosed(*session, why)
+	return op.tx.Sessions().Save(*session)
+}
+
+func (op *operation) emitSessionClosed(session models.Session, why string) {
 	op.emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
-	return nil
 }
 
 // sessionIdle is how long a session without open tasks stays open.
