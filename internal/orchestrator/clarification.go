@@ -207,9 +207,7 @@ func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (as
 // WaitForQuestion is Wait that also returns when the task or a subtask asks a question. With closes,
 // the end of the task also closes its session if that has no other open task. closed reports that this
 // has happened; it may be false if the session was closed otherwise, such as by another replica.
-func (o *Orchestrator) WaitForQuestion(
-	ctx context.Context, tokenID, id string, timeout time.Duration, closes bool,
-) (t models.Task, closed bool, err error) {
+func (o *Orchestrator) WaitForQuestion(ctx context.Context, tokenID, id string, timeout time.Duration, closes bool) (t models.Task, closed bool, err error) {
 	var closing <-chan struct{}
 	if closes {
 		var stop func()

@@ -139,9 +139,9 @@ func (op *operation) leaveSession(t models.Task) error {
 		return nil
 	}
 	waiting := wake{wakeClosed, t.ID}
-	session, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.waits(waiting))
-	if err == nil && session.State == models.SessionClosed {
-		op.emitSessionClosed(session, "closed")
+	tasks, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.waits(waiting))
+	if tasks > 0 {
+		op.emit(events.SessionClosed, t.SessionID, sessionChanged{SessionID: t.SessionID, Tasks: tasks, Reason: "closed"})
 		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.wake(waiting) })
 	}
 	return err
@@ -149,12 +149,8 @@ func (op *operation) leaveSession(t models.Task) error {
 
 func (op *operation) closeSession(session *models.Session, why string) error {
 	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
-	op.emitSessionClosed(*session, why)
-	return op.tx.Sessions().Save(*session)
-}
-
-func (op *operation) emitSessionClosed(session models.Session, why string) {
 	op.emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	return op.tx.Sessions().Save(*session)
 }
 
 // sessionIdle is how long a session without open tasks stays open.

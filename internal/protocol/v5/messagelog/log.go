@@ -26,6 +26,7 @@ import (
 	"comet/internal/protocol/v5/shortid"
 	"comet/models"
 	"comet/store"
+	"comet/store/columns"
 )
 
 // batchSize is the number of buffered messages that starts a write at once. maxTransaction is the
@@ -69,7 +70,11 @@ type Log struct {
 // only by a read.
 func New(s *store.Store, opts *Options) *Log {
 	l := &Log{store: s, opts: opts.orDefaults()}
-	l.metrics = newMetrics(l.opts.Registerer)
+	create := promauto.With(cmp.Or[prometheus.Registerer](l.opts.Registerer, prometheus.NewRegistry()))
+	l.metrics = metrics{
+		written: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_logged_total", Help: "Messages of PROTOCOL_V5 that were written to the message log."}),
+		dropped: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_dropped_total", Help: "Messages of PROTOCOL_V5 that were not written to the message log, because its buffer was full."}),
+	}
 	l.Batcher = background.NewBatcher(background.BatcherOptions{
 		Task: "writing the message log", Logger: l.opts.Logger,
 		Interval: l.opts.FlushInterval, Size: batchSize, MaxBatch: maxTransaction, MaxPending: l.opts.MaxBuffered,
@@ -154,24 +159,14 @@ func writeMessages(tx *store.Tx, batch []Message) error {
 	}
 	for i := range out {
 		m := &out[i]
+		m.Data = columns.Text(m.Data, maxData)
 		if m.Parent != 0 {
 			m.ParentID = newest[numberKey{m.Context, m.Peer, m.Parent}]
 		}
 		newest[numberKey{m.Context, m.Peer, m.Number}] = m.ID
 	}
-	return insert(tx, out)
+	return store.Insert(tx, "ON CONFLICT DO NOTHING", out...)
 }
 
 // metrics counts written and dropped messages.
 type metrics struct{ written, dropped prometheus.Counter }
-
-func newMetrics(registerer prometheus.Registerer) metrics {
-	if registerer == nil {
-		registerer = prometheus.NewRegistry()
-	}
-	create := promauto.With(registerer)
-	return metrics{
-		written: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_logged_total", Help: "Messages of PROTOCOL_V5 that were written to the message log."}),
-		dropped: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_dropped_total", Help: "Messages of PROTOCOL_V5 that were not written to the message log, because its buffer was full."}),
-	}
-}

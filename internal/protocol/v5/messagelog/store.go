@@ -50,14 +50,6 @@ const maxData = 800
 // TableName implements gorm's schema.Tabler.
 func (Message) TableName() string { return "v5_messages" }
 
-func insert(tx *store.Tx, messages []Message) error {
-	rows := slices.Clone(messages)
-	for i := range rows {
-		rows[i].Data = columns.Text(rows[i].Data, maxData)
-	}
-	return store.Insert(tx, "ON CONFLICT DO NOTHING", rows...)
-}
-
 // numberKey is a message number of a peer in a context.
 type numberKey struct {
 	Context int64
