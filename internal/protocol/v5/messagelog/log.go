@@ -26,7 +26,6 @@ import (
 	"comet/internal/protocol/v5/shortid"
 	"comet/models"
 	"comet/store"
-	"comet/store/columns"
 )
 
 // batchSize is the number of buffered messages that starts a write at once. maxTransaction is the
@@ -159,13 +158,12 @@ func writeMessages(tx *store.Tx, batch []Message) error {
 	}
 	for i := range out {
 		m := &out[i]
-		m.Data = columns.Text(m.Data, maxData)
 		if m.Parent != 0 {
 			m.ParentID = newest[numberKey{m.Context, m.Peer, m.Parent}]
 		}
 		newest[numberKey{m.Context, m.Peer, m.Number}] = m.ID
 	}
-	return store.Insert(tx, "ON CONFLICT DO NOTHING", out...)
+	return insert(tx, out)
 }
 
 // metrics counts written and dropped messages.

@@ -50,6 +50,14 @@ const maxData = 800
 // TableName implements gorm's schema.Tabler.
 func (Message) TableName() string { return "v5_messages" }
 
+// insert inserts messages, with texts that both databases can store.
+func insert(tx *store.Tx, messages []Message) error {
+	for i := range messages {
+		messages[i].Data = columns.Text(messages[i].Data, maxData)
+	}
+	return store.Insert(tx, "ON CONFLICT DO NOTHING", messages...)
+}
+
 // numberKey is a message number of a peer in a context.
 type numberKey struct {
 	Context int64

@@ -29,7 +29,7 @@ func testStore(t *testing.T, name string, fn func(t *testing.T, db *storetest.DB
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			fn(t, db, func(all ...Message) {
 				t.Helper()
-				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return writeMessages(tx, all) }))
+				require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return insert(tx, all) }))
 			})
 		})
 	})
