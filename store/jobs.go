@@ -40,8 +40,7 @@ func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, err
 	token, until := uuid.NewString(), tx.now.Add(lease)
 	in, args := inList(kinds)
 	args = append(append([]any{tx.now}, args...), limit, token, until)
-	// Without MATERIALIZED, PostgreSQL may run the inner statement again and
-	// lock more than limit.
+	// Without MATERIALIZED, PostgreSQL may run the inner statement again and lock more than limit.
 	return list[Job](tx.reader, `WITH due AS MATERIALIZED
 		(SELECT id FROM jobs WHERE run_at <= ? AND kind IN `+in+` ORDER BY run_at, id LIMIT ?`+tx.engine.skipLocked+`)
 		UPDATE jobs SET lease = ?, run_at = ?, attempt = attempt + 1 WHERE id IN (SELECT id FROM due)
@@ -70,8 +69,7 @@ func (tx Jobs) Release(j Job) error {
 		tx.now, j.ID, j.Lease)
 }
 
-// NextAt returns when the next job of the given kinds is due; ok is false
-// when there is none.
+// NextAt returns when the next job of the given kinds is due; ok is false when there is none.
 func (r jobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 	if len(kinds) == 0 {
 		return at, false, nil
@@ -123,9 +121,8 @@ type Backlog struct {
 
 // Backlog counts the waiting jobs.
 func (s *Store) Backlog(ctx context.Context) (Backlog, error) {
-	b, err := one[Backlog](s.on(ctx), `SELECT (SELECT count(*) FROM events WHERE position IS NULL),
+	return one[Backlog](s.on(ctx), `SELECT (SELECT count(*) FROM events WHERE position IS NULL),
 		(SELECT count(*) FROM jobs WHERE run_at <= ?), CAST(? AS BIGINT)`, s.Now(), s.writes.waiting())
-	return b, err
 }
 
 // Job is work that follows a commit: a timer, a delivery, a retry.

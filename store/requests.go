@@ -66,7 +66,13 @@ func (tx *Tx) Forget(once *models.Idempotency) error {
 }
 
 func (tx *Tx) replay(once *models.Idempotency) error {
-	stored, err := one[storedRequest](tx.reader, "SELECT request_hash, status, header, body FROM idempotency WHERE principal = ? AND key = ?", once.Principal, once.Key)
+	type answered struct {
+		RequestHash [32]byte
+		Status      int
+		Header      json.RawMessage
+		Body        []byte
+	}
+	stored, err := one[answered](tx.reader, "SELECT request_hash, status, header, body FROM idempotency WHERE principal = ? AND key = ?", once.Principal, once.Key)
 	if err != nil {
 		return err
 	}
@@ -75,14 +81,6 @@ func (tx *Tx) replay(once *models.Idempotency) error {
 	}
 	once.Replay = &models.StoredResponse{Status: stored.Status, Body: stored.Body}
 	return json.Unmarshal(stored.Header, &once.Replay.Header)
-}
-
-// storedRequest is a request that was answered, with its response.
-type storedRequest struct {
-	RequestHash [32]byte
-	Status      int
-	Header      json.RawMessage
-	Body        []byte
 }
 
 // PurgeStoredResponses deletes up to limit stored responses older than before and returns

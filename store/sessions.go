@@ -3,55 +3,62 @@ package store
 import (
 	"time"
 
-	"gorm.io/gorm"
-
 	"comet/models"
 )
 
+// BenchmarkTask in internal/bench measures the statements on sessions, which are written by hand.
+
 // Insert stores a new session. It returns errs.Conflict for an id that is taken.
-func (tx Sessions) Insert(s models.Session) error { return tx.db().Create(&s).Error }
+func (tx Sessions) Insert(s models.Session) error { return create(tx.reader, "", s) }
 
 // Lock returns a session and locks it until the transaction ends, or errs.NotFound.
-func (tx Sessions) Lock(id string) (s models.Session, err error) {
-	err = forUpdate(tx.db()).Take(&s, "id = ?", id).Error
-	return s, err
+func (tx Sessions) Lock(id string) (models.Session, error) {
+	return one[models.Session](tx.reader, selectRows[models.Session]("WHERE id = ?")+tx.engine.forUpdate, id)
 }
 
-// Save stores what has changed of a session that Session returned.
+// LockOnly is Lock without reading: SQLite, which has one writer, does nothing.
+func (tx Sessions) LockOnly(id string) error {
+	return tx.lock("SELECT 1 FROM sessions WHERE id = ? FOR UPDATE", id)
+}
+
+// Save stores what has changed of a session that Lock returned.
 func (tx Sessions) Save(s models.Session) error {
 	s.UpdatedAt = tx.now
-	return tx.db().Select("state", "open_tasks", "tasks", "facts", "updated_at", "closed_at").Updates(&s).Error
+	_, err := update(tx.reader, s, []string{"state", "open_tasks", "tasks", "updated_at", "closed_at"}, "id = ?", s.ID)
+	return err
+}
+
+// EndTask counts a task that has ended. With closes it closes the session if no other task is open, and
+// returns the number of all its tasks, 0 for a session that stays open.
+func (tx Sessions) EndTask(id string, closes bool) (tasks int, err error) {
+	return one[int](tx.reader, `UPDATE sessions SET open_tasks = open_tasks - 1, updated_at = ?, state = CASE WHEN ? AND open_tasks = 1 THEN 1 ELSE state END,
+		closed_at = CASE WHEN ? AND open_tasks = 1 THEN ? ELSE closed_at END WHERE id = ? RETURNING state * tasks`, tx.now, closes, closes, tx.now, id)
 }
 
 // Get returns a session, or errs.NotFound.
-func (r sessionReader) Get(id string) (out models.Session, err error) {
-	err = r.db().Take(&out, "id = ?", id).Error
-	return out, err
+func (r sessionReader) Get(id string) (models.Session, error) {
+	return one[models.Session](r.reader, selectRows[models.Session]("WHERE id = ?"), id)
 }
 
 // List returns up to limit sessions, the newest first, that are older than before; an
 // owner of "" selects all owners.
 func (r sessionReader) List(owner string, before TaskCursor, limit int) ([]models.Session, error) {
-	sessions := []models.Session{}
-	return sessions, sessionsPage(r.db(), owner, before, limit).Find(&sessions).Error
+	query, args := sessionsQuery(owner, before, limit)
+	return list[models.Session](r.reader, query, args...)
 }
 
-func sessionsPage(db *gorm.DB, owner string, before TaskCursor, limit int) *gorm.DB {
-	if owner != "" {
-		db = db.Where("owner = ?", owner)
+func sessionsQuery(owner string, before TaskCursor, limit int) (string, []any) {
+	var where filter
+	if where.equal("owner", owner); before.ID != "" {
+		where.and("(created_at, id) < (?, ?)", before.CreatedAt, before.ID)
 	}
-	if before.ID != "" {
-		db = db.Where("(created_at, id) < (?, ?)", before.CreatedAt, before.ID)
-	}
-	return db.Order("created_at DESC, id DESC").Limit(limit)
+	return selectRows[models.Session](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, limit)
 }
 
 // Idle returns up to limit open sessions without an open task that have not changed
 // since before.
-func (r sessionReader) Idle(before time.Time, limit int) (ids []string, err error) {
-	err = r.db().Model(&models.Session{}).Where("state = 0 AND updated_at < ? AND open_tasks = 0", before).
-		Order("updated_at").Limit(limit).Pluck("id", &ids).Error
-	return ids, err
+func (r sessionReader) Idle(before time.Time, limit int) ([]string, error) {
+	return list[string](r.reader, "SELECT id FROM sessions WHERE state = 0 AND updated_at < ? AND open_tasks = 0 ORDER BY updated_at LIMIT ?", before, limit)
 }
 
 // Purge deletes up to limit sessions that were closed before a time and have no

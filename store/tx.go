@@ -80,11 +80,11 @@ const (
 )
 
 // lock runs a statement that locks on PostgreSQL.
-func (r reader) lock(statement string) error {
+func (r reader) lock(statement string, args ...any) error {
 	if r.store.Alone() {
 		return nil
 	}
-	return r.run(statement)
+	return r.run(statement, args...)
 }
 
 // runClosure runs fn in its own goroutine, so that a Goexit in fn ends only that and is reported as
@@ -124,11 +124,10 @@ var (
 	errTxOver = errors.New("the transaction is over")
 )
 
-// txConn is the connection of one Tx. It remembers the first statement that
-// failed and refuses every later one, on SQLite as PostgreSQL does by itself:
-// after some failures SQLite has rolled back the whole transaction, and a
-// statement sent then would commit by itself. So would those after a control statement,
-// which it refuses.
+// txConn is the connection of one Tx. It remembers the first statement that failed and refuses every
+// later one, on SQLite as PostgreSQL does by itself: after some failures SQLite has rolled back the
+// whole transaction, and a statement sent then would commit by itself. So would those after a control
+// statement, which it refuses.
 type txConn struct {
 	gorm.ConnPool
 	failed error

@@ -22,10 +22,9 @@ const maxBatch = 256
 // written, so that a client whose requests always fail does not make every batch run twice.
 const savepointBatches = 64
 
-// groupWriter is SQLite's only writer. It pins one connection and runs the
-// closures that wait at the same moment in one transaction, so that they share one
-// fsync. Write returns to each caller after that commit, even if its own closure
-// failed: the closure may have read uncommitted rows of another closure.
+// groupWriter is SQLite's only writer. It pins one connection and runs the closures that wait at the
+// same moment in one transaction, so that they share one fsync. Write returns to each caller after that
+// commit, even if its own closure failed: it may have read uncommitted rows of another closure.
 //
 // When a closure fails after it has written, the batch is rolled back and run again with
 // a savepoint for each closure; the next batches have savepoints, too. Every control

@@ -189,7 +189,7 @@ func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, er
 // TaskAwaitingReply returns the task that waits for a reply: t, or else the first of its
 // subtasks, recursively. ok is false if none waits.
 func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (asking models.Task, ok bool, err error) {
-	if t.WaitingFor == models.WaitForReply || t.State.Ended() {
+	if t.WaitingFor == models.WaitForReply || t.State.Ended() || t.Subtasks == 0 {
 		return t, t.WaitingFor == models.WaitForReply, nil
 	}
 	subtasks, err := o.store.Tasks(ctx).Children(t.ID)
@@ -204,13 +204,24 @@ func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (as
 	return t, false, err
 }
 
-// WaitForChangeOrQuestion is WaitForChange that also returns when a subtask asks a question.
-func (o *Orchestrator) WaitForChangeOrQuestion(ctx context.Context, tokenID string, t models.Task, timeout time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeTask, tokenID, t.ID, timeout, func(now models.Task) bool {
-		if now.Version > t.Version || now.State.Ended() {
-			return true
-		}
-		_, asking, err := o.TaskAwaitingReply(ctx, now)
-		return asking && err == nil
+// WaitForQuestion is Wait that also returns when the task or a subtask asks a question. With closes,
+// the end of the task also closes its session if that has no other open task. closed reports that this
+// has happened; it may be false if the session was closed otherwise, such as by another replica.
+func (o *Orchestrator) WaitForQuestion(ctx context.Context, tokenID, id string, timeout time.Duration, closes bool) (t models.Task, closed bool, err error) {
+	var closing <-chan struct{}
+	if closes {
+		var stop func()
+		closing, stop = o.waiters.subscribe(wakeClosed, id)
+		defer stop()
+	}
+	t, err = o.waitFor(ctx, WakeTask, tokenID, id, timeout, func(t models.Task) bool {
+		_, asking, err := o.TaskAwaitingReply(ctx, t)
+		return t.State.Ended() || asking && err == nil
 	})
+	select {
+	case <-closing:
+		return t, true, err
+	default:
+		return t, false, err
+	}
 }

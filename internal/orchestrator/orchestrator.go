@@ -122,7 +122,6 @@ type Orchestrator struct {
 	environment
 	store     *store.Store
 	log       *slog.Logger
-	waiters   *waiters
 	waitLimit *background.Limiter[string] // requests that wait for tasks
 	gauges    gauges
 	failures  *background.FailureLog
@@ -148,6 +147,7 @@ type environment struct {
 	counters *counters
 	timers   *timers
 	acks     *acks
+	waiters  *waiters
 
 	tracesEnabled bool // without it nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

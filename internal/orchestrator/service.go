@@ -25,9 +25,9 @@ const (
 
 // New returns an orchestrator whose tasks spend from the ledger.
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
-	o := &Orchestrator{store: s, waiters: newWaiters(), gauges: newGauges(), environment: environment{
+	o := &Orchestrator{store: s, gauges: newGauges(), environment: environment{
 		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
-		queues: newQueueCache(), counters: newCounters(), timers: newTimers(), acks: &acks{}, tracesEnabled: opts != nil && opts.Tracer != nil,
+		queues: newQueueCache(), counters: newCounters(), timers: newTimers(), acks: &acks{}, waiters: newWaiters(), tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)

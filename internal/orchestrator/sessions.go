@@ -130,30 +130,27 @@ func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	_, err := op.tx.Sessions().Lock(t.SessionID)
-	return err
+	return op.tx.Sessions().LockOnly(t.SessionID)
 }
 
-// leaveSession counts a task that has ended.
+// leaveSession counts a task that has ended, and closes its session if a request waits for that.
 func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	session, err := op.tx.Sessions().Lock(t.SessionID) // already locked by lockTaskSession
-	if err != nil {
-		return err
+	waiting := wake{wakeClosed, t.ID}
+	tasks, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.waits(waiting))
+	if tasks > 0 {
+		op.emit(events.SessionClosed, t.SessionID, sessionChanged{SessionID: t.SessionID, Tasks: tasks, Reason: "closed"})
+		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.wake(waiting) })
 	}
-	session.OpenTasks--
-	return op.tx.Sessions().Save(session)
+	return err
 }
 
 func (op *operation) closeSession(session *models.Session, why string) error {
 	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
-	if err := op.tx.Sessions().Save(*session); err != nil {
-		return err
-	}
 	op.emit(events.SessionClosed, session.ID, sessionChanged{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
-	return nil
+	return op.tx.Sessions().Save(*session)
 }
 
 // sessionIdle is how long a session without open tasks stays open.

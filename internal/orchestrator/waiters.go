@@ -27,6 +27,9 @@ const (
 	WakeQueue WakeKind = "queue"
 	// WakeWorker: a worker has changed.
 	WakeWorker WakeKind = "worker"
+	// wakeClosed: the end of a task has closed its session, because a request waits for that. It is
+	// never lost: it stays in this process.
+	wakeClosed WakeKind = "closed"
 )
 
 type wake struct {
@@ -61,6 +64,13 @@ func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) 
 	}
 }
 
+// waits reports whether a goroutine waits.
+func (h *waiters) waits(w wake) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.channels[w]) > 0
+}
+
 func (h *waiters) wake(w wake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,9 +83,11 @@ func (h *waiters) wake(w wake) {
 func (h *waiters) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, all := range h.channels {
+	for w, all := range h.channels {
 		for ch := range all {
-			ch.Set()
+			if w.kind != wakeClosed {
+				ch.Set()
+			}
 		}
 	}
 }

@@ -58,6 +58,39 @@ func (h *harness) isFull(t *testing.T, who, id string) bool {
 	return err != nil
 }
 
+// TestWaitForQuestion: the end of a task closes its session if a request waits for that.
+func TestWaitForQuestion(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]bool{"closes the session": true, "closes no session once it has ended": false} {
+		withOpenTask(t, name, func(t *testing.T, h *harness, other models.Task) {
+			_, err := h.OpenSession(t.Context(), operator(), "s", nil)
+			require.NoError(t, err)
+			id := h.submit(t, "code_write", func(sub *orchestrator.Submission) { sub.SessionID = "s" }).ID
+			_, closed, err := h.WaitForQuestion(t.Context(), "a", id, time.Nanosecond, true)
+			require.NoError(t, err)
+			require.False(t, closed)
+			var waiting sync.WaitGroup
+			if waits {
+				waiting.Go(func() {
+					for busy := true; busy; { // isFull may hold the slot for a moment
+						_, _, err := h.WaitForQuestion(t.Context(), "a", id, time.Hour, true)
+						busy = errs.Is(err, errs.Busy)
+					}
+				})
+				require.Eventually(t, func() bool { return h.isFull(t, "a", other.ID) }, time.Minute, time.Millisecond)
+			}
+			_, err = h.Complete(t.Context(), "w-1", id, orchestrator.Result{})
+			require.NoError(t, err)
+			s, err := h.Session(t.Context(), "s")
+			require.NoError(t, err)
+			require.Equal(t, waits, s.State == models.SessionClosed)
+			require.Equal(t, waits, s.ClosedAt != nil)
+			require.Equal(t, waits, len(h.query(t, "SELECT key FROM events WHERE type = 'session.closed'")) == 1)
+			waiting.Wait()
+		})
+	}
+}
+
 // TestWaiterLimits covers the limits for waiting requests.
 func TestWaiterLimits(t *testing.T) {
 	t.Parallel()

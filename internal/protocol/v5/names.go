@@ -31,6 +31,9 @@ type sender struct {
 	task *models.Task
 	// incoming logs the message, nil for a message that is never logged.
 	incoming *incomingMessage
+	// closesSession is set for a request whose outcome closes its session, closedSession once the end
+	// of the task has closed it.
+	closesSession, closedSession bool
 }
 
 // identifySender returns the sender of a message. The token identifies the agent, and FROM must

@@ -71,41 +71,24 @@ func (p *Protocol) workerNames(ctx context.Context, t models.Task) (names []stri
 // outcomeReply waits for a task and returns the message with its outcome or question, the zero
 // Reply where the task goes on.
 func (p *Protocol) outcomeReply(ctx context.Context, s sender, t models.Task, wait time.Duration) (protocol.Reply, error) {
-	t, err := p.awaitChange(ctx, s, t, wait)
-	if err == nil && !t.State.Ended() {
-		var asking bool
-		if wait > 0 {
-			_, asking, err = p.orchestrator.TaskAwaitingReply(ctx, t)
-		}
-		if !asking {
+	if wait > 0 && !t.State.Ended() {
+		next, closed, err := p.orchestrator.WaitForQuestion(ctx, s.TokenID, t.ID, wait, s.closesSession)
+		switch {
+		case err == nil:
+			t, s.closedSession = next, closed
+		case !errs.Is(err, errs.Busy): // too many requests wait already
 			return protocol.Reply{}, err
 		}
 	}
-	if err != nil {
-		return protocol.Reply{}, err
+	if !t.State.Ended() {
+		if wait <= 0 {
+			return protocol.Reply{}, nil
+		}
+		if _, asking, err := p.orchestrator.TaskAwaitingReply(ctx, t); err != nil || !asking {
+			return protocol.Reply{}, err
+		}
 	}
 	return p.statusReply(ctx, s, t)
-}
-
-// awaitChange waits until a task has ended or asks a question. Where too many requests wait
-// already it returns at once.
-func (p *Protocol) awaitChange(ctx context.Context, s sender, t models.Task, wait time.Duration) (models.Task, error) {
-	until := time.Now().Add(wait)
-	for left := wait; left > 0 && !t.State.Ended(); left = time.Until(until) {
-		_, asking, err := p.orchestrator.TaskAwaitingReply(ctx, t)
-		if err != nil || asking || ctx.Err() != nil {
-			return t, err
-		}
-		next, err := p.orchestrator.WaitForChangeOrQuestion(ctx, s.TokenID, t, left)
-		switch {
-		case errs.Is(err, errs.Busy):
-			return t, nil
-		case err != nil:
-			return t, err
-		}
-		t = next
-	}
-	return t, nil
 }
 
 // statusReply replies with the status of a task: its outcome, its question, or its progress.
@@ -128,7 +111,7 @@ func (p *Protocol) statusReply(ctx context.Context, s sender, t models.Task) (pr
 		if m.Err != "" {
 			status = outcomeStatus(m.Err)
 		}
-		if s.owns(t) {
+		if s.owns(t) && !s.closedSession {
 			p.closeSession(ctx, t)
 		}
 	case asking:

@@ -67,6 +67,7 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 		return protocol.Reply{}, requestError(err)
 	}
 	m.Context, m.Task = shortid.ContextName(id.Context), wire.NewTask(id.Task)
+	s.closesSession = at.session == "" && !has(m.Data, keyKeep)
 	return p.acceptedReply(ctx, s, m, t, wait)
 }
 

@@ -69,7 +69,11 @@ type Log struct {
 // only by a read.
 func New(s *store.Store, opts *Options) *Log {
 	l := &Log{store: s, opts: opts.orDefaults()}
-	l.metrics = newMetrics(l.opts.Registerer)
+	create := promauto.With(cmp.Or[prometheus.Registerer](l.opts.Registerer, prometheus.NewRegistry()))
+	l.metrics = metrics{
+		written: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_logged_total", Help: "Messages of PROTOCOL_V5 that were written to the message log."}),
+		dropped: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_dropped_total", Help: "Messages of PROTOCOL_V5 that were not written to the message log, because its buffer was full."}),
+	}
 	l.Batcher = background.NewBatcher(background.BatcherOptions{
 		Task: "writing the message log", Logger: l.opts.Logger,
 		Interval: l.opts.FlushInterval, Size: batchSize, MaxBatch: maxTransaction, MaxPending: l.opts.MaxBuffered,
@@ -164,14 +168,3 @@ func writeMessages(tx *store.Tx, batch []Message) error {
 
 // metrics counts written and dropped messages.
 type metrics struct{ written, dropped prometheus.Counter }
-
-func newMetrics(registerer prometheus.Registerer) metrics {
-	if registerer == nil {
-		registerer = prometheus.NewRegistry()
-	}
-	create := promauto.With(registerer)
-	return metrics{
-		written: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_logged_total", Help: "Messages of PROTOCOL_V5 that were written to the message log."}),
-		dropped: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_dropped_total", Help: "Messages of PROTOCOL_V5 that were not written to the message log, because its buffer was full."}),
-	}
-}

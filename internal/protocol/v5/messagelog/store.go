@@ -50,12 +50,12 @@ const maxData = 800
 // TableName implements gorm's schema.Tabler.
 func (Message) TableName() string { return "v5_messages" }
 
+// insert inserts messages, with texts that both databases can store.
 func insert(tx *store.Tx, messages []Message) error {
-	rows := slices.Clone(messages)
-	for i := range rows {
-		rows[i].Data = columns.Text(rows[i].Data, maxData)
+	for i := range messages {
+		messages[i].Data = columns.Text(messages[i].Data, maxData)
 	}
-	return store.Insert(tx, "ON CONFLICT DO NOTHING", rows...)
+	return store.Insert(tx, "ON CONFLICT DO NOTHING", messages...)
 }
 
 // numberKey is a message number of a peer in a context.
