@@ -153,25 +153,55 @@ func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
 // Exec runs a statement and returns the number of affected rows.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
 
-// batchRows is the number of rows that one transaction of InBatches may change: other writers must
-// not wait long.
-const batchRows = 1000
+// Other writers must not wait long for a transaction that changes many rows, and purges leave them
+// most of the time.
+const (
+	batchRows  = 1000 // that a transaction of Repeat may change
+	purgeRows  = 100  // that a transaction of InBatches may change
+	purgePause = 9    // times as long as such a transaction
+)
 
-// InBatches runs the steps in order. It repeats each step, each time in a new transaction, until
-// the step changes fewer than limit rows. It returns the total number of changed rows.
+// Repeat runs a step, each time in a new transaction, until it changes fewer than limit rows. It
+// returns the total number of changed rows.
+func (s *Store) Repeat(ctx context.Context, step func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
+	for n := int64(batchRows); err == nil && n >= batchRows; total += n {
+		err = s.Write(ctx, func(tx *Tx) (err error) {
+			n, err = step(tx, batchRows)
+			return err
+		})
+	}
+	return total, err
+}
+
+// InBatches is Repeat for the steps of a purge, which nobody waits for, one after the other. The purges
+// of a process take turns, and at most a tenth of the time: a pause follows each transaction.
 func (s *Store) InBatches(ctx context.Context, steps ...func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
 	for _, step := range steps {
-		for n := int64(batchRows); n >= batchRows; total += n {
-			err := s.Write(ctx, func(tx *Tx) (err error) {
-				n, err = step(tx, batchRows)
-				return err
-			})
-			if err != nil {
+		for n := int64(purgeRows); n >= purgeRows; total += n {
+			if n, err = s.purge(ctx, step); err != nil {
 				return total, err
 			}
 		}
 	}
 	return total, nil
+}
+
+// purge runs a step once, and the pause after it.
+func (s *Store) purge(ctx context.Context, step func(tx *Tx, limit int) (int64, error)) (n int64, err error) {
+	if err := s.purging.Acquire(ctx, 1); err != nil {
+		return 0, err
+	}
+	defer s.purging.Release(1)
+	var begun time.Time
+	err = s.Write(ctx, func(tx *Tx) (err error) {
+		begun = s.clock()
+		n, err = step(tx, purgeRows)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, s.pause(ctx, purgePause*s.clock().Sub(begun))
 }
 
 // Keys are the argument of a statement about rows with these keys. Without keys it is not run: it

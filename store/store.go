@@ -25,6 +25,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
 
 	"comet/internal/background"
@@ -77,6 +78,8 @@ type Store struct {
 	orm      *gorm.DB // on the read pool
 	writes   transactor
 	clock    func() time.Time
+	pause    func(context.Context, time.Duration) error // between the transactions of purges
+	purging  *semaphore.Weighted                        // held by one purge, also in its pause
 	log      *slog.Logger
 	onCommit func(callers int, took time.Duration)
 
@@ -123,6 +126,8 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		clock:             opts.Clock,
+		pause:             background.Sleep,
+		purging:           semaphore.NewWeighted(1),
 		log:               opts.Logger,
 		onCommit:          opts.OnCommit,
 		eventsWritten:     background.NewSignal(),

@@ -393,3 +393,36 @@ func chaos(id string, how int, cancel context.CancelFunc) func(*Tx) error {
 		return nil
 	}
 }
+
+func TestAPurgePausesNineTimesAsLongAsItsTransactions(t *testing.T) {
+	t.Parallel()
+	s, _ := openSQLiteForTest(t)
+	now, pauses := time.Now(), []time.Duration{}
+	s.clock = func() time.Time { return now }
+	pause := s.pause
+	s.pause = func(_ context.Context, d time.Duration) error {
+		require.False(t, s.purging.TryAcquire(1), "no other purge runs meanwhile")
+		pauses = append(pauses, d)
+		return nil
+	}
+	sizes := []int64{purgeRows, purgeRows, purgeRows - 1}
+	step := func(*Tx, int) (int64, error) {
+		now = now.Add(time.Duration(len(sizes)) * time.Millisecond)
+		n := sizes[0]
+		sizes = sizes[1:]
+		return n, nil
+	}
+	n, err := s.InBatches(t.Context(), step)
+	require.NoError(t, err)
+	require.EqualValues(t, 3*purgeRows-1, n)
+	require.Equal(t, []time.Duration{27 * time.Millisecond, 18 * time.Millisecond, 9 * time.Millisecond}, pauses)
+
+	s.pause = pause
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = s.InBatches(ctx, func(*Tx, int) (int64, error) {
+		now = now.Add(time.Hour)
+		cancel()
+		return purgeRows, nil
+	})
+	require.ErrorIs(t, err, context.Canceled, "the end of the context ends the pause")
+}

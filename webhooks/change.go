@@ -270,7 +270,7 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) e
 		return err
 	}
 	w.notify(id, true)
-	_, err = w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Delete(id, limit) })
+	_, err = w.store.Repeat(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Delete(id, limit) })
 	if err != nil {
 		return err
 	}

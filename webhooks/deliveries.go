@@ -67,7 +67,7 @@ func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliv
 // RedeliverSince makes every dead delivery created at or after since due at once and returns
 // their number. It returns errs.NotFound, or errs.WebhookDisabled.
 func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id string, since time.Time) (int64, error) {
-	return w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+	return w.store.Repeat(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		hook, err := lock(tx, by, id)
 		if err != nil {
 			return 0, err

@@ -133,6 +133,18 @@ func TestTime(t *testing.T) {
 		})
 	})
 
+	t.Run("LongRecurringWorkGoesOnWithTheNextLease", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			r, begun := jobs.New(world(t), &jobs.Options{Lease: 10 * time.Minute}), make(chan time.Time)
+			r.Every("sweep", time.Hour, func(ctx context.Context) error { begun <- time.Now(); <-ctx.Done(); return ctx.Err() })
+			start(t, r)
+			first := <-begun
+			require.Equal(t, 9*time.Minute, (<-begun).Sub(first).Round(time.Second))
+			require.Equal(t, 18*time.Minute, (<-begun).Sub(first).Round(time.Second))
+		})
+	})
+
 	t.Run("AHandlersContextEndsBeforeItsLease", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
