@@ -14,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/store/columns"
 	"comet/store/sqlerr"
+	"comet/store/txconn"
 )
 
 // openORM opens gorm on a database.
@@ -45,9 +46,9 @@ func registerCallbacks(orm *gorm.DB) error {
 		}
 	}
 	finish := func(db *gorm.DB) {
-		c, ok := db.Statement.ConnPool.(*txConn)
+		c, ok := db.Statement.ConnPool.(*txconn.Conn)
 		if ok && db.Error != nil && !errors.Is(db.Error, gorm.ErrRecordNotFound) {
-			_ = c.fail(db.Error)
+			_ = c.Fail(db.Error)
 		}
 		db.Error = sqlerr.Translate(db.Error)
 	}

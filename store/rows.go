@@ -48,7 +48,7 @@ func (r reader) query(query string, args []any, scan func(*sql.Rows) error) erro
 	rows, err := r.conn.QueryContext(r.ctx, r.engine.bind(query), args...)
 	err = eachRow(rows, err, scan)
 	if r.state != nil {
-		return r.state.conn.fail(err)
+		return r.state.conn.Fail(err)
 	}
 	return err
 }

@@ -158,27 +158,35 @@ func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(qu
 const (
 	batchRows  = 1000 // that a transaction of Repeat may change
 	purgeRows  = 100  // that a transaction of InBatches may change
-	purgePause = 9    // times as long as such a transaction
+	purgePause = 9    // times as long as such a transaction, at most maxPause
+	maxPause   = time.Second
 )
+
+type step = func(tx *Tx, limit int) (int64, error)
 
 // Repeat runs a step, each time in a new transaction, until it changes fewer than limit rows. It
 // returns the total number of changed rows.
-func (s *Store) Repeat(ctx context.Context, step func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
+func (s *Store) Repeat(ctx context.Context, do step) (total int64, err error) {
 	for n := int64(batchRows); err == nil && n >= batchRows; total += n {
-		err = s.Write(ctx, func(tx *Tx) (err error) {
-			n, err = step(tx, batchRows)
-			return err
-		})
+		n, _, err = s.writeStep(ctx, do, batchRows)
 	}
 	return total, err
 }
 
-// InBatches is Repeat for the steps of a purge, which nobody waits for, one after the other. The purges
-// of a process take turns, and at most a tenth of the time: a pause follows each transaction.
-func (s *Store) InBatches(ctx context.Context, steps ...func(tx *Tx, limit int) (int64, error)) (total int64, err error) {
-	for _, step := range steps {
+// InBatches is Repeat for the steps of a purge, one after the other. The purges of a process take
+// turns, and a tenth of the time: a pause follows each transaction.
+func (s *Store) InBatches(ctx context.Context, steps ...step) (total int64, err error) {
+	for _, do := range steps {
 		for n := int64(purgeRows); n >= purgeRows; total += n {
-			if n, err = s.purge(ctx, step); err != nil {
+			if err := s.purging.Acquire(ctx, 1); err != nil {
+				return total, err
+			}
+			var took time.Duration
+			if n, took, err = s.writeStep(ctx, do, purgeRows); err == nil {
+				err = s.pause(ctx, min(purgePause*took, maxPause))
+			}
+			s.purging.Release(1)
+			if err != nil {
 				return total, err
 			}
 		}
@@ -186,22 +194,19 @@ func (s *Store) InBatches(ctx context.Context, steps ...func(tx *Tx, limit int) 
 	return total, nil
 }
 
-// purge runs a step once, and the pause after it.
-func (s *Store) purge(ctx context.Context, step func(tx *Tx, limit int) (int64, error)) (n int64, err error) {
-	if err := s.purging.Acquire(ctx, 1); err != nil {
-		return 0, err
-	}
-	defer s.purging.Release(1)
+// writeStep runs a step in a transaction and returns what it changed, and its duration without the
+// wait for the writer.
+func (s *Store) writeStep(ctx context.Context, do step, limit int) (n int64, took time.Duration, err error) {
 	var begun time.Time
 	err = s.Write(ctx, func(tx *Tx) (err error) {
 		begun = s.clock()
-		n, err = step(tx, purgeRows)
+		n, err = do(tx, limit)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		n = 0
 	}
-	return n, s.pause(ctx, purgePause*s.clock().Sub(begun))
+	return n, s.clock().Sub(begun), err
 }
 
 // Keys are the argument of a statement about rows with these keys. Without keys it is not run: it

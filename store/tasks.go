@@ -269,19 +269,14 @@ func (r taskReader) CountOpen() (map[models.WaitReason]int, error) {
 // Purge deletes up to limit tasks that were created and ended before a time, with their attempts and
 // outputs, and returns how many. A task with subtasks or with an open parent stays.
 func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
-	ids, err := list[string](tx.reader, purgedTasksQuery, before, before, limit)
+	ids, err := list[string](tx.reader, `DELETE FROM tasks WHERE id IN (SELECT id FROM tasks AS t WHERE created_at < ? AND state >= 2 AND ended_at < ? AND
+		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
+		NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY created_at LIMIT ?) RETURNING id`, before, before, limit)
 	for _, id := range ids {
 		tx.changed(id, cache.Task{})
 	}
-	if err != nil {
-		return 0, err
-	}
-	return tx.exec("DELETE FROM tasks WHERE id "+tx.engine.in, Keys(ids))
+	return int64(len(ids)), err
 }
-
-const purgedTasksQuery = `SELECT id FROM tasks AS t WHERE created_at < ? AND state >= 2 AND ended_at < ? AND
-	NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
-	NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY created_at LIMIT ?`
 
 // Requested returns the id of the task that a request has made and the digest of that request, or
 // errs.NotFound.

@@ -2,12 +2,9 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -15,8 +12,8 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store/cache"
-	"comet/store/columns"
 	"comet/store/sqlerr"
+	"comet/store/txconn"
 )
 
 // Tx is one caller's transaction. It must not be used after its closure has
@@ -25,7 +22,7 @@ type Tx struct{ reader }
 
 // transaction is the state that the readers of a transaction share.
 type transaction struct {
-	conn *txConn
+	conn *txconn.Conn
 
 	wroteEvents     bool
 	wroteJobs       bool
@@ -40,7 +37,7 @@ type transaction struct {
 }
 
 func (s *Store) newTx(ctx context.Context, conn gorm.ConnPool) *Tx {
-	c := &txConn{ConnPool: conn}
+	c := &txconn.Conn{ConnPool: conn}
 	return &Tx{reader{s, s.engine, context.WithoutCancel(ctx), c, s.Now(), &transaction{conn: c}}}
 }
 
@@ -103,13 +100,13 @@ func (tx *Tx) runClosure(fn func(*Tx) error) error {
 // the statement error it swallowed as its error.
 func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	defer func() {
-		tx.state.conn.over.Store(true)
+		tx.state.conn.End()
 		if p := recover(); p != nil {
 			err = errs.Wrap(errs.Internal, fmt.Errorf("panic in a write: %v\n%s", p, debug.Stack()), "an internal error occurred")
 		}
 	}()
 	if err = fn(tx); err == nil {
-		err = tx.state.conn.failed
+		err = tx.state.conn.Failed()
 	}
 	return err
 }
@@ -119,64 +116,4 @@ func goexitError() error {
 	return errs.Wrap(errs.Internal, errGoexit, "an internal error occurred")
 }
 
-var (
-	errGoexit = errors.New("runtime.Goexit in a write")
-	errTxOver = errors.New("the transaction is over")
-)
-
-// txConn is the connection of one Tx. It remembers the first statement that failed and refuses every
-// later one, on SQLite as PostgreSQL does by itself: after some failures SQLite has rolled back the
-// whole transaction, and a statement sent then would commit by itself. So would those after a control
-// statement, which it refuses.
-type txConn struct {
-	gorm.ConnPool
-	failed error
-	wrote  bool // a statement was run that may have changed rows
-	over   atomic.Bool
-}
-
-// usable returns why the transaction does not run a statement, nil if it does.
-func (c *txConn) usable(query string) error {
-	if c.over.Load() {
-		return errTxOver
-	}
-	if c.failed != nil {
-		return fmt.Errorf("the transaction has failed: %w", c.failed)
-	}
-	switch word, _, _ := strings.Cut(query, " "); word {
-	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE":
-		return c.fail(errors.New("a control statement in a write"))
-	case "SELECT":
-	default:
-		c.wrote = c.wrote || !strings.HasPrefix(query, "WITH RECURSIVE")
-	}
-	return nil
-}
-
-// changed reports whether the transaction may have changed rows, or may have been rolled back.
-func (c *txConn) changed() bool { return c.wrote || c.failed != nil }
-
-func (c *txConn) fail(err error) error {
-	if err != nil && c.failed == nil {
-		c.failed = sqlerr.Translate(err)
-	}
-	return err
-}
-
-// ExecContext implements gorm.ConnPool.
-func (c *txConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
-		return nil, err
-	}
-	res, err := c.ConnPool.ExecContext(ctx, query, args...)
-	return res, c.fail(err)
-}
-
-// QueryContext implements gorm.ConnPool.
-func (c *txConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
-		return nil, err
-	}
-	rows, err := c.ConnPool.QueryContext(ctx, query, args...)
-	return rows, c.fail(err)
-}
+var errGoexit = errors.New("runtime.Goexit in a write")

@@ -292,7 +292,7 @@ func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 		if err := w.conn.Control(rollbackTo); err != nil {
 			return err
 		}
-	case !b.savepoints && r.err != nil && r.tx.state.conn.changed():
+	case !b.savepoints && r.err != nil && r.tx.state.conn.Changed():
 		return errWrote
 	case !b.savepoints:
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/txconn"
 )
 
 func openSQLiteForTest(t *testing.T) (*Store, *groupWriter) {
@@ -307,7 +308,7 @@ func TestGroupWriterContext(t *testing.T) {
 		s, _ := openSQLiteForTest(t)
 		var leaked *Tx
 		require.NoError(t, s.Write(t.Context(), func(tx *Tx) error { leaked = tx; return nil }))
-		require.ErrorIs(t, insert("ghost")(leaked), errTxOver)
+		require.ErrorIs(t, insert("ghost")(leaked), txconn.ErrOver)
 		requireExists(t, s, "ghost", false)
 	})
 

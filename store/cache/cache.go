@@ -23,8 +23,7 @@ type Task struct {
 
 // Change is what a transaction has changed.
 type Change struct {
-	tasks  map[string]Task
-	purged bool
+	tasks map[string]Task
 	// assigned has the messages of tasks, without an id for a task that is no message any more.
 	assigned map[string]models.InboxMessage
 	stored   []string // agents that got messages which are no tasks
@@ -94,9 +93,6 @@ func (c *Cache) Join(change *Change) {
 	c.batchQueued = c.batchQueued || change.queued > 0
 }
 
-// PurgeTasks records that a transaction deletes tasks.
-func (c *Cache) PurgeTasks(own *Change) { own.purged = true }
-
 // Forget removes the tasks that transactions have changed, before their commit: others read them from
 // the database until Publish, as they read the inboxes that change, so that nothing is older than in the
 // database.
@@ -122,9 +118,6 @@ func (c *Cache) Publish(changes ...*Change) {
 	c.batchQueued = false
 	for _, change := range changes {
 		c.queued.Add(change.queued)
-		if change.purged {
-			c.tasks.Purge()
-		}
 		for id, row := range change.tasks {
 			if row.Task == nil {
 				c.tasks.Remove(id)

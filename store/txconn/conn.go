@@ -1,0 +1,84 @@
+// Package txconn guards the connection of a transaction against statements after its failure and after its
+// end.
+package txconn
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"gorm.io/gorm"
+
+	"comet/store/columns"
+	"comet/store/sqlerr"
+)
+
+// ErrOver is the error of a statement after the end of its transaction.
+var ErrOver = errors.New("the transaction is over")
+
+// Conn is the connection of one transaction. It remembers the first statement that failed and refuses every
+// later one, on SQLite as PostgreSQL does by itself: after some failures SQLite has rolled back the
+// whole transaction, and a statement sent then would commit by itself. So would those after a control
+// statement, which it refuses.
+type Conn struct {
+	gorm.ConnPool
+	failed error
+	wrote  bool // a statement was run that may have changed rows
+	over   atomic.Bool
+}
+
+// usable returns why the transaction does not run a statement, nil if it does.
+func (c *Conn) usable(query string) error {
+	if c.over.Load() {
+		return ErrOver
+	}
+	if c.failed != nil {
+		return fmt.Errorf("the transaction has failed: %w", c.failed)
+	}
+	switch word, _, _ := strings.Cut(query, " "); word {
+	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE":
+		return c.Fail(errors.New("a control statement in a write"))
+	case "SELECT":
+	default:
+		c.wrote = c.wrote || !strings.HasPrefix(query, "WITH RECURSIVE")
+	}
+	return nil
+}
+
+// Changed reports whether the transaction may have changed rows, or may have been rolled back.
+func (c *Conn) Changed() bool { return c.wrote || c.failed != nil }
+
+// Fail records an error as that of a statement and returns it.
+func (c *Conn) Fail(err error) error {
+	if err != nil && c.failed == nil {
+		c.failed = sqlerr.Translate(err)
+	}
+	return err
+}
+
+// ExecContext implements gorm.ConnPool.
+func (c *Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
+		return nil, err
+	}
+	res, err := c.ConnPool.ExecContext(ctx, query, args...)
+	return res, c.Fail(err)
+}
+
+// QueryContext implements gorm.ConnPool.
+func (c *Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
+		return nil, err
+	}
+	rows, err := c.ConnPool.QueryContext(ctx, query, args...)
+	return rows, c.Fail(err)
+}
+
+// End makes later statements fail with ErrOver.
+func (c *Conn) End() { c.over.Store(true) }
+
+// Failed returns the error of the first statement that failed, nil for none.
+func (c *Conn) Failed() error { return c.failed }
