@@ -1,4 +1,4 @@
-package schema_test
+package schema
 
 import (
 	"bytes"
@@ -7,30 +7,28 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"comet/tools/openapigen/schema"
 )
 
 // target returns a value of the schema's type for a message.
 func target(messageType, payload string) any {
 	switch {
 	case messageType == "work_request":
-		return &schema.WorkRequestEnvelope{}
+		return &WorkRequestEnvelope{}
 	case messageType == "work_result":
-		return &schema.WorkResultEnvelope{}
+		return &WorkResultEnvelope{}
 	case messageType == "error":
-		return &schema.ErrorEnvelope{}
+		return &ErrorEnvelope{}
 	case bytes.Contains([]byte(payload), []byte(`"task_id"`)):
 		return &struct {
-			schema.Head
-			Type    string            `json:"type"`
-			Payload schema.WorkStatus `json:"payload"`
+			Head
+			Type    string     `json:"type"`
+			Payload WorkStatus `json:"payload"`
 		}{}
 	}
 	return &struct {
-		schema.Head
-		Type    string           `json:"type"`
-		Payload schema.Heartbeat `json:"payload"`
+		Head
+		Type    string    `json:"type"`
+		Payload Heartbeat `json:"payload"`
 	}{}
 }
 
