@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,8 +13,6 @@ const (
 	ackDelay = 5 * time.Second
 	// maxPendingAcks is the number of acknowledgements of an agent that may be in memory only.
 	maxPendingAcks = 100
-	// ackBatch is how many agents' acknowledgements are written in one transaction.
-	ackBatch = 100
 )
 
 // acks are the acknowledgements that are not in the database yet. It is safe for concurrent use.
@@ -54,15 +53,11 @@ func (a *acks) of(agentID string) []string {
 }
 
 // due returns the agents whose acknowledgements are to be written, none before ackDelay is over.
-func (a *acks) due(now time.Time) (agentIDs []string) {
+func (a *acks) due(now time.Time) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.Sub(a.since) < ackDelay {
 		return nil
 	}
-	for id := range a.byAgent {
-		agentIDs = append(agentIDs, id)
-	}
-	slices.Sort(agentIDs)
-	return agentIDs
+	return slices.Sorted(maps.Keys(a.byAgent))
 }

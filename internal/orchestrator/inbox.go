@@ -37,7 +37,7 @@ func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids
 
 // FlushAcknowledgements writes what AcknowledgeLater has kept in memory for agents.
 func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentIDs ...string) error {
-	for some := range slices.Chunk(agentIDs, ackBatch) {
+	for some := range slices.Chunk(agentIDs, agentBatch) {
 		pending := map[string][]string{}
 		for _, id := range some {
 			if ids := o.acks.of(id); len(ids) > 0 {
@@ -101,8 +101,8 @@ type Broadcast struct {
 }
 
 const (
-	// broadcastBatch is how many agents get the message in one transaction.
-	broadcastBatch = 500
+	// agentBatch is the number of agents whose inboxes one transaction changes.
+	agentBatch = 500
 	// maxNotices is the maximum number of pending broadcasts of an agent; the oldest are dropped.
 	maxNotices = 100
 )
@@ -120,12 +120,12 @@ func (o *Orchestrator) Broadcast(ctx context.Context, a Broadcast) (recipients i
 	for after := ""; ; {
 		var ids []string
 		err = o.transact(ctx, func(op *operation) error {
-			if ids, err = op.tx.Workers().Audience(a.Protocol, a.SphereID, after, broadcastBatch); err != nil {
+			if ids, err = op.tx.Workers().Audience(a.Protocol, a.SphereID, after, agentBatch); err != nil {
 				return err
 			}
 			return op.sendBroadcast(a, ids)
 		})
-		if recipients += len(ids); err != nil || len(ids) < broadcastBatch {
+		if recipients += len(ids); err != nil || len(ids) < agentBatch {
 			return recipients, err
 		}
 		after = ids[len(ids)-1]

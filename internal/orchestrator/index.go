@@ -185,9 +185,7 @@ func (o *Orchestrator) UpdateCapabilities(ctx context.Context, by models.Princip
 	if o.opts.Registry == nil {
 		return registry.Updated{}, errs.New(errs.Unavailable, "capabilities cannot be changed here")
 	}
-	out, err := o.opts.Registry.Update(ctx, by, agentID, registry.AgentPatch{
-		Capabilities: models.Optional[[]string]{Set: true, Value: capabilities},
-	}, nil)
+	out, err := o.opts.Registry.Update(ctx, by, agentID, registry.AgentPatch{Capabilities: models.Some(capabilities)}, nil)
 	if err == nil {
 		err = o.ReindexAgent(ctx, agentID) // other replicas follow the event
 	}

@@ -37,6 +37,10 @@ func TestUpstreamsOfTheAPI(t *testing.T) {
 			s.WaitForTools(t, "ink")
 			c.RequireSays(t, "{}", "ink:echo", nil)
 			require.NoError(t, s.RestartUpstream("ink"))
+			toolstest.Eventually(t, func() bool {
+				u, err := s.Upstream("ink")
+				return err == nil && u.Restarts == 1 && u.State == upstream.Ready
+			}, "it restarts at once")
 			s.WaitForTools(t, "ink")
 			require.NoError(t, s.Put(t, "ink", map[string]any{"url": other.URL}))
 			toolstest.Eventually(t, func() bool { ids := c.Tools(t, "ink"); return len(ids) == 1 && ids[0] == "ink:blot" }, "its tools are those of the other server")

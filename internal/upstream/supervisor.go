@@ -81,6 +81,10 @@ func (u *supervisor) run(ctx context.Context) {
 			return
 		}
 		legacy = !reached && !legacy
+		if errors.Is(err, errRestart) {
+			b.Reset()
+			continue
+		}
 		if reached && time.Since(began) > healthy {
 			b.Reset()
 		}
@@ -173,6 +177,9 @@ func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err 
 	return true, u.follow(ctx, s)
 }
 
+// errRestart ends a session that is followed by the next one at once.
+var errRestart = errors.New("a restart was requested")
+
 // checkTimeout limits the response to a check.
 const checkTimeout = 10 * time.Second
 
@@ -189,7 +196,7 @@ func (u *supervisor) follow(ctx context.Context, s *session) error {
 		case <-s.ended:
 			return s.describeEnd(errors.New("the connection was lost"))
 		case <-u.restart:
-			return errors.New("a restart was requested")
+			return errRestart
 		case <-s.checkRequested:
 			if err := s.check(ctx); err != nil {
 				return s.describeEnd(err)
