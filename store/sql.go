@@ -153,8 +153,7 @@ func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
 // Exec runs a statement and returns the number of affected rows.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
 
-// Other writers must not wait long for a transaction that changes many rows, and purges leave them
-// most of the time.
+// Other writers must not wait long for a transaction that changes many rows.
 const (
 	batchRows  = 1000 // that a transaction of Repeat may change
 	purgeRows  = 100  // that a transaction of InBatches may change
@@ -194,8 +193,7 @@ func (s *Store) InBatches(ctx context.Context, steps ...step) (total int64, err 
 	return total, nil
 }
 
-// writeStep runs a step in a transaction and returns what it changed, and its duration without the
-// wait for the writer.
+// writeStep runs a step in a transaction and returns what it changed, and how long it ran.
 func (s *Store) writeStep(ctx context.Context, do step, limit int) (n int64, took time.Duration, err error) {
 	var begun time.Time
 	err = s.Write(ctx, func(tx *Tx) (err error) {

@@ -49,8 +49,8 @@ func (l *Loop) Start(ctx context.Context) error {
 	return nil
 }
 
-// minStopTime is how long Loop.Stop waits at least: services that stopped before it may have used
-// up the time of the context.
+// minStopTime is how long Group.Stop waits for each service at least: services that stopped before it
+// may have used up the time of the context.
 const minStopTime = time.Second
 
 // Stop implements Service.
@@ -66,11 +66,6 @@ func (l *Loop) Stop(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-	}
-	select {
-	case <-done:
-		return nil
-	case <-time.After(minStopTime):
 		return ctx.Err()
 	}
 }
@@ -85,6 +80,18 @@ type Group struct {
 type member struct {
 	name    string
 	service Service
+}
+
+func (m member) stop(ctx context.Context) error {
+	if end, limited := ctx.Deadline(); limited && time.Until(end) < minStopTime {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), minStopTime)
+		defer cancel()
+	}
+	if err := m.service.Stop(ctx); err != nil {
+		return fmt.Errorf("stop %s: %w", m.name, err)
+	}
+	return nil
 }
 
 // Add appends a service. It must not be called after Start.
@@ -120,10 +127,7 @@ func (g *Group) stop(ctx context.Context) error {
 	var errs []error
 	for g.started > 0 {
 		g.started--
-		m := g.members[g.started]
-		if err := m.service.Stop(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("stop %s: %w", m.name, err))
-		}
+		errs = append(errs, g.members[g.started].stop(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -63,8 +63,24 @@ func (r recorder) Start(context.Context) error {
 }
 func (r recorder) Stop(context.Context) error { *r.log = append(*r.log, "stop "+r.name); return nil }
 
+// stopper is a service that does nothing until Stop.
+type stopper func(context.Context) error
+
+func (stopper) Start(context.Context) error      { return nil }
+func (s stopper) Stop(ctx context.Context) error { return s(ctx) }
+
 func TestGroup(t *testing.T) {
 	t.Parallel()
+
+	t.Run("Stop gives each service time although the services before it used it up", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		var g background.Group
+		g.Add("a service", stopper(func(ctx context.Context) error { return ctx.Err() }))
+		require.NoError(t, g.Start(t.Context()))
+		require.NoError(t, g.Stop(ctx))
+	})
 
 	t.Run("stops in reverse order", func(t *testing.T) {
 		t.Parallel()

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// ackDelay is how long acknowledgements may be in memory only. Most are never written by
-	// themselves: the message is removed when its agent accepts or ends the task.
+	// ackDelay is how long acknowledgements may be in memory only. Few of them are ever written.
 	ackDelay = 5 * time.Second
 	// maxPendingAcks is the number of acknowledgements of an agent that may be in memory only.
 	maxPendingAcks = 100
@@ -27,7 +26,7 @@ func (a *acks) add(agentID string, ids []string, now time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.byAgent) == 0 {
-		a.byAgent, a.since = map[string][]string{}, now
+		a.since = now
 	}
 	a.byAgent[agentID] = append(a.byAgent[agentID], ids...)
 	return len(a.byAgent[agentID])
@@ -37,11 +36,9 @@ func (a *acks) add(agentID string, ids []string, now time.Time) int {
 func (a *acks) remove(agentID string, ids ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	left := slices.DeleteFunc(a.byAgent[agentID], func(id string) bool { return slices.Contains(ids, id) })
-	if len(left) == 0 {
+	all := a.byAgent[agentID]
+	if a.byAgent[agentID] = slices.DeleteFunc(all, func(id string) bool { return slices.Contains(ids, id) }); len(a.byAgent[agentID]) == 0 {
 		delete(a.byAgent, agentID)
-	} else {
-		a.byAgent[agentID] = left
 	}
 }
 

@@ -26,8 +26,7 @@ func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) 
 
 // AcknowledgeLater removes messages from an agent's inbox in memory. The database follows with the
 // next change of their task, after ackDelay, or by FlushAcknowledgements; if the process fails before,
-// they are delivered again. It writes to the database, and may fail, if an agent has more than
-// maxPendingAcks.
+// they are delivered again. It writes at once, and may fail, if an agent has more than maxPendingAcks.
 func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids []string) error {
 	if o.acks.add(agentID, ids, o.store.Now()) <= maxPendingAcks {
 		return nil

@@ -1,5 +1,4 @@
-// Package txconn guards the connection of a transaction against statements after its failure and after its
-// end.
+// Package txconn guards the connection of a transaction against statements after its failure or end.
 package txconn
 
 import (
