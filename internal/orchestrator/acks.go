@@ -18,7 +18,7 @@ const (
 type acks struct {
 	mu      sync.Mutex
 	byAgent map[string][]string // ids of messages
-	since   time.Time           // when byAgent got its first one
+	since   time.Time           // when byAgent got its first one, or was last due
 }
 
 // add adds acknowledgements of an agent and returns how many it has.
@@ -36,8 +36,7 @@ func (a *acks) add(agentID string, ids []string, now time.Time) int {
 func (a *acks) remove(agentID string, ids ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := a.byAgent[agentID]
-	if a.byAgent[agentID] = slices.DeleteFunc(all, func(id string) bool { return slices.Contains(ids, id) }); len(a.byAgent[agentID]) == 0 {
+	if a.byAgent[agentID] = slices.DeleteFunc(a.byAgent[agentID], func(id string) bool { return slices.Contains(ids, id) }); len(a.byAgent[agentID]) == 0 {
 		delete(a.byAgent, agentID)
 	}
 }
@@ -56,5 +55,6 @@ func (a *acks) due(now time.Time) []string {
 	if now.Sub(a.since) < ackDelay {
 		return nil
 	}
+	a.since = now // of those that are added while these are written
 	return slices.Sorted(maps.Keys(a.byAgent))
 }
