@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -23,7 +24,7 @@ import (
 // every row with the model: from seeds that are known to cover every case, and from a new one.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]uint64{"Seed1": 1, "Seed3": 3, "new seed": seed(t)} {
+	for name, s := range map[string]uint64{"Seed1": 1, "Seed3": 3, "other seed": testkit.Seed(t)} {
 		withDatabase(t, name, func(t *testing.T, db *storetest.DB) {
 			r := newModelRun(t, db, s)
 			if r.run(300 / costly); s <= 3 && costly == 1 {

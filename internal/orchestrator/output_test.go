@@ -3,8 +3,6 @@ package orchestrator_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -12,23 +10,9 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 )
-
-// seedEnv is the variable with the seed that repeats a failed random test.
-const seedEnv = "COMET_TEST_SEED"
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedEnv); text != "" {
-		var err error
-		s, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err, seedEnv)
-	}
-	t.Logf("repeat with %s=%d", seedEnv, s)
-	return s
-}
 
 // chunk sends a chunk of a task's output.
 func (h *harness) chunk(t *testing.T, id string, c orchestrator.Chunk) error {
@@ -185,7 +169,7 @@ func (c *collected) join() string {
 // that are cut once.
 func TestRandomChunks(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]uint64{"known seed": 1, "new seed": seed(t)} {
+	for name, s := range map[string]uint64{"known seed": 1, "other seed": testkit.Seed(t)} {
 		withHarness(t, name, func(t *testing.T, h *harness) {
 			h.worker(t, "a", 1, "work")
 			r := rand.New(rand.NewPCG(s, 6))

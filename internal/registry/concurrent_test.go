@@ -11,6 +11,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/registry"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 )
@@ -31,7 +32,7 @@ func answers() []errs.Code {
 func TestTheTreesRulesHoldUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	const clients, batches = 8, 6
-	s := seed(t)
+	s := testkit.Seed(t)
 	onEveryDatabase(t, func(t *testing.T, f *fixture) {
 		stop := f.relay(t)
 		var went, refused atomic.Int64

@@ -3,32 +3,13 @@ package registry_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
 	"comet/internal/registry"
 	"comet/models"
 )
-
-// seedEnv repeats a run of the model tests: it is the seed that a failed run
-// printed.
-const seedEnv = "COMET_TEST_SEED"
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedEnv); text != "" {
-		var err error
-		s, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err, seedEnv)
-	}
-	t.Logf("repeat with %s=%d", seedEnv, s)
-	return s
-}
 
 // scaled makes a model test shorter where the run is to be short or is slow.
 func scaled(n int) int {

@@ -3,32 +3,14 @@ package usage_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
 	"comet/internal/usage"
 	"comet/models"
 )
-
-// seedEnv repeats a run of the model test: it is the seed that a failed run printed.
-const seedEnv = "COMET_TEST_SEED"
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedEnv); text != "" {
-		var err error
-		s, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err, seedEnv)
-	}
-	t.Logf("repeat with %s=%d", seedEnv, s)
-	return s
-}
 
 // scaled returns a smaller number of operations for short runs and under the race detector.
 func scaled(n int) int {

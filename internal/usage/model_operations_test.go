@@ -222,6 +222,7 @@ func (m *model) once(key string, act func(*model) observed) observed {
 		return observed{stored: true}
 	}
 	attempt := m.clone()
+	delete(attempt.keys, key) // its response is no longer stored, also if the clock goes back later
 	out := act(attempt)
 	switch out.code {
 	case "":

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/testkit"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -18,16 +19,16 @@ import (
 
 // TestLedgerMatchesModel runs random operations one after another while the clock
 // moves, and compares the result of each call and the state of the ledger with the model: once with
-// a seed that covers every rule, once with a new seed.
+// a seed that covers every rule, once with another one.
 func TestLedgerMatchesModel(t *testing.T) {
 	t.Parallel()
 	t.Run("KnownSeed", func(t *testing.T) {
 		t.Parallel()
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) { requireVaried(t, matchesModel(t, db, 1, scaled(1500))) })
 	})
-	t.Run("NewSeed", func(t *testing.T) {
+	t.Run("OtherSeed", func(t *testing.T) {
 		t.Parallel()
-		s := seed(t)
+		s := testkit.Seed(t)
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) { matchesModel(t, db, s, scaled(900)) })
 	})
 }

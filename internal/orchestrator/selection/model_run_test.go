@@ -3,34 +3,18 @@ package selection_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator/selection"
+	"comet/internal/testkit"
 	"comet/models"
 )
 
-// seedEnv is the variable with the seed that repeats a run.
-const seedEnv = "COMET_TEST_SEED"
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	s := rand.Uint64()
-	if text := os.Getenv(seedEnv); text != "" {
-		var err error
-		s, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err, seedEnv)
-	}
-	t.Logf("repeat with %s=%d", seedEnv, s)
-	return s
-}
-
 // TestModel changes small indexes at random and compares complete decisions: from a seed that is
-// known to cover every case, and from a new one.
+// known to cover every case, and from another one.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	t.Run("known seed", func(t *testing.T) {
@@ -44,9 +28,9 @@ func TestModel(t *testing.T) {
 			require.Greater(t, met[word], 20, word)
 		}
 	})
-	t.Run("new seed", func(t *testing.T) {
+	t.Run("other seed", func(t *testing.T) {
 		t.Parallel()
-		decidesAsTheModel(t, seed(t))
+		decidesAsTheModel(t, testkit.Seed(t))
 	})
 }
 
