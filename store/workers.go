@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"time"
 
 	"gorm.io/gorm/clause"
@@ -17,14 +16,6 @@ func (tx Workers) Lock(agentID string) (models.Worker, error) {
 	return one[models.Worker](tx.reader, selectRows[models.Worker]("WHERE agent_id = ?")+tx.engine.forUpdate, agentID)
 }
 
-// LockAll locks several workers until the transaction ends, in the one order in which
-// all transactions lock them. Unknown ids and "" are ignored.
-func (tx Workers) LockAll(agentIDs []string) error {
-	ids := slices.Compact(slices.Sorted(slices.Values(agentIDs)))
-	_, err := list[string](tx.reader, "SELECT agent_id FROM workers WHERE agent_id "+tx.engine.in+" ORDER BY agent_id"+tx.engine.forUpdate, Keys(ids))
-	return err
-}
-
 // Save stores a worker, a new one or one that Lock returned, and counts its
 // version up. It returns errs.Conflict for an unknown agent.
 func (tx Workers) Save(w *models.Worker) error {
@@ -32,27 +23,28 @@ func (tx Workers) Save(w *models.Worker) error {
 	return create(tx.reader, replacing[models.Worker](columns.Except[models.Worker]("agent_id")...), *w)
 }
 
-// Available returns a worker that is online and active and has a closed breaker; ok is false for any
-// other worker.
-func (r workerReader) Available(agentID string) (w models.Worker, ok bool, err error) {
-	w, err = one[models.Worker](r.reader, selectRows[models.Worker]("WHERE agent_id = ? AND state = 1 AND breaker_until = 0 AND "+
-		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active)"), agentID)
+// available is the condition for a worker that is online and active and has a closed breaker.
+const available = "agent_id = ? AND state = 1 AND breaker_until = 0 AND EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active)"
+
+// Available reports whether a worker is online and active and has a closed breaker.
+func (r workerReader) Available(agentID string) (bool, error) {
+	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM workers WHERE "+available+")", agentID)
+}
+
+// ClaimSlots adds n attempts to a worker that is available and has as many free slots; ok is false for
+// any other worker. ReleaseSlots removes attempts, and resets the number of failures in a row if
+// answered is set. Both lock the worker until the transaction ends.
+func (tx Workers) ClaimSlots(agentID string, n int) (w models.Worker, ok bool, err error) {
+	w, err = one[models.Worker](tx.reader, "UPDATE workers SET in_flight = in_flight + ?, last_assigned_at = ?, version = version + 1, updated_at = ? "+
+		"WHERE "+available+" AND in_flight + ? <= concurrency RETURNING "+columns.List[models.Worker](), n, tx.now, tx.now, agentID, n)
 	return w, err == nil, exceptMissing(err)
 }
 
-// ClaimSlot adds one attempt to a worker that is online, has a free slot and a closed breaker; ok
-// is false for any other worker. The worker stays locked until the transaction ends. wait says
-// whether to wait for a worker that another transaction has locked; a transaction that has locked
-// a worker already must not wait.
-func (tx Workers) ClaimSlot(agentID string, wait bool) (w models.Worker, ok bool, err error) {
-	free := "agent_id = ?"
-	if !wait {
-		free = "agent_id = (SELECT agent_id FROM workers WHERE agent_id = ?" + tx.engine.skipLocked + ")"
-	}
-	w, err = one[models.Worker](tx.reader, "UPDATE workers SET in_flight = in_flight + 1, last_assigned_at = ?, version = version + 1, updated_at = ? "+
-		"WHERE "+free+" AND state = 1 AND in_flight < concurrency AND breaker_until = 0 AND "+
-		"EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active) RETURNING "+columns.List[models.Worker](), tx.now, tx.now, agentID)
-	return w, err == nil, exceptMissing(err)
+// ReleaseSlots is described at ClaimSlots.
+func (tx Workers) ReleaseSlots(agentID string, n int, answered bool) (models.Worker, error) {
+	return one[models.Worker](tx.reader, "UPDATE workers SET in_flight = CASE WHEN in_flight > ? THEN in_flight - ? ELSE 0 END, "+
+		"failures = CASE WHEN ? THEN 0 ELSE failures END, version = version + 1, updated_at = ? WHERE agent_id = ? RETURNING "+columns.List[models.Worker](),
+		n, n, answered, tx.now, agentID)
 }
 
 // Get returns a worker, or errs.NotFound for an agent that never joined.

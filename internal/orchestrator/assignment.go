@@ -98,16 +98,8 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	w, ok, err := op.takeSlot(agentID)
-	if err != nil || !ok {
+	if ok, err := op.takeSlot(agentID); err != nil || !ok {
 		return selection.ReasonSaturated, err
-	}
-	siblings, err := op.siblingAgents(*t) // again, with the lock: another replica may have assigned a subtask
-	if err != nil {
-		return "", err
-	}
-	if slices.Contains(siblings, agentID) {
-		return selection.ReasonExcluded, op.returnSlot(w)
 	}
 	t.AgentID = agentID
 	reservation := ""
@@ -115,9 +107,8 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		r, err := op.ledger.ReserveIn(op.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
 		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
 			t.AgentID = ""
-			if err := op.returnSlot(w); err != nil {
-				return "", err
-			}
+			op.index.Release(agentID)
+			op.claims = op.claims[:len(op.claims)-1]
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
@@ -130,38 +121,27 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		}
 		reservation = r.ID
 	}
-	if !op.opts.Alone {
-		op.indexAfterCommit(w)
+	if t.OnEnd == subtaskKind {
+		op.subtasks = append(op.subtasks, *t)
 	}
 	t.Attempt++
 	t.SetNewestAttempt(models.Attempt{State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now()})
 	return "", nil
 }
 
-// takeSlot takes a slot of an agent that is online, active and not full; ok is false for any other
-// agent. A process that is alone counts attempts in its index; replicas count them in the agent's row.
-func (op *operation) takeSlot(agentID string) (w models.Worker, ok bool, err error) {
+// takeSlot takes a slot of an agent in the index; ok is false if it has none. A process that is alone
+// reads here whether the agent is online and active; for replicas, changeSlots finds that out.
+func (op *operation) takeSlot(agentID string) (ok bool, err error) {
 	if op.opts.Alone {
-		w, ok, err = op.tx.Workers().Available(agentID)
-		if ok = ok && op.index.Claim(agentID, op.tx.Now()); ok {
-			op.claims = append(op.claims, agentID)
+		if ok, err = op.tx.Workers().Available(agentID); err != nil || !ok {
+			return false, err
 		}
-		return w, ok, err
 	}
-	wait := op.allowedWorkers != nil || !op.claimed // the allowed workers are locked
-	op.claimed = true
-	return op.tx.Workers().ClaimSlot(agentID, wait)
-}
-
-// returnSlot returns a slot that takeSlot has just taken.
-func (op *operation) returnSlot(w models.Worker) error {
-	if op.opts.Alone {
-		op.index.Release(w.AgentID)
-		op.claims = op.claims[:len(op.claims)-1]
-		return nil
+	if slices.Contains(op.known.unavailable, agentID) || !op.index.Claim(agentID, op.tx.Now()) {
+		return false, nil
 	}
-	w.InFlight--
-	return op.tx.Workers().Save(&w)
+	op.claims = append(op.claims, agentID)
+	return true, nil
 }
 
 // dispatch sends the task to its agent and sets the deadline. Its row is the message.
@@ -186,9 +166,9 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) error {
 	verdict, err := op.assign(t, in, p, exclude)
 	switch {
-	case err == nil && verdict == selection.Unavailable && !op.refreshed.workers:
+	case err == nil && verdict == selection.Unavailable && !op.known.workers:
 		return errStaleWorkers
-	case err == nil && verdict == selection.Unsupported && !op.refreshed.agents:
+	case err == nil && verdict == selection.Unsupported && !op.known.agents:
 		return errStaleIndex
 	case err != nil || verdict == selection.Chosen:
 		return err

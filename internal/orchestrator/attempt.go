@@ -41,9 +41,7 @@ func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd,
 	if a.AgentID == "" {
 		return nil
 	}
-	if err := op.releaseSlot(a.AgentID, r, p); err != nil {
-		return err
-	}
+	op.releaseSlot(a.AgentID, r, p)
 	t.Tokens += r.tokens
 	return op.chargeAttempt(*t, *a, r)
 }

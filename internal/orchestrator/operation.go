@@ -35,14 +35,14 @@ type operation struct {
 	// the agents.
 	budgetErrors []*errs.Error
 	refusedBy    []string
-	// allowedWorkers are the only workers that may get a slot claimed, nil for any; they are
-	// locked. claimed is set after the first claim, because that worker stays locked.
+	// allowedWorkers are the only workers that may get a task, nil for any; their accounts are locked.
 	allowedWorkers []string
-	claimed        bool
-	// claims are the agents that got an attempt in the index, see takeSlot.
-	claims []string
-	// refreshed is what was updated in the index before the transaction.
-	refreshed refreshed
+	// claims are the agents that got an attempt, one entry for each; subtasks are those of the new
+	// attempts that are of subtasks of a parallel task; ended are the attempts that have ended.
+	claims   []string
+	subtasks []models.Task
+	ended    []endedAttempt
+	known    known
 }
 
 // The errors that end a transaction that found no agent for a task. An agent that was just registered,
@@ -52,19 +52,31 @@ var (
 	errStaleWorkers = errors.New("the workers are to be read again")
 )
 
-// refreshed is what was updated in the index.
-type refreshed struct{ agents, workers bool }
+// known is what earlier runs of an operation have found out: whether the agents and the workers in the
+// index were updated, and which agents are not available although the index has them so.
+type known struct {
+	agents, workers bool
+	unavailable     []string
+}
 
 // transact runs fn in a transaction and wakes waiting goroutines after the commit. After
-// errStaleIndex and errStaleWorkers it updates the index, once for each, and runs fn again.
+// errStaleIndex, errStaleWorkers and slotTaken it updates the index and runs fn again.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
-	var done refreshed
+	var found known
+	var taken slotTaken
 	run := func() error {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
 			op.releaseClaims() // of an earlier run
-			op = &operation{environment: &o.environment, tx: tx, refreshed: done}
+			op = &operation{environment: &o.environment, tx: tx, known: found}
 			if err := fn(op); err != nil {
+				return err
+			}
+			if err := tx.Events().EmitAll(op.events); err != nil {
+				return err
+			}
+			op.events = nil
+			if err := op.changeSlots(); err != nil {
 				return err
 			}
 			return tx.Events().EmitAll(op.events)
@@ -83,9 +95,12 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 		case errors.Is(err, store.ErrRequestExists) && !repeated: // it is committed now
 			repeated, err = true, nil
 		case errors.Is(err, errStaleIndex):
-			done.agents, err = true, o.waitForIndex(ctx)
+			found.agents, err = true, o.waitForIndex(ctx)
 		case errors.Is(err, errStaleWorkers):
-			done.workers, err = true, o.refreshWorkers(ctx)
+			found.workers, err = true, o.refreshWorkers(ctx)
+		case errors.As(err, &taken):
+			found.unavailable, err = append(found.unavailable, taken.worker.AgentID), nil
+			defer o.putWorker(taken.worker) // this operation treats it as full, as it would have without the index
 		}
 		if err != nil {
 			return err

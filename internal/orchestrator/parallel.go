@@ -137,14 +137,17 @@ func (sub *Submission) divideBudget(workers int) {
 	sub.Override.Overrun = &share
 }
 
-// lockCandidates locks at least most of the workers that may get the submission, if there are as
-// many, and the agent beside, in the order in which all operations lock workers. No other worker
-// gets a task in this operation.
+// lockCandidates locks the session of a submission and, if it has a budget, the accounts of at least
+// most of the agents that may get it, if there are as many, and of the agent beside, in the order in
+// which all operations lock accounts. No other agent gets a task in this operation.
 func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
-	if sub.SessionID != "" { // before workers
+	if sub.SessionID != "" { // before accounts
 		if err := op.lockTaskSession(of); err != nil {
 			return err
 		}
+	}
+	if sub.Budget == nil {
+		return nil
 	}
 	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
 	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of the parent
@@ -158,11 +161,7 @@ func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most 
 			break
 		}
 	}
-	all := append([]string{beside}, op.allowedWorkers...)
-	if sub.Budget == nil {
-		return op.tx.Workers().LockAll(all)
-	}
-	return op.lockAgents(all)
+	return op.ledger.LockIn(op.tx, append([]string{beside}, op.allowedWorkers...))
 }
 
 // Subtasks returns the subtasks of a task, the oldest first.
@@ -286,14 +285,6 @@ func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
 		return err
 	}
 	return op.endAttempt(t, &a, r, p)
-}
-
-// lockAgents locks several workers and their accounts in the order that all operations use.
-func (op *operation) lockAgents(ids []string) error {
-	if err := op.tx.Workers().LockAll(ids); err != nil {
-		return err
-	}
-	return op.ledger.LockIn(op.tx, ids)
 }
 
 // siblingAgents returns the agents that have, or had, an attempt at another subtask of the

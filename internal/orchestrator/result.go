@@ -204,7 +204,7 @@ func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Polic
 }
 
 // lockForEnd is loadPolicy for an operation that may end the task. It also locks the open
-// subtasks, then the session, then the agents of all of them.
+// subtasks, then the session, then the accounts of the agents of all of them.
 func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
 	var agents []string
 	if t.Subtasks > 0 {
@@ -213,7 +213,7 @@ func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, e
 		}
 	}
 	if in, p, err = op.lockForHandOff(t); err == nil && len(agents) > 0 {
-		err = op.lockAgents(append(agents, t.AgentID))
+		err = op.ledger.LockIn(op.tx, append(agents, t.AgentID))
 	}
 	return in, p, err
 }

@@ -221,30 +221,118 @@ func (op *operation) indexAfterCommit(w models.Worker) {
 	op.tx.After(func() { op.putWorker(w) })
 }
 
-// releaseSlot releases a slot of a worker and counts the failure for its breaker.
-func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) error {
+// endedAttempt is an attempt that an operation has ended.
+type endedAttempt struct {
+	agentID string
+	attemptEnd
+	policy Policy
+}
+
+// answered reports whether the end shows that the connection works; a cancellation tells nothing about it.
+func (e endedAttempt) answered() bool { return e.failure != "" || e.state != models.AttemptCancelled }
+
+// slotTaken means that a worker is not available, although the index has it so. worker is its row.
+type slotTaken struct{ worker models.Worker }
+
+func (slotTaken) Error() string { return "the worker is not available any more" }
+
+// releaseSlot releases a slot of a worker and has changeSlots count the failure for its breaker.
+func (op *operation) releaseSlot(agentID string, r attemptEnd, p Policy) {
 	op.wakeAfterCommit(WakeQueue, "")
 	if op.opts.Alone {
 		op.tx.After(func() { op.index.Release(agentID) })
 		if !r.failure.countsForBreaker() && op.index.Worker(agentID).Failures == 0 {
-			return nil // nothing changes
+			return // nothing changes
 		}
+	}
+	op.ended = append(op.ended, endedAttempt{agentID, r, p})
+}
+
+// changeSlots writes the rows of the workers whose attempts have begun or ended, in the order in which
+// all operations lock several workers. It runs last, so that the rows are locked only briefly. An error
+// of the type slotTaken makes transact run the operation again.
+func (op *operation) changeSlots() error {
+	var claims []string // a process that is alone has them in its index
+	if !op.opts.Alone {
+		claims = op.claims
+	}
+	agents := slices.Clone(claims)
+	for _, e := range op.ended {
+		agents = append(agents, e.agentID)
+	}
+	slices.Sort(agents)
+	for _, id := range slices.Compact(agents) {
+		ended := slices.DeleteFunc(slices.Clone(op.ended), func(e endedAttempt) bool { return e.agentID != id })
+		if err := op.releaseSlots(id, ended); err != nil {
+			return err
+		}
+		begun := slices.DeleteFunc(slices.Clone(claims), func(claim string) bool { return claim != id })
+		if err := op.claimSlots(id, len(begun)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (op *operation) claimSlots(agentID string, n int) error {
+	if n == 0 {
+		return nil
+	}
+	w, ok, err := op.tx.Workers().ClaimSlots(agentID, n)
+	if err != nil {
+		return err
+	}
+	for _, t := range op.subtasks { // with the lock: another replica may have assigned another one to the agent
+		if t.AgentID != agentID {
+			continue
+		}
+		siblings, err := op.siblingAgents(t)
+		if err != nil {
+			return err
+		}
+		ok = ok && !slices.Contains(siblings, agentID)
+	}
+	if !ok {
+		if w, err = op.tx.Workers().Get(agentID); err == nil {
+			err = slotTaken{w}
+		}
+		return err
+	}
+	op.indexAfterCommit(w)
+	return nil
+}
+
+// releaseSlots counts attempts of a worker that have ended, and the failures for its breaker.
+func (op *operation) releaseSlots(agentID string, ended []endedAttempt) error {
+	if len(ended) == 0 {
+		return nil
+	}
+	if !slices.ContainsFunc(ended, func(e endedAttempt) bool { return e.failure.countsForBreaker() }) {
+		answered := slices.ContainsFunc(ended, endedAttempt.answered)
+		w, err := op.tx.Workers().ReleaseSlots(agentID, len(ended), answered)
+		if err == nil {
+			op.indexAfterCommit(w)
+		}
+		return err
 	}
 	w, err := op.tx.Workers().Lock(agentID)
 	if err != nil {
 		return err
 	}
-	w.InFlight = max(w.InFlight-1, 0)
-	switch {
-	case r.failure == "" && r.state == models.AttemptCancelled: // tells nothing about the connection
-	case !r.failure.countsForBreaker():
-		w.Failures = 0
-	case w.Failures+1 < p.BreakerFailures || !w.BreakerUntil.IsZero():
-		w.Failures++
-	default:
-		w.Failures++
-		if err := op.openBreaker(&w, p); err != nil {
-			return err
+	w.InFlight = max(w.InFlight-len(ended), 0)
+	for _, e := range ended {
+		switch {
+		case !e.failure.countsForBreaker():
+			if e.answered() {
+				w.Failures = 0
+			}
+		case w.Failures+1 < e.policy.BreakerFailures || !w.BreakerUntil.IsZero():
+			w.Failures++
+		default:
+			w.Failures++
+			if err := op.openBreaker(&w, e.policy); err != nil {
+				return err
+			}
 		}
 	}
 	return op.saveWorker(&w, w.State)
