@@ -55,9 +55,9 @@ func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
 	tasks := Tasks{taskReader{tx.reader}}
 	for _, id := range assigned {
 		row := tasks.cached(id)
-		if row.Task != nil {
-			t := *row.Task
-			t.MessageID, row.Task = "", &t
+		if row != nil {
+			t := *row
+			t.MessageID, row = "", &t
 		}
 		tasks.changed(id, row)
 		tx.store.cache.Assign(&tx.state.cached, models.Task{ID: id})

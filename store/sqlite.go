@@ -7,7 +7,6 @@ import (
 
 	gormsqlite "gorm.io/driver/sqlite"
 
-	"comet/store/cache"
 	"comet/store/eventlog"
 	"comet/store/pinned"
 	"comet/store/sqlitefile"
@@ -27,10 +26,6 @@ func openSQLitePool(opts Options, size int, pragmas ...string) (*sql.DB, error) 
 
 func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	s.engine = sqliteEngine()
-	var err error
-	if s.cache, err = cache.New(); err != nil {
-		return err
-	}
 	if err := sqlitefile.Create(opts.Dir); err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ type Store struct {
 	onCommit func(callers int, took time.Duration)
 
 	prepared *lru.Cache[string, *sql.Stmt]
-	cache    *cache.Cache // nil on PostgreSQL
+	cache    *cache.Cache
 
 	eventsWritten     background.Signal
 	jobsWritten       background.Signal
@@ -135,6 +135,9 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		deliveriesWritten: background.NewSignal(),
 	}
 	var err error
+	if s.cache, err = cache.New(opts.DatabaseURL != ""); err != nil {
+		return nil, err
+	}
 	if s.prepared, err = lru.NewWithEvict(256, func(_ string, st *sql.Stmt) { _ = st.Close() }); err != nil {
 		return nil, err
 	}

@@ -65,12 +65,12 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 	if t.MessageID != "" {
 		tx.store.cache.Assign(&tx.state.cached, t)
 	}
+	tx.changed(t.ID, &t)
 	if long {
-		tx.changed(t.ID, cache.Task{Task: &t})
 		return tx.run("INSERT INTO task_inputs (task_id, parameters, meta) VALUES (?, ?, ?)", t.ID, in.Parameters, in.Meta)
 	}
 	in.TaskID = t.ID
-	tx.changed(t.ID, cache.Task{Task: &t, Input: &in})
+	tx.state.after = append(tx.state.after, func() { tx.store.cache.AddInput(t, in) })
 	return nil
 }
 
@@ -78,8 +78,8 @@ func (tx Tasks) Insert(t models.Task, in models.TaskInput, request TaskRequest) 
 // locked before its subtasks. PostgreSQL reads the parent again if a subtask is changed
 // twice in a transaction; that must not wait for the parent's lock.
 func (tx Tasks) Lock(id string) (models.Task, error) {
-	if row := tx.cached(id); row.Task != nil {
-		return *row.Task, nil
+	if row := tx.cached(id); row != nil {
+		return *row, nil
 	}
 	return one[models.Task](tx.reader, selectRows[models.Task]("WHERE id = ?")+tx.engine.forNoKey, id)
 }
@@ -87,8 +87,8 @@ func (tx Tasks) Lock(id string) (models.Task, error) {
 // Get returns a task, or errs.NotFound. In a transaction only its immutable fields, such as its
 // parent, may be relied on: it does not lock the task.
 func (r taskReader) Get(id string) (models.Task, error) {
-	if row := r.cached(id); row.Task != nil {
-		return *row.Task, nil
+	if row := r.cached(id); row != nil {
+		return *row, nil
 	}
 	return one[models.Task](r.reader, selectRows[models.Task]("WHERE id = ?"), id)
 }
@@ -111,7 +111,7 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 		if row.MessageID != before.MessageID {
 			tx.store.cache.Assign(&tx.state.cached, row)
 		}
-		tx.changed(row.ID, cache.Task{Task: &row, Input: tx.cached(row.ID).Input})
+		tx.changed(row.ID, &row)
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 // AddTokens adds to the tokens that a task has used, and to those of its newest attempt if newest is
 // set; the task may have ended.
 func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
-	tx.changed(taskID, cache.Task{})
+	tx.changed(taskID, nil)
 	attempt := int64(0)
 	if newest {
 		attempt = n
@@ -129,7 +129,7 @@ func (tx Tasks) AddTokens(taskID string, n int64, newest bool) error {
 
 // Postpone moves the deadline of a task that could not be handled.
 func (tx Tasks) Postpone(taskID string, to time.Time) error {
-	tx.changed(taskID, cache.Task{})
+	tx.changed(taskID, nil)
 	return tx.run("UPDATE tasks SET deadline = ? WHERE id = ? AND state < 2", to, taskID)
 }
 
@@ -144,23 +144,33 @@ func (r taskReader) NextDeadline() (at time.Time, ok bool, err error) {
 	return at, err == nil, exceptMissing(err)
 }
 
-// Input returns the input of a task, or errs.NotFound.
-func (r taskReader) Input(id string) (in models.TaskInput, err error) {
-	if row := r.cached(id); row.Input != nil {
-		return *row.Input, nil
+// Committed returns a task as this process has committed it last; ok is false if it is not known. Another
+// process may have changed it since.
+func (r taskReader) Committed(id string) (t models.Task, ok bool) {
+	if row := r.store.cache.Committed(id); row != nil {
+		return *row, true
 	}
-	if in, err = one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE id = ?"), id); err != nil {
+	return t, false
+}
+
+// Input returns the input of a task, which never changes, or errs.NotFound.
+func (r taskReader) Input(t models.Task) (models.TaskInput, error) {
+	if in, known := r.store.cache.Input(t); known {
+		return in, nil
+	}
+	in, err := one[models.TaskInput](r.reader, selectRows[models.TaskInput]("WHERE id = ?"), t.ID)
+	if err != nil {
 		return in, err
 	}
-	in.TaskID = id
-	if in.Parameters == nil {
-		long, err := one[longInput](r.reader, "SELECT parameters, meta FROM task_inputs WHERE task_id = ?", id)
-		if err != nil {
-			return in, err
+	if in.TaskID = t.ID; in.Parameters != nil {
+		if r.state == nil { // it is committed
+			r.store.cache.AddInput(t, in)
 		}
-		in.Parameters, in.Meta = long.Parameters, long.Meta
+		return in, nil
 	}
-	return in, nil
+	long, err := one[longInput](r.reader, "SELECT parameters, meta FROM task_inputs WHERE task_id = ?", t.ID)
+	in.Parameters, in.Meta = long.Parameters, long.Meta
+	return in, err
 }
 
 // longInput is the part of an input that has its own row.
@@ -273,7 +283,7 @@ func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
 		NOT EXISTS (SELECT 1 FROM tasks AS child WHERE child.parent_id = t.id) AND
 		NOT EXISTS (SELECT 1 FROM tasks AS parent WHERE parent.id = t.parent_id AND parent.state < 2) ORDER BY created_at LIMIT ?) RETURNING id`, before, before, limit)
 	for _, id := range ids {
-		tx.changed(id, cache.Task{})
+		tx.changed(id, nil)
 	}
 	return int64(len(ids)), err
 }
@@ -334,8 +344,8 @@ func (r TaskRequest) key() []byte {
 	return sum[:16]
 }
 
-// cached returns the row of a task as the reader sees it; only SQLite has a cache.
-func (r taskReader) cached(id string) cache.Task { return r.store.cache.Task(r.ownChange(), id) }
+// cached returns the row of a task as the reader sees it, nil if only SQL knows it.
+func (r taskReader) cached(id string) *models.Task { return r.store.cache.Task(r.ownChange(), id) }
 
 // noneQueued reports whether it is known that no task waits for an agent.
 func (r taskReader) noneQueued() bool { return r.store.cache.NoneQueued(r.ownChange()) }
@@ -356,6 +366,7 @@ func queued(t models.Task) int64 {
 	return 0
 }
 
-// changed records the row of a task that the transaction has written, the zero value if only SQL
-// knows it.
-func (tx Tasks) changed(id string, row cache.Task) { tx.store.cache.SetTask(&tx.state.cached, id, row) }
+// changed records the row of a task that the transaction has written, nil if only SQL knows it.
+func (tx Tasks) changed(id string, row *models.Task) {
+	tx.store.cache.SetTask(&tx.state.cached, id, row)
+}

@@ -68,7 +68,7 @@ func (op *operation) notifyQuestion(t models.Task) (err error) {
 	if root.OwnerAgent == "" {
 		return nil
 	}
-	in, err := op.tx.Tasks().Input(root.ID)
+	in, err := op.tx.Tasks().Input(root)
 	if err != nil {
 		return err
 	}

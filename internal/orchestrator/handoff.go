@@ -28,12 +28,12 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 		return SubmitResult{}, v.Err()
 	}
 	sub.Override.Notify = true
-	if in, err := o.store.Tasks(ctx).Input(taskID); err == nil && sub.Traceparent == "" {
-		sub.Traceparent = in.Trace // it continues the trace of its parent
-	}
 	parent, err := o.Task(ctx, taskID)
 	if err != nil {
 		return SubmitResult{}, err
+	}
+	if in, err := o.store.Tasks(ctx).Input(parent); err == nil && sub.Traceparent == "" {
+		sub.Traceparent = in.Trace // it continues the trace of its parent
 	}
 	sub.Session, sub.SessionID, sub.parentID = nil, parent.SessionID, &parent.ID
 	sub.Fingerprint += "\x00" + agentID + "\x00" + parent.ID // from another task it is another request

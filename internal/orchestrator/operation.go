@@ -212,7 +212,7 @@ func (op *operation) onTaskEnd(t models.Task) error {
 	if t.OwnerAgent == "" && !op.tracesEnabled {
 		return nil
 	}
-	in, err := op.tx.Tasks().Input(t.ID)
+	in, err := op.tx.Tasks().Input(t)
 	if err != nil {
 		return err
 	}

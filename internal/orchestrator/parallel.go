@@ -187,7 +187,7 @@ func (o *Orchestrator) updateParent(ctx context.Context, job *jobs.Job) error {
 		if e := job.Finish(op.tx); e != nil || err != nil {
 			return e
 		}
-		in, err := op.tx.Tasks().Input(t.ID)
+		in, err := op.tx.Tasks().Input(t)
 		if err != nil {
 			return err
 		}

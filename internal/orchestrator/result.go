@@ -186,7 +186,7 @@ const maxUsageKind = 64
 
 // loadPolicy returns the input of a task and its policy.
 func (op *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error) {
-	in, err := op.tx.Tasks().Input(t.ID)
+	in, err := op.tx.Tasks().Input(t)
 	if err != nil {
 		return in, Policy{}, err
 	}

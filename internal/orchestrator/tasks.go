@@ -36,7 +36,7 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Task, err = o.Task(ctx, id); err != nil {
 		return d, err
 	}
-	if d.Input, err = o.store.Tasks(ctx).Input(id); err != nil {
+	if d.Input, err = o.store.Tasks(ctx).Input(d.Task); err != nil {
 		return d, err
 	}
 	if d.Attempts, err = o.attemptsOf(ctx, d.Task); err != nil {
@@ -105,11 +105,27 @@ type TaskWithInput struct {
 }
 
 // TaskWithInput returns a task with its input, or errs.NotFound.
-func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (out TaskWithInput, err error) {
-	if out.Task, err = o.Task(ctx, taskID); err != nil {
-		return out, err
+func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (TaskWithInput, error) {
+	t, err := o.Task(ctx, taskID)
+	if err != nil {
+		return TaskWithInput{}, err
 	}
-	if out.Input, err = o.store.Tasks(ctx).Input(taskID); err != nil {
+	return o.withInput(ctx, t)
+}
+
+// TaskOfMessage is TaskWithInput for the task of a message. It does not read an assignment that this
+// process has just committed.
+func (o *Orchestrator) TaskOfMessage(ctx context.Context, m models.InboxMessage) (out TaskWithInput, err error) {
+	var known bool
+	if out.Task, known = o.store.Tasks(ctx).Committed(m.TaskID); !known || out.Task.MessageID != m.ID {
+		return o.TaskWithInput(ctx, m.TaskID)
+	}
+	return o.withInput(ctx, out.Task)
+}
+
+func (o *Orchestrator) withInput(ctx context.Context, t models.Task) (out TaskWithInput, err error) {
+	out.Task = t
+	if out.Input, err = o.store.Tasks(ctx).Input(t); err != nil {
 		return out, err
 	}
 	out.Override, err = overrideOf(out.Input)

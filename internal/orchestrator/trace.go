@@ -40,7 +40,7 @@ func (op *operation) traceAttempt(t models.Task, a models.Attempt) error {
 	if !op.tracesEnabled {
 		return nil
 	}
-	in, err := op.tx.Tasks().Input(t.ID)
+	in, err := op.tx.Tasks().Input(t)
 	op.commitHooks = append(op.commitHooks, func(ctx context.Context) {
 		_, span := op.opts.Tracer.Start(telemetry.WithTraceparent(ctx, in.Trace), "task.attempt", trace.WithTimestamp(a.AssignedAt),
 			trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(

@@ -169,7 +169,7 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id s
 	defer stop()
 	expired := time.After(timeout)
 	for counted := false; ; {
-		t, err := o.Task(ctx, id)
+		t, err := o.ended(ctx, id)
 		if err != nil || done(t) {
 			return t, err
 		}
@@ -190,6 +190,15 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id s
 			return t, nil
 		}
 	}
+}
+
+// ended is Task, which does not read a task that has ended here: it changes no more, except for tokens
+// that are reported later.
+func (o *Orchestrator) ended(ctx context.Context, id string) (models.Task, error) {
+	if t, known := o.store.Tasks(ctx).Committed(id); known && t.State.Ended() {
+		return t, nil
+	}
+	return o.Task(ctx, id)
 }
 
 // pollsPerRecheck is how many polls pass before a waiting goroutine reads its task without a

@@ -1,10 +1,11 @@
-// Package cache keeps committed rows of a database that no other process writes, so that the requests
-// and transactions that follow a commit do not read what this process has just written: the newest
-// tasks, and the inboxes of the agents.
+// Package cache keeps committed rows, so that the requests and transactions that follow a commit do not
+// read what this process has just written. For a database that no other process writes it has the
+// newest tasks and the inboxes of the agents; for a shared one only the tasks as this process wrote them.
 package cache
 
 import (
 	"maps"
+	"sync"
 	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -12,66 +13,88 @@ import (
 	"comet/models"
 )
 
-// maxTasks limits the tasks: one with its input takes at most 12 KB, usually 2 KB.
+// maxTasks limits the tasks and the inputs: a task takes usually 1 KB, and an input at most 8 KB.
 const maxTasks = 4096
-
-// Task is the row of a task; Task is nil if it is not known, Input if it is not known or long.
-type Task struct {
-	Task  *models.Task
-	Input *models.TaskInput
-}
 
 // Change is what a transaction has changed.
 type Change struct {
-	tasks map[string]Task
+	tasks map[string]*models.Task // nil for a row that only SQL knows
 	// assigned has the messages of tasks, without an id for a task that is no message any more.
 	assigned map[string]models.InboxMessage
 	stored   []string // agents that got messages which are no tasks
 	queued   int64    // how many more tasks are queued
 }
 
-// Cache is safe for concurrent use. The writer alone changes it: it calls Join after each member of a
-// batch that succeeded, Forget before the commit and Publish after it. A nil Cache knows nothing.
+// Cache is safe for concurrent use. Transactions publish their changes after the commit. If no other
+// process writes, the one writer also calls Join after each member of a batch that succeeded, and Forget
+// before the commit.
 type Cache struct {
-	tasks   *lru.Cache[string, Task]
-	queued  atomic.Int64 // tasks that wait for an agent
-	inboxes inboxes
+	tasks      *lru.Cache[string, *models.Task]
+	inputs     *lru.Cache[inputKey, models.TaskInput]
+	shared     bool // other processes write
+	publishing sync.Mutex
+	queued     atomic.Int64 // tasks that wait for an agent
+	inboxes    inboxes
 
 	// What the members of the open batch have changed, for the later ones.
-	batch       map[string]Task
+	batch       map[string]*models.Task
 	batchQueued bool // a task was queued
 }
 
-// New returns an empty cache.
-func New() (*Cache, error) {
-	tasks, err := lru.New[string, Task](maxTasks)
-	return &Cache{tasks: tasks, batch: map[string]Task{}}, err
+// New returns an empty cache. shared tells that other processes write to the database.
+func New(shared bool) (*Cache, error) {
+	tasks, err := lru.New[string, *models.Task](maxTasks)
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := lru.New[inputKey, models.TaskInput](maxTasks)
+	return &Cache{tasks: tasks, inputs: inputs, shared: shared, batch: map[string]*models.Task{}}, err
+}
+
+// inputKey is the key of the input of a task: the id of a purged task may be used again.
+type inputKey struct {
+	taskID    string
+	createdAt int64
+}
+
+// Input returns the input of a committed task, which never changes; ok is false if it is not known.
+func (c *Cache) Input(t models.Task) (in models.TaskInput, ok bool) {
+	return c.inputs.Get(inputKey{t.ID, t.CreatedAt.UnixMicro()})
+}
+
+// AddInput records the input of a committed task.
+func (c *Cache) AddInput(t models.Task, in models.TaskInput) {
+	c.inputs.Add(inputKey{t.ID, t.CreatedAt.UnixMicro()}, in)
 }
 
 // Task returns a task as the transaction with the changes own sees it, nil for a reader outside of one.
-func (c *Cache) Task(own *Change, id string) Task {
-	if c == nil {
-		return Task{}
-	}
+// It returns nil for a task that is not known.
+func (c *Cache) Task(own *Change, id string) *models.Task {
 	if own != nil {
 		if row, changed := own.tasks[id]; changed {
 			return row
 		}
-		if row, changed := c.batch[id]; changed {
+		if row, changed := c.batch[id]; changed && !c.shared {
 			return row
 		}
 	}
+	if c.shared {
+		return nil
+	}
+	return c.Committed(id)
+}
+
+// Committed returns a task as this process has committed it last, nil if it is not known. Another process
+// may have changed it since.
+func (c *Cache) Committed(id string) *models.Task {
 	row, _ := c.tasks.Get(id)
 	return row
 }
 
-// SetTask records a row that a transaction has written, the zero value if only SQL knows it.
-func (c *Cache) SetTask(own *Change, id string, row Task) {
-	if c == nil {
-		return
-	}
+// SetTask records a row that a transaction has written, nil if only SQL knows it.
+func (c *Cache) SetTask(own *Change, id string, row *models.Task) {
 	if own.tasks == nil {
-		own.tasks = map[string]Task{}
+		own.tasks = map[string]*models.Task{}
 	}
 	own.tasks[id] = row
 }
@@ -81,14 +104,11 @@ func (c *Cache) Queue(own *Change, n int64) { own.queued += n }
 
 // NoneQueued reports whether it is known that no task is queued.
 func (c *Cache) NoneQueued(own *Change) bool {
-	return c != nil && c.queued.Load() == 0 && (own == nil || own.queued <= 0 && !c.batchQueued)
+	return !c.shared && c.queued.Load() == 0 && (own == nil || own.queued <= 0 && !c.batchQueued)
 }
 
 // Join shows the changes of a member of a batch to the later ones.
 func (c *Cache) Join(change *Change) {
-	if c == nil {
-		return
-	}
 	maps.Copy(c.batch, change.tasks)
 	c.batchQueued = c.batchQueued || change.queued > 0
 }
@@ -97,9 +117,6 @@ func (c *Cache) Join(change *Change) {
 // the database until Publish, as they read the inboxes that change, so that nothing is older than in the
 // database.
 func (c *Cache) Forget(changes ...*Change) {
-	if c == nil {
-		return
-	}
 	c.inboxes.begin(changes)
 	for _, change := range changes {
 		for id := range change.tasks {
@@ -111,20 +128,21 @@ func (c *Cache) Forget(changes ...*Change) {
 // Publish makes what transactions have committed visible to others, in their order. It is called
 // without changes if the commit failed.
 func (c *Cache) Publish(changes ...*Change) {
-	if c == nil {
-		return
-	}
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
 	clear(c.batch)
 	c.batchQueued = false
 	for _, change := range changes {
 		c.queued.Add(change.queued)
 		for id, row := range change.tasks {
-			if row.Task == nil {
+			if row == nil {
 				c.tasks.Remove(id)
-			} else {
+			} else if now, known := c.tasks.Peek(id); !known || row.Version >= now.Version || row.CreatedAt != now.CreatedAt {
 				c.tasks.Add(id, row)
 			}
 		}
 	}
-	c.inboxes.publish(changes)
+	if !c.shared {
+		c.inboxes.publish(changes)
+	}
 }

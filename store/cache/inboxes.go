@@ -36,9 +36,6 @@ func (c *Cache) Load(assigned []models.InboxMessage, stored []string, queued int
 
 // Assign records that a task is a message in the inbox of its agent, or none if it has no MessageID.
 func (c *Cache) Assign(own *Change, t models.Task) {
-	if c == nil {
-		return
-	}
 	if own.assigned == nil {
 		own.assigned = map[string]models.InboxMessage{}
 	}
@@ -110,7 +107,7 @@ func (x *inboxes) assign(m models.InboxMessage) {
 // ok is false if it may have other messages than tasks, or if a commit changes them; change is for Listed
 // then.
 func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage, change int, ok bool) {
-	if c == nil {
+	if c.shared {
 		return nil, 0, false
 	}
 	x := &c.inboxes
@@ -129,7 +126,7 @@ func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage,
 // added since, the agent has no other messages. While a commit changes them it does nothing: the
 // database may be newer than the cache.
 func (c *Cache) Listed(agentID string, change int, list []models.InboxMessage) {
-	if c == nil {
+	if c.shared {
 		return
 	}
 	x := &c.inboxes

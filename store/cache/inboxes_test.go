@@ -12,7 +12,7 @@ import (
 // added after the read, or whose commit is under way.
 func TestListed(t *testing.T) {
 	t.Parallel()
-	c, err := New()
+	c, err := New(false)
 	require.NoError(t, err)
 	c.Load([]models.InboxMessage{{AgentID: "a", ID: "m1", TaskID: "t1"}}, []string{"a"}, 0)
 	added := &Change{}

@@ -92,7 +92,7 @@ func TestAPurge(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, attempts, want, id)
 			require.Len(t, outputOf(t, db, id, 1, models.StreamResult, 0), want, id)
-			_, err = db.Tasks(t.Context()).Input(id)
+			_, err = db.Tasks(t.Context()).Input(models.Task{ID: id})
 			require.Equal(t, want == 0, errs.Is(err, errs.NotFound), id)
 		}
 		told, err := db.Inbox(t.Context()).List("finance", 10)
@@ -197,10 +197,10 @@ func TestMigrationsWithTasks(t *testing.T) {
 		require.Equal(t, "short", string(outputOf(t, db, "done", 1, models.StreamResult, 0)[0].Data), "it is a chunk now")
 		done.Output = nil
 		require.Equal(t, done, got["done"])
-		input, err := read.Input("long")
+		input, err := read.Input(models.Task{ID: "long"})
 		require.NoError(t, err)
 		require.Equal(t, long, input)
-		input, err = read.Input("t")
+		input, err = read.Input(models.Task{ID: "t"})
 		require.NoError(t, err)
 		require.Equal(t, inputOf("t"), input)
 		joined, err := db.Workers(t.Context()).Get("finance")

@@ -76,7 +76,7 @@ func TestATask(t *testing.T) {
 		got, err := db.Tasks(t.Context()).Get("t")
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		input, err := db.Tasks(t.Context()).Input("t")
+		input, err := db.Tasks(t.Context()).Input(models.Task{ID: "t"})
 		require.NoError(t, err)
 		require.Equal(t, in, input)
 		write(t, db, func(tx *store.Tx) error {
@@ -89,7 +89,7 @@ func TestATask(t *testing.T) {
 	rule(t, "IsNotFoundWhenMissing", func(t *testing.T, db *storetest.DB) {
 		_, err := db.Tasks(t.Context()).Get("none")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		_, err = db.Tasks(t.Context()).Input("none")
+		_, err = db.Tasks(t.Context()).Input(models.Task{ID: "none"})
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		require.Equal(t, errs.NotFound, errs.CodeOf(db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Tasks().Lock("none"); return err })))
 	})

@@ -18,7 +18,7 @@ import (
 // Render implements protocol.Protocol.
 func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxMessage, limit int) ([][]byte, error) {
 	agent := to.Agent
-	stored, err := p.work.TaskWithInput(ctx, m.TaskID)
+	stored, err := p.work.TaskOfMessage(ctx, m)
 	if errs.Is(err, errs.NotFound) {
 		return nil, nil
 	}

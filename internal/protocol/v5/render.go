@@ -47,7 +47,7 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 	}
 	var order orchestrator.TaskWithInput
 	if m.Kind == models.MessageAssign {
-		order, err = p.orchestrator.TaskWithInput(ctx, m.TaskID)
+		order, err = p.orchestrator.TaskOfMessage(ctx, m)
 	} else {
 		order.Task, err = p.orchestrator.Task(ctx, m.TaskID)
 	}
