@@ -154,7 +154,7 @@ func getDocs() http.HandlerFunc {
 }
 
 // staticDocument serves a response that does not change while the program runs. It is read at the
-// first request. Caches may store it and must revalidate it, because another release has another one.
+// first request. Caches may store it but must revalidate it, because it may change with each release.
 func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
 	document := sync.OnceValues(func() ([]byte, string) {
 		body := read()

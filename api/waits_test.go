@@ -31,7 +31,7 @@ func TestWaitersPerTokenAreLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiter sync.WaitGroup
 		waiter.Go(func() {
-			for ctx.Err() == nil { // who asks below may be there first
+			for ctx.Err() == nil { // the requests below may be faster
 				_, _ = h.doContext(ctx, "GET", at+"?wait=60", "")
 			}
 		})

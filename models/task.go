@@ -84,7 +84,7 @@ type Task struct {
 	StepName string
 	// Questions counts the clarifications its agents have asked for.
 	Questions int
-	// Subtasks is the number of tasks that were handed off from it, or that are its parts.
+	// Subtasks is the number of tasks that were handed off from it, or that execute it in parallel.
 	Subtasks int
 	// OutputBytes and LogBytes are the lengths of the result and the log of the newest attempt.
 	OutputBytes int64
@@ -102,7 +102,7 @@ type Task struct {
 	// MessageID is the id of the message that assigns the newest attempt, "" once its agent has
 	// acknowledged or accepted it.
 	MessageID string
-	// The newest attempt, unless AttemptState is AttemptNone: then all attempts are rows of their own.
+	// The newest attempt, unless AttemptState is AttemptNone: then all attempts have their own rows.
 	// It ends with the task.
 	AttemptState  AttemptState
 	ReservationID string
@@ -164,7 +164,7 @@ const (
 	AttemptFailed    AttemptState = "failed"
 	AttemptTimedOut  AttemptState = "timed_out"
 	AttemptCancelled AttemptState = "cancelled"
-	// AttemptNone is the state of no attempt.
+	// AttemptNone is the state of a task whose row contains no attempt.
 	AttemptNone AttemptState = ""
 )
 

@@ -198,8 +198,8 @@ type agentDetailRow struct {
 	Outcomes        []float64         `gorm:"serializer:json"` // sessions, average, successes, total; nil for none
 }
 
-// detailQuery counts the tokens of the day of the agent's account if that is the
-// one after today: the clock went back, and the ledger's day does not. Agents of the last level have
+// detailQuery counts the tokens of the account's day if that is the day after today: the clock may go
+// back, but the day of the ledger does not. Agents of the last level have
 // no children, and most agents have no outcomes: counting distinct sessions needs a temporary index.
 func detailQuery(on *engine) string {
 	return `SELECT ` + columns.List[models.Agent]() + `,

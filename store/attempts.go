@@ -18,12 +18,12 @@ func (tx Tasks) SaveAttempt(a models.Attempt) error {
 	return err
 }
 
-// EarlierAttempts returns the stored attempts at a task, the first one first.
+// EarlierAttempts returns the stored attempts at a task in their order.
 func (r taskReader) EarlierAttempts(taskID string) ([]models.Attempt, error) {
 	return list[models.Attempt](r.reader, selectRows[models.Attempt]("WHERE task_id = ? ORDER BY attempt"), taskID)
 }
 
-// AgentsBeside returns the agents of the attempts at the other subtasks of a parent, each once.
+// AgentsBeside returns the agents of the attempts at the other subtasks of a parent, without duplicates.
 func (r taskReader) AgentsBeside(parentID, subtaskID string) ([]string, error) {
 	return list[string](r.reader, `SELECT agent_id FROM tasks WHERE parent_id = ? AND id <> ? AND agent_id <> '' UNION
 		SELECT agent_id FROM attempts WHERE task_id IN (SELECT id FROM tasks WHERE parent_id = ? AND id <> ?) AND agent_id <> ''`,

@@ -13,8 +13,8 @@ func (s *Store) loadMemory(r reader) error {
 	return cmp.Or(s.loadEvents(r), s.loadCache(r))
 }
 
-// loadEvents reads the positions and drops the events in memory. The newest position is in
-// event_head after a purge.
+// loadEvents reads the positions and drops the events in memory. After a purge the newest position
+// may be stored only in event_head.
 func (s *Store) loadEvents(r reader) error {
 	type positions struct{ Head, Delivered int64 }
 	at, err := one[positions](r, "SELECT max(position, (SELECT coalesce(max(position), 0) FROM events)), delivered FROM event_head WHERE id = 1")
@@ -25,7 +25,7 @@ func (s *Store) loadEvents(r reader) error {
 	return err
 }
 
-// log returns the events in memory; nil in a transaction and on PostgreSQL, which have to read.
+// log returns the events in memory, or nil in a transaction and on PostgreSQL, which read with SQL.
 func (r EventReader) log() (*eventlog.Log, error) {
 	if r.store.events == nil || r.state != nil {
 		return nil, nil
@@ -33,7 +33,7 @@ func (r EventReader) log() (*eventlog.Log, error) {
 	return r.store.events, errors.Join(r.store.usable(), r.ctx.Err())
 }
 
-// recent returns events from memory; ok is false if they have to be read.
+// recent returns events from memory; ok is false if they must be read with SQL.
 func (r EventReader) recent(after, upTo int64, types []models.EventType, limit int) (out []models.Event, ok bool) {
 	if log, err := r.log(); log != nil && err == nil {
 		return log.Between(after, upTo, types, limit)
@@ -41,8 +41,8 @@ func (r EventReader) recent(after, upTo int64, types []models.EventType, limit i
 	return nil, false
 }
 
-// SkipDeliveries passes over events up to a position that have none of the types, and so cause no
-// deliveries, without a transaction; it reports whether those were all. It is for SQLite.
+// SkipDeliveries skips events up to a position until the first one of the types, without a transaction:
+// other events cause no deliveries. It reports whether it has skipped all. It is only for SQLite.
 func (r EventReader) SkipDeliveries(upTo int64, types []models.EventType) (all bool, err error) {
 	log, err := r.log()
 	if err != nil || log == nil {
@@ -60,8 +60,8 @@ func (r EventReader) SkipDeliveries(upTo int64, types []models.EventType) (all b
 	return len(next) == 0, nil
 }
 
-// saveDelivered stores the position up to which deliveries are written. Otherwise a webhook that
-// changes now would receive events from before after a restart.
+// saveDelivered stores the position up to which deliveries are written. Without it, a webhook that
+// changes now would receive older events after a restart.
 func (r reader) saveDelivered() error {
 	if !r.store.Alone() {
 		return nil

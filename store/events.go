@@ -65,11 +65,11 @@ func (tx Events) emit(list ...EventDraft) error {
 	return nil
 }
 
-// Number returns the positions (after, upTo] of up to limit committed events for which deliveries
-// are to be written in this transaction. On PostgreSQL they are the next events without a position,
-// in the order in which they were written, and get their positions now: the order of a sequence is
-// not that of commits, so a reader that resumed by it would miss events whose transaction took
-// longer. On SQLite events have positions, and they are those after the last ones that it returned.
+// Number returns the positions (after, upTo] of up to limit committed events whose deliveries the
+// caller must write in this transaction. On PostgreSQL it assigns the positions to the next events
+// without one, in the order of insertion. (A sequence does not have the order of the commits, so a
+// reader that resumed by it would miss events of longer transactions.) On SQLite events already have
+// positions, and Number returns the next ones after those of the last call.
 func (tx Events) Number(limit int) (after, upTo int64, err error) {
 	if tx.store.Alone() {
 		return tx.nextDeliveries(limit)
@@ -106,9 +106,9 @@ func (tx Events) nextDeliveries(limit int) (after, upTo int64, err error) {
 
 const selectEvents = "SELECT id, coalesce(position, 0), type, key, at, data FROM events "
 
-// After returns up to limit numbered events with a position above after,
-// in order. Who has read position n has seen, or will never see, every event up
-// to n: lower positions do not appear later.
+// After returns up to limit numbered events with a position above after, in
+// order. Positions become visible in order: after a reader has read position n,
+// no event with a lower position appears.
 func (r EventReader) After(after int64, limit int) ([]models.Event, error) {
 	if out, ok := r.recent(after, math.MaxInt64, nil, limit); ok {
 		return out, nil
@@ -141,7 +141,7 @@ func (r EventReader) Newest(key string, kind models.EventType) (models.Event, er
 	return one[models.Event](r.reader, selectEvents+"WHERE key = ? AND type = ? ORDER BY seq DESC LIMIT 1", key, kind)
 }
 
-// Unnumbered reports whether committed events of the types wait for a position. On SQLite none does.
+// Unnumbered reports whether committed events of the types have no position yet. It is false on SQLite.
 func (r EventReader) Unnumbered(types ...models.EventType) (bool, error) {
 	if r.store.Alone() {
 		return false, nil
@@ -162,7 +162,7 @@ func (r EventReader) Pending() (bool, error) {
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL)")
 }
 
-// LastPosition is the position of the newest numbered event, 0 before the first.
+// LastPosition returns the position of the newest numbered event, 0 if there is none.
 func (r EventReader) LastPosition() (int64, error) {
 	switch log, err := r.log(); {
 	case err != nil:
@@ -177,7 +177,7 @@ func (r EventReader) LastPosition() (int64, error) {
 }
 
 // Purge deletes up to limit events older than before that do not wait for Number, and returns how
-// many. Positions are never given out again.
+// many. Positions are never reused.
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	log := tx.store.events
 	if log == nil {
@@ -192,7 +192,7 @@ func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 		head, _ := log.Positions()
 		log.Reset(head)
 	})
-	// The newest event may be gone.
+	// The newest event may have been deleted.
 	return n, tx.run("UPDATE event_head SET position = ?, delivered = max(delivered, ?) WHERE id = 1", tx.state.position, delivered)
 }
 

@@ -86,7 +86,7 @@ func (tx Inbox) PurgeNotices(before time.Time, limit int) (int64, error) {
 }
 
 // List returns up to limit messages that an agent has not acknowledged, those of
-// higher priority first, then the oldest. An assigned task is its own message.
+// higher priority first, then the oldest. An assigned task is itself a message.
 func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
 	cached, change, ok := r.store.cache.Messages(agentID, limit)
 	if ok && r.state == nil {
@@ -102,7 +102,7 @@ func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, err
 	return all, err
 }
 
-// loadCache reads which tasks are messages or queued, and which agents have other messages.
+// loadCache reads the tasks that are messages, the agents with other messages, and the number of queued tasks.
 func (s *Store) loadCache(r reader) error {
 	assigned, err := list[models.InboxMessage](r, "SELECT agent_id, message_id AS id, 'assign' AS kind, priority, id AS task_id, attempt, '' AS data, assigned_at AS created_at FROM tasks WHERE message_id <> ''")
 	if err != nil {

@@ -47,29 +47,29 @@ func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, err
 		RETURNING id, kind, key, payload, 0, attempt, lease, run_at`, args...)
 }
 
-// Finish deletes a claimed job. It returns ErrLeaseLost when the lease ran
-// out and another took the job over, or has finished it.
+// Finish deletes a claimed job. It returns ErrLeaseLost if the lease has expired
+// and another runner has claimed or finished the job.
 func (tx Jobs) Finish(j Job) error {
 	return tx.execLeased("DELETE FROM jobs WHERE id = ? AND lease = ?", j.ID, j.Lease)
 }
 
-// Retry makes a claimed job due again at at and keeps why it failed, at most
-// 1,000 bytes of it. It returns ErrLeaseLost like Finish.
+// Retry makes a claimed job due again at the time at and stores the first 1,000
+// bytes of the reason. It returns ErrLeaseLost like Finish.
 func (tx Jobs) Retry(j Job, at time.Time, reason string) error {
 	tx.state.wroteJobs = true
 	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', last_error = ? WHERE id = ? AND lease = ?",
 		at, columns.Text(reason, 1000), j.ID, j.Lease)
 }
 
-// Release makes a claimed job due at once and takes the attempt back, for a
-// worker that was stopped. It returns ErrLeaseLost like Finish.
+// Release makes a claimed job due at once and does not count the attempt, for a
+// runner that was stopped. It returns ErrLeaseLost like Finish.
 func (tx Jobs) Release(j Job) error {
 	tx.state.wroteJobs = true
 	return tx.execLeased("UPDATE jobs SET run_at = ?, lease = '', attempt = attempt - 1 WHERE id = ? AND lease = ?",
 		tx.now, j.ID, j.Lease)
 }
 
-// NextAt returns when the next job of the given kinds is due; ok is false when there is none.
+// NextAt returns when the next job of the given kinds is due; ok is false if there is none.
 func (r jobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 	if len(kinds) == 0 {
 		return at, false, nil

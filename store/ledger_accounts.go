@@ -128,8 +128,8 @@ func (tx Ledger) InsertReset(agentID string, day, own, subtree int64) error {
 		agentID, day, id.String(), tx.now, own, subtree)
 }
 
-// ForgetBefore notes that facts and windows of days before day may be gone. It
-// never goes back.
+// ForgetBefore records that facts and windows of days before day may have been
+// deleted. The recorded day never decreases.
 func (tx Ledger) ForgetBefore(day int64) error {
 	return tx.run("UPDATE usage_retention SET from_day = ? WHERE id = 1 AND from_day < ?", day, day)
 }

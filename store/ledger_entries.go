@@ -50,17 +50,17 @@ func (tx Ledger) AddToWindows(facts []models.Fact) error {
 		"ON CONFLICT (agent_id, hour, path) DO UPDATE SET tokens = usage_windows.tokens + excluded.tokens", 4, args)
 }
 
-// SubtreeUsed returns what was used in a day, in days since 1970 UTC, by the agent
-// and by those that stood below it then.
+// SubtreeUsed returns the tokens used in a day, in days since 1970 UTC, by the agent
+// and by the agents that were below it on that day.
 func (r ledgerReader) SubtreeUsed(of Spender, day int64) (int64, error) {
 	query, args := subtreeUsed(of, day)
 	return one[int64](r.reader, query, args...)
 }
 
-// subtreeUsed sums the windows of a day whose path holds the agent: its own, and
-// those below it. A path is nova, an L1, an L2 and an L3, so the agent's level says
-// where in the path it stands. What lies below an L1 is one range of paths, and what
-// lies below an L2 is one under each L1 it may have stood under that day.
+// subtreeUsed sums the windows of a day whose path contains the agent: its own, and
+// those of agents below it. A path is nova, an L1, an L2 and an L3, so the agent's level
+// is its position in the path. The paths below an L1 are one range. The paths below an
+// L2 are one range for each L1 that may have been above it on that day.
 func subtreeUsed(of Spender, day int64) (query string, args []any) {
 	if of.Level == models.LevelSystem {
 		return "SELECT coalesce(sum(tokens), 0) FROM usage_windows WHERE hour / 24 = ?", []any{day}

@@ -6,7 +6,7 @@ import (
 	"comet/models"
 )
 
-// BenchmarkTask in internal/bench measures the statements on sessions, which are written by hand.
+// The statements on sessions are hand-written for speed; BenchmarkTask in internal/bench measures them.
 
 // Insert stores a new session. It returns errs.Conflict for an id that is taken.
 func (tx Sessions) Insert(s models.Session) error { return create(tx.reader, "", s) }
@@ -16,7 +16,7 @@ func (tx Sessions) Lock(id string) (models.Session, error) {
 	return one[models.Session](tx.reader, selectRows[models.Session]("WHERE id = ?")+tx.engine.forUpdate, id)
 }
 
-// LockOnly is Lock without reading: SQLite, which has one writer, does nothing.
+// LockOnly locks a session without reading it. It does nothing on SQLite, which has one writer.
 func (tx Sessions) LockOnly(id string) error {
 	return tx.lock("SELECT 1 FROM sessions WHERE id = ? FOR UPDATE", id)
 }
@@ -28,8 +28,8 @@ func (tx Sessions) Save(s models.Session) error {
 	return err
 }
 
-// EndTask counts a task that has ended. With closes it closes the session if no other task is open, and
-// returns the number of all its tasks, 0 for a session that stays open.
+// EndTask records that a task of a session has ended. If closes is true and no other task is open, it closes
+// the session and returns the number of all its tasks. It returns 0 if the session stays open.
 func (tx Sessions) EndTask(id string, closes bool) (tasks int, err error) {
 	return one[int](tx.reader, `UPDATE sessions SET open_tasks = open_tasks - 1, updated_at = ?, state = CASE WHEN ? AND open_tasks = 1 THEN 1 ELSE state END,
 		closed_at = CASE WHEN ? AND open_tasks = 1 THEN ? ELSE closed_at END WHERE id = ? RETURNING state * tasks`, tx.now, closes, closes, tx.now, id)
@@ -55,8 +55,8 @@ func sessionsQuery(owner string, before TaskCursor, limit int) (string, []any) {
 	return selectRows[models.Session](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, limit)
 }
 
-// Idle returns up to limit open sessions without an open task that have not changed
-// since before.
+// Idle returns the ids of up to limit open sessions that have no open task and have not
+// changed since before.
 func (r sessionReader) Idle(before time.Time, limit int) ([]string, error) {
 	return list[string](r.reader, "SELECT id FROM sessions WHERE state = 0 AND updated_at < ? AND open_tasks = 0 ORDER BY updated_at LIMIT ?", before, limit)
 }

@@ -17,16 +17,16 @@ type engine struct {
 	// SQLite has one writer and needs neither.
 	forUpdate string
 	forShare  string
-	// forKeyShare only keeps out those who lock with forUpdate, not plain updates.
+	// forKeyShare conflicts only with forUpdate, not with plain updates.
 	forKeyShare string
 	// forNoKey locks a row for changes of all but its key; a transaction that only refers
 	// to the row does not wait.
 	forNoKey string
-	// skipLocked lets several claimers pass each other.
+	// skipLocked skips locked rows, so that concurrent claims do not wait for each other.
 	skipLocked string
 	// noIndex before a column keeps the planner from choosing an index by it.
 	noIndex string
-	// joinInOrder joins two tables of which the left one leads.
+	// joinInOrder joins two tables and makes the planner read the left one first.
 	joinInOrder string
 	// contains is a function that is positive if its first argument contains the second.
 	contains string
@@ -41,13 +41,13 @@ type engine struct {
 	array string
 	// detail is detailQuery.
 	detail string
-	// beginSnapshot begins a transaction that reads one moment.
+	// beginSnapshot begins a transaction whose reads see one snapshot.
 	beginSnapshot string
-	// joinsValues is set where an UPDATE finds the rows of a list of values by their
-	// index; SQLite reads the whole table, and a statement costs it little.
+	// joinsValues is set if an UPDATE finds the rows of a list of values by an index.
+	// SQLite would read the whole table, but single statements are cheap there.
 	joinsValues bool
-	// asArrays returns a source of rows whose placeholders take a whole column each, and
-	// the columns; ok is false where rows have to be given one by one.
+	// asArrays returns a source of rows with one placeholder per column, and the columns;
+	// ok is false if the rows must be passed one by one.
 	asArrays func(width int, args []any) (source string, columns []any, ok bool)
 	numbered bool // placeholders are $1, $2, …
 }
@@ -144,8 +144,8 @@ func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 // In returns the condition that follows a column, with Keys as its argument.
 func In(from Source) string { return from.source().engine.in }
 
-// InsertRows inserts rows of width columns with "head VALUES (…), … tail". args holds the values of
-// one row after the other; a column has values of one type.
+// InsertRows inserts rows of width columns with "head VALUES (…), … tail". args contains the values
+// row by row; a column has values of one type.
 func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
 	return tx.insertRows(head, tail, width, args)
 }
@@ -153,17 +153,17 @@ func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
 // Exec runs a statement and returns the number of affected rows.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
 
-// Other writers must not wait long for a transaction that changes many rows.
+// Limits of transactions that change many rows, so that other writers do not wait long.
 const (
-	batchRows  = 1000 // that a transaction of Repeat may change
-	purgeRows  = 100  // that a transaction of InBatches may change
-	purgePause = 9    // times as long as such a transaction, at most maxPause
+	batchRows  = 1000 // rows that a transaction of Repeat may change
+	purgeRows  = 100  // rows that a transaction of InBatches may change
+	purgePause = 9    // pause after such a transaction, as a multiple of its duration
 	maxPause   = time.Second
 )
 
 type step = func(tx *Tx, limit int) (int64, error)
 
-// Repeat runs a step, each time in a new transaction, until it changes fewer than limit rows. It
+// Repeat runs a step in one transaction after another until it changes fewer than limit rows. It
 // returns the total number of changed rows.
 func (s *Store) Repeat(ctx context.Context, do step) (total int64, err error) {
 	for n := int64(batchRows); err == nil && n >= batchRows; total += n {
@@ -172,8 +172,8 @@ func (s *Store) Repeat(ctx context.Context, do step) (total int64, err error) {
 	return total, err
 }
 
-// InBatches is Repeat for the steps of a purge, one after the other. The purges of a process take
-// turns, and a tenth of the time: a pause follows each transaction.
+// InBatches is Repeat for each step of a purge in turn. A pause follows each transaction, and the purges
+// of a process take turns, so together they use about a tenth of the writer's time.
 func (s *Store) InBatches(ctx context.Context, steps ...step) (total int64, err error) {
 	for _, do := range steps {
 		for n := int64(purgeRows); n >= purgeRows; total += n {
@@ -193,7 +193,7 @@ func (s *Store) InBatches(ctx context.Context, steps ...step) (total int64, err 
 	return total, nil
 }
 
-// writeStep runs a step in a transaction and returns what it changed, and how long it ran.
+// writeStep runs a step in a transaction and returns the number of changed rows and its duration.
 func (s *Store) writeStep(ctx context.Context, do step, limit int) (n int64, took time.Duration, err error) {
 	var begun time.Time
 	err = s.Write(ctx, func(tx *Tx) (err error) {
@@ -207,8 +207,8 @@ func (s *Store) writeStep(ctx context.Context, do step, limit int) (n int64, too
 	return n, s.clock().Sub(begun), err
 }
 
-// Keys are the argument of a statement about rows with these keys. Without keys it is not run: it
-// changes and finds no row, so Row returns errs.NotFound.
+// Keys are the argument of a statement about the rows with these keys. Without keys the statement is not
+// run and affects no row, so Row returns errs.NotFound.
 type Keys []string
 
 // keyPairs are Keys of two columns.
@@ -235,8 +235,8 @@ const (
 	maxArray = 1000
 )
 
-// insertRows runs "head VALUES (?, …), … tail" over all rows, whose values lie one
-// after the other in args, width values a row. A column has values of one type.
+// insertRows runs "head VALUES (?, …), … tail" for all rows. args contains the values
+// row by row, width values per row. A column has values of one type.
 func (r reader) insertRows(head, tail string, width int, args []any) error {
 	if err := columns.Values(args); err != nil || len(args) == 0 {
 		return err

@@ -79,7 +79,7 @@ type Store struct {
 	writes   transactor
 	clock    func() time.Time
 	pause    func(context.Context, time.Duration) error // between the transactions of purges
-	purging  *semaphore.Weighted                        // held by one purge, also in its pause
+	purging  *semaphore.Weighted                        // held by one purge, including its pause
 	log      *slog.Logger
 	onCommit func(callers int, took time.Duration)
 
@@ -101,7 +101,7 @@ type Store struct {
 // databases.
 type transactor interface {
 	write(ctx context.Context, fn func(*Tx) error) error
-	// waiting is how many callers of write have not begun yet.
+	// waiting returns the number of calls of write that have not begun yet.
 	waiting() int
 	close() error
 }
@@ -200,9 +200,9 @@ func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microseco
 // that the outcome is unknown.) It returns the closure's own error as it is, or
 // that of the statement the closure ignored.
 //
-// ctx is checked before fn starts and not after, so fn is never cut off half-way.
+// ctx is checked before fn starts and not after, so fn is never interrupted.
 // fn may run several times and must set its results again each time. A statement
-// that failed ends the transaction even where fn ignores the error. Panics and
+// that failed ends the transaction even if fn ignores the error. Panics and
 // runtime.Goexit inside fn become errs.Internal. After Close it returns
 // errs.Unavailable.
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
@@ -278,7 +278,7 @@ func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 func (s *Store) runPrepared(ctx context.Context, st *sql.Stmt, query string, args []any) (*sql.Rows, error) {
 	rows, err := st.QueryContext(ctx, args...)
 	if err != nil {
-		if now, _ := s.prepared.Peek(query); now != st { // pushed out of the cache and closed meanwhile
+		if now, _ := s.prepared.Peek(query); now != st { // evicted from the cache and closed in between
 			return s.reads.QueryContext(ctx, query, args...)
 		}
 	}

@@ -103,7 +103,7 @@ func (tx Webhooks) Lease(id, owner string, until time.Time) (w models.Webhook, o
 
 // Release ends the owner's lease, if it still has it.
 func (tx Webhooks) Release(id, owner string) error {
-	tx.state.wroteDeliveries = true // another may go on
+	tx.state.wroteDeliveries = true // another replica may continue
 	return tx.run("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE id = ? AND lease_owner = ?", id, owner)
 }
 

@@ -18,8 +18,8 @@ import (
 // of them waits for the last.
 const maxBatch = 256
 
-// savepointBatches is how many batches use savepoints after a closure has failed that had
-// written, so that a client whose requests always fail does not make every batch run twice.
+// savepointBatches is the number of batches that use savepoints after a closure has written and then
+// failed, so that a client whose requests always fail does not make every batch run twice.
 const savepointBatches = 64
 
 // groupWriter is SQLite's only writer. It pins one connection and runs the closures that wait at the
@@ -62,7 +62,7 @@ const (
 	abandoned
 )
 
-// start claims the request for the writer; it fails when the caller has left. A request that runs
+// start claims the request for the writer; it fails if the caller no longer waits. A request that runs
 // again stays claimed.
 func (r *writeRequest) start() bool {
 	if r.state.Load() == started {
@@ -103,7 +103,7 @@ func (w *groupWriter) write(ctx context.Context, fn func(*Tx) error) error {
 	if r.state.CompareAndSwap(waiting, abandoned) {
 		return ctx.Err()
 	}
-	return <-r.result // begun: only its own end tells what happened
+	return <-r.result // it has begun, so only its end decides the result
 }
 
 func (w *groupWriter) enqueue(r *writeRequest) error {
@@ -123,7 +123,7 @@ func (w *groupWriter) enqueue(r *writeRequest) error {
 
 func (w *groupWriter) waiting() int { return len(w.queue) }
 
-// close refuses new writes, finishes those that wait and closes the connection.
+// close rejects new writes, finishes those that wait and closes the connection.
 func (w *groupWriter) close() error {
 	w.mu.Lock()
 	if !w.closed {
@@ -146,7 +146,7 @@ func (w *groupWriter) loop() {
 type batch struct {
 	todo       []*writeRequest // to run before those that wait in the queue
 	members    []*writeRequest // begun
-	full       bool            // no request follows
+	full       bool            // no further request joins it
 	savepoints bool            // each member has one
 	position   int64           // of the newest event
 	err        error           // of a control statement, or errWrote
@@ -162,7 +162,7 @@ func (w *groupWriter) batch(first *writeRequest) {
 	if w.run(b) {
 		return
 	}
-	if errors.Is(b.err, errWrote) && len(b.members) == 1 { // its rows are gone and no other read them
+	if errors.Is(b.err, errWrote) && len(b.members) == 1 { // its rows were rolled back and no other closure read them
 		b.members[0].result <- b.members[0].err
 		return
 	}
@@ -203,7 +203,7 @@ func (w *groupWriter) run(b *batch) bool {
 }
 
 // begin begins a transaction and returns the position of the newest event. After a failed control
-// statement it is read, in case that a commit succeeded nevertheless.
+// statement it is read from the database, because a commit may have succeeded nevertheless.
 func (w *groupWriter) begin() (position int64, err error) {
 	if err := w.conn.Control(begin); err != nil {
 		return 0, err
@@ -225,7 +225,7 @@ func (w *groupWriter) abort(err error) {
 	w.store.cache.Publish()
 }
 
-// fill runs the closures one after the other on a goroutine that they share; one
+// fill runs the closures one after the other on a shared goroutine; a goroutine for
 // each would cost a tenth of the throughput. A Goexit in one of them ends that
 // goroutine, not the writer, and fill is called again for the others.
 func (w *groupWriter) fill(b *batch) {
@@ -267,7 +267,7 @@ func (w *groupWriter) next(b *batch) *writeRequest {
 }
 
 // member runs one closure. The closure's own error is kept in r.err, that of a control statement
-// in b.err, also if the closure ends the goroutine.
+// in b.err, even if the closure ends the goroutine.
 func (w *groupWriter) member(b *batch, r *writeRequest) {
 	if b.savepoints {
 		if b.err = w.conn.Control(savepoint); b.err != nil {
@@ -281,7 +281,7 @@ func (w *groupWriter) member(b *batch, r *writeRequest) {
 	r.err = r.tx.call(r.fn)
 }
 
-// leave ends a closure's part of the transaction, without what it wrote if it failed.
+// leave ends a closure's part of the transaction, and rolls the part back if the closure failed.
 func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 	if r.err == nil {
 		b.position = r.tx.state.position
@@ -300,7 +300,7 @@ func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 	return w.conn.Control(release)
 }
 
-// forget removes from the cache what members have changed, before the commit.
+// forget removes the rows that members have changed from the cache, before the commit.
 func (w *groupWriter) forget(members ...*writeRequest) {
 	changes := make([]*cache.Change, len(members))
 	for i, r := range members {
@@ -309,7 +309,7 @@ func (w *groupWriter) forget(members ...*writeRequest) {
 	w.store.cache.Forget(changes...)
 }
 
-// answer tells members of a committed batch what happened.
+// answer returns the results to the members of a committed batch.
 func (w *groupWriter) answer(members ...*writeRequest) {
 	var txs []*Tx
 	for _, r := range members {
@@ -323,7 +323,7 @@ func (w *groupWriter) answer(members ...*writeRequest) {
 	}
 }
 
-// alone runs a closure in a transaction of its own.
+// alone runs a closure in a separate transaction.
 func (w *groupWriter) alone(r *writeRequest) {
 	begun := time.Now()
 	position, err := w.begin()

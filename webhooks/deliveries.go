@@ -113,7 +113,7 @@ func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Te
 	if out.succeeded {
 		d.State = models.DeliverySucceeded
 	}
-	// The attempt was made, so it is stored even if the caller has gone.
+	// The attempt was made, so it is stored even if the caller has disconnected.
 	err = w.store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) (err error) {
 		if _, err = tx.Webhooks().LockShared(id); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 // leaseBatch is how many webhooks one transaction leases.
 const leaseBatch = 100
 
-// idleShare is how many times longer than its last look the dispatcher rests, woken or not.
+// idleShare is the pause of the dispatcher as a multiple of its last look; wake-ups do not shorten it.
 const idleShare = 4
 
 // dispatch looks for webhooks with due deliveries and runs a worker for each that this replica
@@ -60,7 +60,7 @@ func (w *Webhooks) startDueWorkers(ctx context.Context) (idle time.Duration, err
 	return idle, nil
 }
 
-// startWorkers leases webhooks and starts a worker for each that has no other lease.
+// startWorkers leases webhooks and starts a worker for each one that no other replica has leased.
 func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 	var leased []*worker
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
@@ -95,7 +95,7 @@ func (w *Webhooks) startWorkers(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// notify wakes the worker of a webhook, if there is one, and with changed has it read the webhook.
+// notify wakes the worker of a webhook, if there is one. If changed is set, the worker reads the webhook.
 func (w *Webhooks) notify(id string, changed bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

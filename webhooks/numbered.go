@@ -10,8 +10,8 @@ import (
 	"comet/store"
 )
 
-// Types returns the event types of the enabled webhooks, for the relay. It is for SQLite, where no
-// other process changes webhooks: it reads again after a change.
+// Types returns the event types of the enabled webhooks, for the relay. It reads them again only after
+// a change in this process, so it is only for SQLite, where no other process changes webhooks.
 func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 	changes := w.store.WebhookChanges() // before the read
 	if last := w.subscribed.Load(); last != nil && last.changes == changes {

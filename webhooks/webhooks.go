@@ -45,7 +45,7 @@ type Webhooks struct {
 	running sync.WaitGroup
 }
 
-// subscribed is the result of Types, as long as changes is the number of changes of webhooks.
+// subscribed is a result of Types. It is valid while changes equals store.WebhookChanges.
 type subscribed struct {
 	changes int64
 	types   []models.EventType

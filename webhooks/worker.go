@@ -22,12 +22,12 @@ const (
 	// webhook, so that they do not wait for the worker.
 	queuedPerAttempt = 4
 	// groupSize and gather limit how many results wait, and for how long, to be stored together;
-	// storing each alone costs more than delivering.
+	// storing each separately costs more than delivering.
 	groupSize = 256
 	gather    = 10 * time.Millisecond
-	// maxUnstored limits the unstored results while attempts start: a kill repeats as many.
+	// maxUnstored is the number of unstored results at which no attempt starts; a kill repeats these attempts.
 	maxUnstored = 512
-	// maxPageAge is how long a page is used, and another replica's change may go unnoticed.
+	// maxPageAge is how long a page is used, and so how long another replica's change may go unnoticed.
 	maxPageAge = 250 * time.Millisecond
 	// storeTimeout limits one transaction.
 	storeTimeout = 30 * time.Second
@@ -118,7 +118,7 @@ func (k *worker) idle() bool {
 // backsOff reports whether the worker waits before it uses a failing database again.
 func (k *worker) backsOff() bool { return time.Now().Before(k.retryAt) && k.work.Err() == nil }
 
-// waitForMore waits for more deliveries, so that a slow stream does not lease each time.
+// waitForMore waits for more deliveries, so that a slow stream of events does not need a lease for each.
 func (k *worker) waitForMore() bool {
 	timeout := time.After(k.opts.Poll)
 	for !k.due.Load() {

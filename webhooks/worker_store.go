@@ -91,7 +91,7 @@ func (k *worker) renew(ctx context.Context) {
 	switch {
 	case err != nil:
 		k.backOff(ctx, err)
-	case !kept: // another replica has it, or the webhook is gone
+	case !kept: // another replica has leased it, or the webhook was deleted
 		k.stopping = true
 	default:
 		k.until.Store(until.UnixMicro())

@@ -173,8 +173,8 @@ func TestADatabaseThatIsAwayLosesNoCall(t *testing.T) {
 }
 
 // whileLocked makes calls while the database can be read and not written: what the ledger has
-// reserved can be spent meanwhile. Who has to wait for it gets an error after a while; then it
-// is tried again.
+// reserved can be spent meanwhile. A call that must wait for the ledger gets an error after a
+// while and is then tried again.
 func (k *calling) whileLocked(t *testing.T, c *client, away *absence) {
 	t.Helper()
 	s, meanwhile := c.mcpClient(t), 0

@@ -182,7 +182,7 @@ func (k *Keys) Revoke(ctx context.Context, by models.Principal, agentID, algorit
 	})
 }
 
-// change lets do change an agent's key, the zero AgentKey for none. The agent's row is locked.
+// change calls do with an agent, whose row it locks, and with the agent's key, the zero AgentKey for none.
 func (k *Keys) change(ctx context.Context, id keyID, do func(tx *store.Tx, agent models.Agent, before models.AgentKey) error) error {
 	err := k.store.Write(ctx, func(tx *store.Tx) error {
 		agent, err := tx.Agents().Lock(id.agentID)

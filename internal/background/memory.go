@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// memoryInterval is how often ReleaseMemory looks at the heap.
+	// memoryInterval is the interval at which ReleaseMemory checks the heap.
 	memoryInterval = 5 * time.Second
-	// minReleased is the number of unused bytes from which on it is released; quietRate is the number
-	// of bytes allocated in an interval up to which the process is idle. Both grow with the heap.
+	// minReleased is the minimum number of unused bytes that are released; quietRate is the maximum number
+	// of bytes that an idle process allocates in an interval. Both grow with the heap.
 	minReleased, quietRate = 16 << 20, 16 << 20
-	// idleIntervals is for how many intervals the process must be idle, except after its start: returned
-	// memory costs time when it is used again.
+	// idleIntervals is the number of intervals for which the process must be idle, except after its start:
+	// released memory costs time when it is used again.
 	idleIntervals = 3
 )
 
 // ReleaseMemory returns unused memory to the operating system whenever the process is idle, until ctx
-// ends. The start, a storm of connections and a burst of requests leave garbage behind, and an idle
-// process does not collect it: with GOGC 400 the heap may have five times the size that is in use. It
-// also unmaps the pages of files that were used only then.
+// ends. The start and bursts of connections or requests leave garbage, which an idle process does not
+// collect: with GOGC 400 the heap may be five times as large as the memory in use. ReleaseMemory also
+// unmaps the pages of files, which are mapped again when they are used.
 func ReleaseMemory(ctx context.Context) {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},

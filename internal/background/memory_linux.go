@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmapFilePages gives back the pages of the program and of files that are mapped for reading, such
-// as a SQLite database. They stay in the page cache, and the ones in use return at their next use.
+// unmapFilePages unmaps the pages of the program and of files that are mapped for reading, such as a
+// SQLite database. They stay in the page cache and are mapped again at their next use.
 // Only mappings without private changes qualify: shared ones, and those of a program that is not
 // relocated.
 func unmapFilePages() {

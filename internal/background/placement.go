@@ -4,11 +4,11 @@ import "context"
 
 type placementKey struct{}
 
-// WithPlacement returns a context that reports when an operation has its place among others. The
-// first write transaction with the context calls placed: ordered is true if every transaction that
-// is started later takes effect after it, false if it has only begun before them. A transaction
-// that runs again is placed again, without a call. A nil placed hides the function of parent from
-// transactions that only prepare the operation.
+// WithPlacement returns a context that reports when an operation is placed, that is, when its position
+// among other transactions is fixed. The first write transaction with the context calls placed. ordered
+// is true if all transactions that start later take effect after it, false if it has only begun before
+// them. A transaction that runs again gets a new position, without another call. A nil placed hides
+// the function of parent from transactions that only prepare the operation.
 func WithPlacement(parent context.Context, placed func(ordered bool)) context.Context {
 	return context.WithValue(parent, placementKey{}, placed)
 }

@@ -49,8 +49,8 @@ func (l *Loop) Start(ctx context.Context) error {
 	return nil
 }
 
-// minStopTime is how long Group.Stop waits for each service at least: services that stopped before it
-// may have used up the time of the context.
+// minStopTime is the minimum time that Group.Stop gives each service, even if the services that stopped
+// before it have used up the time of the context.
 const minStopTime = time.Second
 
 // Stop implements Service.

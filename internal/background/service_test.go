@@ -72,7 +72,7 @@ func (s stopper) Stop(ctx context.Context) error { return s(ctx) }
 func TestGroup(t *testing.T) {
 	t.Parallel()
 
-	t.Run("Stop gives each service time although the services before it used it up", func(t *testing.T) {
+	t.Run("Stop gives each service time even if earlier services used it up", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithTimeout(t.Context(), 0)
 		defer cancel()

@@ -53,7 +53,7 @@ func StartProcess(cmd *exec.Cmd, prepare func() error) (exited <-chan struct{}, 
 	SetProcessGroup(cmd)
 	started, ended := make(chan error, 1), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // for good, because prepare has changed the thread
+		runtime.LockOSThread() // never unlocked, because prepare has changed the thread
 		defer close(ended)
 		var err error
 		if prepare != nil {

@@ -1,7 +1,7 @@
 // Package events turns the events that transactions write into one ordered stream. On SQLite they
 // have positions from the start; on PostgreSQL the Relay assigns them after the commit. The Feed
-// serves events from any position. Both read what is committed, so every event reaches every
-// subscriber even if the process ends in between.
+// serves events from any position. Both read only committed events, so every event reaches every
+// subscriber even if the process ends after the commit.
 package events
 
 import (
@@ -18,8 +18,8 @@ type Options struct {
 	// Poll is the interval at which the relay looks for events without a wake-up, committed or
 	// numbered by other replicas; default 500 ms.
 	Poll time.Duration
-	// Deliveries are written exactly once for each event, on PostgreSQL in the transaction that
-	// gives it its position; default none.
+	// Deliveries writes the deliveries of each event exactly once, on PostgreSQL in the transaction
+	// that assigns its position; default none.
 	Deliveries Deliveries
 	// Logger receives the loss and return of the database; default discards.
 	Logger *slog.Logger

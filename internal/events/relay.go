@@ -9,8 +9,8 @@ import (
 	"comet/store"
 )
 
-// Relay wakes the feed for committed events and has their deliveries written. On PostgreSQL it
-// numbers them first. Every replica runs one; the row that they lock serialises numbering.
+// Relay wakes the feed for committed events and writes their deliveries. On PostgreSQL it numbers the
+// events first. Every replica runs a relay; a row that they lock serialises the numbering.
 type Relay struct {
 	*background.Loop
 	store *store.Store
@@ -20,12 +20,12 @@ type Relay struct {
 	head  int64 // the newest position for which the feed was woken
 }
 
-// Deliveries writes what must exist exactly once per event.
+// Deliveries writes the rows that must exist exactly once per event.
 type Deliveries interface {
-	// Types returns the types of the events that may cause rows by now.
+	// Types returns the types of events that currently cause rows.
 	Types(ctx context.Context) ([]models.EventType, error)
-	// PerEvent returns how many rows Numbered writes per event at most. The transaction has at
-	// least one event and otherwise as many as produce 5,000 rows.
+	// PerEvent returns the maximum number of rows that Numbered writes per event. A transaction handles
+	// as many events as cause 5,000 rows, but at least one.
 	PerEvent(tx *store.Tx) (int, error)
 	// Numbered writes the rows of the events with the positions (after, upTo]. It may run again
 	// like any write; its error rolls the transaction back, which is then retried.
@@ -53,7 +53,7 @@ func NewRelay(s *store.Store, feed *Feed, opts *Options) *Relay {
 func (r *Relay) Check(context.Context) error { return r.poll.Check() }
 
 // round wakes the feed for new events, including those that other replicas numbered, and handles
-// waiting events. It only reads when there is nothing to do, on SQLite from memory.
+// pending events. If there are none it only reads, on SQLite from memory.
 func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 	for {
 		events := r.store.Events(ctx)
@@ -78,8 +78,8 @@ func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// skip passes over events that cause no deliveries, which needs no transaction on SQLite, and
-// reports whether another one waits.
+// skip skips events that cause no deliveries, which needs no transaction on SQLite. It reports
+// whether an event that causes deliveries is pending.
 func (r *Relay) skip(ctx context.Context) (waiting bool, err error) {
 	var types []models.EventType
 	if r.opts.Deliveries != nil {
@@ -91,8 +91,8 @@ func (r *Relay) skip(ctx context.Context) (waiting bool, err error) {
 	return !all, err
 }
 
-// number assigns positions to the next events, unless they have them, and writes what must exist
-// exactly once per event in the same transaction.
+// number assigns positions to the next events, unless they have them, and writes their deliveries
+// in the same transaction.
 func (r *Relay) number(ctx context.Context) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
 		rows := 0
@@ -110,5 +110,5 @@ func (r *Relay) number(ctx context.Context) error {
 	})
 }
 
-// batch returns how many events one transaction handles if each causes that many rows.
+// batch returns the number of events that one transaction handles, given the number of rows per event.
 func batch(rows int) int { return min(maxBatch, max(1, maxRows/max(1, rows))) }

@@ -128,7 +128,7 @@ func logAccess(log *slog.Logger, r *http.Request, status, bytes int, took time.D
 		known = append(known, slog.String("token_id", access.tokenID))
 	}
 	record.AddAttrs(known...)
-	_ = log.Handler().Handle(r.Context(), record) // as a logger, which ignores it, too
+	_ = log.Handler().Handle(r.Context(), record) // ignored, as slog.Logger does
 }
 
 // ClipPath bounds a path in logs and problem documents.

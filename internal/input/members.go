@@ -7,12 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// decoders are unused decoders; a decoder keeps its buffers.
+// decoders contains unused decoders, which keep their buffers.
 var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewReader(nil)) }} //nolint:gochecknoglobals // a pool is shared by design
 
-// EachMember calls member with each member of a JSON object until it returns false, and reports
-// whether it returned true for all of them and data is exactly one valid object. Duplicate names and
-// invalid UTF-8 at any depth are invalid. The value is a part of data.
+// EachMember calls member with each member of a JSON object until member returns false. It reports
+// whether member returned true for all of them and data is exactly one valid object. Duplicate names
+// and invalid UTF-8 at any depth are invalid. The value is a slice of data.
 func EachMember(data []byte, member func(name string, value []byte) bool) bool {
 	return each(data, '{', member)
 }
@@ -26,7 +26,7 @@ func each(data []byte, open jsontext.Kind, fn func(name string, value []byte) bo
 	dec, _ := decoders.Get().(*jsontext.Decoder)
 	dec.Reset(bytes.NewBuffer(data))
 	defer func() {
-		dec.Reset(bytes.NewReader(nil)) // keeps no reference to data
+		dec.Reset(bytes.NewReader(nil)) // drops the reference to data
 		decoders.Put(dec)
 	}()
 	if first, err := dec.ReadToken(); err != nil || first.Kind() != open {

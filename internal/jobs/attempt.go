@@ -35,7 +35,7 @@ func (a *attempt) run() error {
 		return nil
 	case err == nil:
 		return a.write(a.finish)
-	case a.runner.work.Err() != nil, a.interval > 0 && ctx.Err() != nil: // stopped, or a long purge
+	case a.runner.work.Err() != nil, a.interval > 0 && ctx.Err() != nil: // stopped, or recurring work that needs another lease
 		return a.release()
 	case errors.Is(err, store.ErrLeaseLost):
 		return err

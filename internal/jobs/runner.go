@@ -60,9 +60,9 @@ func (r *Runner) Handle(kind string, h Handler, p Policy) {
 	r.register(kind, registration{handle: h, policy: p})
 }
 
-// Every runs recurring work, once across all replicas: at once after the very first start, then
-// an interval after each success. A failure is retried like any other, at the latest after the
-// interval; work that takes longer than a lease goes on with the next one. Call it before Start, once per kind.
+// Every runs recurring work once across all replicas: at once after the very first start, then an
+// interval after each success. A failure is retried like any other, at the latest after the interval.
+// Work that takes longer than a lease continues with the next one. Call it before Start, once per kind.
 func (r *Runner) Every(kind string, interval time.Duration, work func(context.Context) error) {
 	r.register(kind, registration{
 		handle:   func(ctx context.Context, _ *Job) error { return work(ctx) },

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// maxBrackets limits the brackets of a direct call, and so its depth, to what the SDK accepts.
+	// maxBrackets limits the brackets of a direct call, and so its nesting depth, to what the SDK accepts.
 	maxBrackets = 1000
-	// sdkMetaPrefix begins the names of _meta that the protocol defines.
+	// sdkMetaPrefix is the prefix of the names in _meta that the protocol defines.
 	sdkMetaPrefix = "io.modelcontextprotocol/"
 )
 
 // directCall is a tools/call over HTTP that is served without the SDK: a valid request that needs no
-// other messages than its response. Everything else, above all what is invalid, is left to the SDK.
+// messages other than its response. All other requests, above all invalid ones, are left to the SDK.
 type directCall struct {
 	id        []byte // as the client wrote it
-	key       string // of the id, equal for equal ids
+	key       string // key of the id, equal for equal ids
 	name      string
 	arguments []byte
 	trace     string // the traceparent in _meta
@@ -81,7 +81,7 @@ func readDirectCall(r *http.Request, body []byte) (c directCall, ok bool) {
 	return c, !c.newest || r.Header.Get("Mcp-Method") == "tools/call" && r.Header.Get("Mcp-Name") == c.name
 }
 
-// acceptsDirect reports whether the headers are those of most clients.
+// acceptsDirect reports whether the headers are those that most clients send.
 func acceptsDirect(h http.Header) bool {
 	isJSON, isStream := false, false
 	for part := range strings.SplitSeq(h.Get("Accept"), ",") {
@@ -147,7 +147,7 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 		return false
 	}
 	ctx := r.Context()
-	if !c.newest { // a call of a session outlives the request, and ends by notifications/cancelled
+	if !c.newest { // the call does not end with its request; notifications/cancelled cancels it
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		end, duplicate := d.beginCall(c.session, c.key, who.principal.TokenID, cancel)

@@ -252,7 +252,7 @@ func (h warningHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
 }
 
-// Handle implements slog.Handler. It also drops what a disconnected client or a stop causes.
+// Handle implements slog.Handler. It also drops records caused by a disconnected client or a stop.
 func (h warningHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == "server run cancelled" || strings.HasPrefix(r.Message, "calling notifications/") {
 		return nil

@@ -40,7 +40,7 @@ func toolResult(err error) *mcp.CallToolResult {
 	}
 }
 
-// toRPCError converts an error of the tools to a JSON-RPC error; others and nil stay as they are.
+// toRPCError converts an error of the tools to a JSON-RPC error; it returns others and nil unchanged.
 func toRPCError(err error) error {
 	if err == nil || tools.ErrorName(err) == "" {
 		return err
@@ -53,7 +53,7 @@ func toRPCError(err error) error {
 	details := map[string]any{}
 	maps.Copy(details, tools.ErrorDetails(err))
 	details["code"] = tools.ErrorName(err)
-	data, _ := json.Marshal(details) // nil for what is not JSON
+	data, _ := json.Marshal(details) // nil if it cannot be encoded
 	return &jsonrpc.Error{Code: code, Message: e.Detail, Data: data}
 }
 

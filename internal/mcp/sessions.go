@@ -33,7 +33,7 @@ const (
 // because the old secret may be compromised.
 type tokenHash = [32]byte
 
-// sessionTable has the open sessions and streams. It limits them and ends those whose token is no
+// sessionTable contains the open sessions and streams. It limits them and ends those whose token is no
 // longer accepted.
 type sessionTable struct {
 	*background.Loop
@@ -208,8 +208,8 @@ func (t *sessionTable) beginRequest(id string) (end func()) {
 	return func() { t.endRequest(s) }
 }
 
-// beginCall begins a direct call until end is called; cancel cancels it. end is nil for an unknown
-// session, and for one whose client answers questions. duplicate reports that the id is in use.
+// beginCall registers a direct call until end is called; cancel cancels it. end is nil for an unknown
+// session and for one whose client answers questions. duplicate reports that the id is in use.
 func (t *sessionTable) beginCall(id, key, tokenID string, cancel context.CancelFunc) (end func(), duplicate bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -227,7 +227,7 @@ func (t *sessionTable) beginCall(id, key, tokenID string, cancel context.CancelF
 	}, false
 }
 
-// cancelCall cancels the direct call that notifications/cancelled of its session names.
+// cancelCall cancels the direct call to which a notifications/cancelled of its session refers.
 func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
 	key := ""
 	input.EachMember(params, func(name string, value []byte) bool {
@@ -246,7 +246,7 @@ func (t *sessionTable) cancelCall(id, tokenID string, params []byte) {
 // maxIDDigits limits a numeric id to values that every JSON decoder represents exactly.
 const maxIDDigits = 15
 
-// requestKey returns a key of a request's id, equal for equal ids, "" for no string or integer.
+// requestKey returns a key of a request's id, equal for equal ids, or "" if it is no string or integer.
 func requestKey(id []byte) string {
 	if text, ok := input.JSONString(id); ok {
 		return `"` + text

@@ -94,7 +94,7 @@ func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.Elic
 	}
 }
 
-// next waits until the call ends or asks a question, whose result has the state for the reply.
+// next waits until the call ends or asks a question. The result then contains the state for the reply.
 func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.CallToolResult, err error) {
 	select {
 	case out := <-w.done:

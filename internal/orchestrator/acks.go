@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// ackDelay is how long acknowledgements may be in memory only. Few of them are ever written.
+	// ackDelay is the maximum time for which acknowledgements are only in memory. Most tasks change earlier.
 	ackDelay = 5 * time.Second
-	// maxPendingAcks is the number of acknowledgements of an agent that may be in memory only.
+	// maxPendingAcks is the maximum number of acknowledgements of an agent that are only in memory.
 	maxPendingAcks = 100
 )
 
-// acks are the acknowledgements that are not in the database yet. It is safe for concurrent use.
+// acks contains the acknowledgements that are not in the database yet. It is safe for concurrent use.
 type acks struct {
 	mu      sync.Mutex
 	byAgent map[string][]string // ids of messages
-	since   time.Time           // when byAgent got its first one, or was last due
+	since   time.Time           // when the first one was added to an empty byAgent, or all were last due
 }
 
-// add adds acknowledgements of an agent and returns how many it has.
+// add adds acknowledgements of an agent and returns the number of its pending ones.
 func (a *acks) add(agentID string, ids []string, now time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -32,7 +32,7 @@ func (a *acks) add(agentID string, ids []string, now time.Time) int {
 	return len(a.byAgent[agentID])
 }
 
-// remove removes acknowledgements that the database has, or that it does not need any more.
+// remove removes acknowledgements that are in the database, or that it does not need any more.
 func (a *acks) remove(agentID string, ids ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,20 +41,20 @@ func (a *acks) remove(agentID string, ids ...string) {
 	}
 }
 
-// of returns the messages that an agent has acknowledged.
+// of returns the ids of the messages of an agent whose acknowledgements are pending.
 func (a *acks) of(agentID string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.byAgent[agentID])
 }
 
-// due returns the agents whose acknowledgements are to be written, none before ackDelay is over.
+// due returns the agents whose acknowledgements must be written, none before ackDelay has passed.
 func (a *acks) due(now time.Time) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.Sub(a.since) < ackDelay {
 		return nil
 	}
-	a.since = now // of those that are added while these are written
+	a.since = now // for acknowledgements that are added while these are written
 	return slices.Sorted(maps.Keys(a.byAgent))
 }

@@ -65,7 +65,7 @@ func (op *operation) chargeAttempt(t models.Task, a models.Attempt, r attemptEnd
 	return op.tx.Agents().AddOutcomes([]store.OutcomeRow{{AgentID: a.AgentID, SessionID: session, Status: string(r.outcome), DurationMS: &duration, At: op.tx.Now()}})
 }
 
-// retryOrFail schedules another attempt after a failed one, which is stored, or fails the task.
+// retryOrFail stores a failed attempt and schedules another one, or fails the task.
 func (op *operation) retryOrFail(t *models.Task, a models.Attempt, r attemptEnd, p Policy) error {
 	again, err := op.handleOverrun(t, r, p)
 	if err != nil {
@@ -82,13 +82,13 @@ func (op *operation) retryOrFail(t *models.Task, a models.Attempt, r attemptEnd,
 	return nil
 }
 
-// storeAttempt gives an ended attempt, which is part of the row of its task, its own row.
+// storeAttempt moves an ended attempt from the row of its task to a separate row.
 func (op *operation) storeAttempt(t *models.Task, a models.Attempt) error {
 	t.SetNewestAttempt(models.Attempt{})
 	return op.tx.Tasks().InsertAttempt(a)
 }
 
-// heldAttempt returns the newest attempt, which has not ended.
+// heldAttempt returns the open attempt of a task, or errs.Internal if there is none.
 func (op *operation) heldAttempt(t models.Task) (models.Attempt, error) {
 	a, ok := t.NewestAttempt()
 	if !ok {
@@ -157,8 +157,8 @@ func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string
 	return op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": why})
 }
 
-// succeededAttempt returns the number of the attempt that succeeded, else of the newest one. It may
-// not be the newest if its result was late.
+// succeededAttempt returns the number of the attempt that succeeded, or of the newest one if none did.
+// The succeeded attempt is not the newest one if its result was late.
 func succeededAttempt(t models.Task, earlier func(taskID string) ([]models.Attempt, error)) (int, error) {
 	if t.State != models.TaskDone || t.AttemptState != models.AttemptNone {
 		return t.Attempt, nil

@@ -204,9 +204,9 @@ func (o *Orchestrator) TaskAwaitingReply(ctx context.Context, t models.Task) (as
 	return t, false, err
 }
 
-// WaitForQuestion is Wait that also returns when the task or a subtask asks a question. With closes,
-// the end of the task also closes its session if that has no other open task. closed reports that this
-// has happened; it may be false if the session was closed otherwise, such as by another replica.
+// WaitForQuestion is Wait, but also returns when the task or a subtask asks a question. If closes is
+// true, the end of the task also closes its session if no other task of the session is open. closed
+// reports that it did; it may be false if the session was closed otherwise, such as by another replica.
 func (o *Orchestrator) WaitForQuestion(ctx context.Context, tokenID, id string, timeout time.Duration, closes bool) (t models.Task, closed bool, err error) {
 	var closing <-chan struct{}
 	if closes {

@@ -18,15 +18,15 @@ func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
 
 // Messages returns up to limit unacknowledged messages of an agent, the most urgent first.
 func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
-	acked := o.acks.of(agentID) // before the read: it may be newer than the acknowledgements
+	acked := o.acks.of(agentID) // before the read, so that acknowledgements that are being written hide their messages
 	all, err := o.store.Inbox(ctx).List(agentID, limit+len(acked))
 	all = slices.DeleteFunc(all, func(m models.InboxMessage) bool { return slices.Contains(acked, m.ID) })
 	return all[:min(limit, len(all))], err
 }
 
-// AcknowledgeLater removes messages from an agent's inbox in memory. The database follows with the
-// next change of their task, after ackDelay, or by FlushAcknowledgements; if the process fails before,
-// they are delivered again. It writes at once, and may fail, if an agent has more than maxPendingAcks.
+// AcknowledgeLater removes messages from an agent's inbox in memory. The next change of their task,
+// FlushAcknowledgements or the end of ackDelay removes them from the database; if the process fails before,
+// they are redelivered. If more than maxPendingAcks are pending for the agent, it writes at once and may fail.
 func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids []string) error {
 	if o.acks.add(agentID, ids, o.store.Now()) <= maxPendingAcks {
 		return nil
@@ -34,7 +34,7 @@ func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids
 	return o.FlushAcknowledgements(ctx, agentID)
 }
 
-// FlushAcknowledgements writes what AcknowledgeLater has kept in memory for agents.
+// FlushAcknowledgements writes the acknowledgements of agents that AcknowledgeLater keeps in memory.
 func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentIDs ...string) error {
 	for some := range slices.Chunk(agentIDs, agentBatch) {
 		pending := map[string][]string{}

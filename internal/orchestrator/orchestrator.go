@@ -149,7 +149,7 @@ type environment struct {
 	acks     *acks
 	waiters  *waiters
 
-	tracesEnabled bool // without it nothing is read for spans
+	tracesEnabled bool // if false, nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.
 	startedAt atomic.Int64
 }

@@ -101,14 +101,14 @@ func (op *operation) extendDeadline(t *models.Task, agentID string) error {
 	return op.saveTask(before, t)
 }
 
-// markAccepted makes an assigned attempt a running one and emits the event. The task is not saved yet.
+// markAccepted sets an assigned attempt to running and emits task.started. It does not save the task.
 func (op *operation) markAccepted(t *models.Task, a *models.Attempt) {
 	if op.setAccepted(t, a) {
 		op.emitTaskEvent(events.TaskStarted, *t, nil)
 	}
 }
 
-// setAccepted makes an assigned attempt a running one, and reports whether it was assigned.
+// setAccepted sets an assigned attempt to running, and reports whether it was assigned.
 func (op *operation) setAccepted(t *models.Task, a *models.Attempt) bool {
 	if a.State != models.AttemptAssigned {
 		return false

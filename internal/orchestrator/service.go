@@ -101,7 +101,7 @@ func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 }
 
 // replayFor is the time for which message ids are remembered. Request ids are remembered as long as
-// their tasks, and at least as long.
+// their tasks are kept, but at least for this time.
 const replayFor = 24 * time.Hour
 
 // Purge deletes expired rows: tasks and sessions that ended before Options.Retention, remembered

@@ -55,11 +55,11 @@ type Submission struct {
 	// runs after the task was inserted, not for a repeated request, and again if the transaction
 	// does. Its error rolls everything back.
 	With func(tx *store.Tx, t *models.Task) error `json:"-"`
-	// Resolver resolves references in Parameters in place of Options.Resolver, also without a session;
-	// nil for that one.
+	// Resolver resolves references in Parameters, even without a session; nil means Options.Resolver,
+	// which needs a session.
 	Resolver Resolver `json:"-"`
 
-	parentID    *string // the task that hands it off, or its parallel task
+	parentID    *string // the task that hands it off, or the parallel task to which it belongs
 	depth       int
 	handedOffBy string // the agent that hands it off, "" for none
 

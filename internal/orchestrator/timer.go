@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// timersBatch is how many due tasks are read together.
+	// timersBatch is the number of due tasks that are read together.
 	timersBatch = 100
-	// timerRetry is the delay after a deadline could not be handled.
+	// timerRetry is the delay before a deadline that could not be handled is handled again.
 	timerRetry = 10 * time.Second
 )
 
 // runTimers handles the deadlines that have passed: it fails silent attempts, ends waits in queues
 // or for replies, and starts next attempts.
 func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
-	if !o.indexLoaded.Load() { // no agent seems to exist
+	if !o.indexLoaded.Load() { // all agents would seem to be missing
 		return o.opts.Poll, nil
 	}
 	o.timers.setNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
@@ -50,13 +50,13 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	return min(max(next.Sub(o.store.Now()), time.Millisecond), o.opts.Poll), nil
 }
 
-// postpone logs why a deadline could not be handled, and moves it, so that it does not delay others.
+// postpone logs why a deadline could not be handled, and postpones it, so that it does not delay others.
 func (o *Orchestrator) postpone(ctx context.Context, taskID string, cause error) error {
 	o.log.WarnContext(ctx, "handling the deadline of a task failed", "task", taskID, "error", cause)
 	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.Tasks().Postpone(taskID, tx.Now().Add(timerRetry)) })
 }
 
-// handleDeadline handles the deadline of a task, unless it has moved.
+// handleDeadline handles the deadline of a task, unless the deadline was changed.
 func (o *Orchestrator) handleDeadline(ctx context.Context, taskID string) error {
 	return o.transact(ctx, func(op *operation) error {
 		t, err := op.tx.Tasks().Lock(taskID)

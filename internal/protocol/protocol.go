@@ -14,7 +14,7 @@ import (
 type Protocol interface {
 	// Info describes the protocol. It is called once.
 	Info() Info
-	// Order returns how a message is ordered with the others of its connection. raw may be malformed.
+	// Order returns how a message is ordered relative to others of its connection. raw may be malformed.
 	Order(raw []byte) Order
 	// Accepts returns an error for an agent that the protocol cannot address. It is called when an
 	// agent connects. Its error is for Refuse.
@@ -35,18 +35,18 @@ type Protocol interface {
 	Token(raw []byte) (token string, rest []byte)
 }
 
-// Order is how a message is ordered with the other messages of its connection. The zero Order is
-// that of a message that is processed alone: after all earlier messages and before all later ones.
-// Other messages overlap, and begin in their order (background.WithPlacement).
+// Order states how a message is ordered relative to the other messages of its connection. A message
+// with the zero Order is processed alone: after all earlier messages and before all later ones. Other
+// messages may overlap, but begin in their order (background.WithPlacement).
 type Order struct {
-	// Key is the key of a message that depends on those with the same key: they are processed one
+	// Key identifies messages that depend on each other: messages with the same key are processed one
 	// after the other.
 	Key string
-	// Independent says that the message depends on no other one. It has no key. Messages with a key
-	// that follow it may be about what it creates, so they wait for it.
+	// Independent states that the message depends on no other one; such a message has no key. Later
+	// messages with a key wait for it, because they may refer to what it creates.
 	Independent bool
-	// Atomic says that the whole effect of the message is its first transaction. Blind says that the
-	// message reads nothing, outside of its first transaction, that an atomic message with its key
+	// Atomic states that the first transaction is the whole effect of the message. Blind states that
+	// the message reads nothing outside of its first transaction that an atomic message with its key
 	// changes. A blind message may begin while an atomic one with its key is being committed.
 	Atomic, Blind bool
 }

@@ -30,7 +30,7 @@ type ImportChange struct {
 	Line   int                `json:"line" example:"42"`             // The line of the agent in the document.
 }
 
-// Import creates and changes the agents a roster lists, all or none; others stay as they are. An
+// Import creates and changes the agents a roster lists, all or none; others stay unchanged. An
 // entry describes its agent as a whole: members that are left out take their defaults. found are
 // the violations of the codec. An import with violations returns one error that lists all of them
 // with their lines; a dry run reports them and changes nothing.

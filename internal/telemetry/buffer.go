@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// bufferSize is the number of buffered bytes from which on a Buffer writes.
+	// bufferSize is the number of buffered bytes at which a Buffer writes.
 	bufferSize = 64 << 10
-	// bufferDelay is how long a Buffer keeps bytes.
+	// bufferDelay is the maximum time for which a Buffer delays bytes.
 	bufferDelay = 100 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ type Buffer struct {
 // NewBuffer returns a buffer in front of w. The caller calls Flush before the program exits.
 func NewBuffer(w io.Writer) *Buffer { return &Buffer{w: w} }
 
-// Write implements io.Writer. The error of a delayed write is lost, as a logger ignores it.
+// Write implements io.Writer. The error of a delayed write is dropped, because loggers ignore it.
 func (b *Buffer) Write(record []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +46,7 @@ func (b *Buffer) Write(record []byte) (int, error) {
 	return len(record), nil
 }
 
-// Flush writes what is buffered.
+// Flush writes the buffered bytes.
 func (b *Buffer) Flush() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

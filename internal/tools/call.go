@@ -57,7 +57,7 @@ func (svc *Service) CallTool(ctx context.Context, by Caller, name string, args j
 	return res, nil
 }
 
-// perform charges, executes and records an allowed invocation. do returns what a model reads.
+// perform charges, executes and records an allowed invocation. do returns the texts that a model reads.
 func (svc *Service) perform(ctx context.Context, c *Invocation, do func() (texts []string, err error)) (err error) {
 	reserved := estimateTokens(len(c.Arguments))
 	record := callRecord{}

@@ -15,7 +15,7 @@ import (
 	"comet/store"
 )
 
-// toolDescription is what a model reads of a tool. Another description needs a new approval.
+// toolDescription is the part of a tool that a model reads. A changed description needs a new approval.
 type toolDescription struct {
 	Title        string               `json:"title,omitempty"`
 	Description  string               `json:"description,omitempty"`
@@ -31,7 +31,7 @@ func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
 }
 
 func schemaText(schema any) json.RawMessage {
-	text, _ := json.Marshal(schema) // nil for what is not JSON
+	text, _ := json.Marshal(schema) // nil if it cannot be encoded
 	return text
 }
 

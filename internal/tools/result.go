@@ -83,7 +83,7 @@ func textsOf(result *upstream.Result) (texts []string) {
 		return texts
 	}
 	if res.StructuredContent != nil {
-		structured, _ = json.Marshal(res.StructuredContent) // nil for what is not JSON
+		structured, _ = json.Marshal(res.StructuredContent) // nil if it cannot be encoded
 	}
 	if structured != nil {
 		texts = []string{string(structured)}

@@ -23,7 +23,7 @@ const (
 // calls are charged by it, because a tool does not report a cost. It is safe for concurrent use.
 type tokenCounter struct {
 	codec *codec.Codec
-	// counts has the numbers of tokens of recent texts, by SHA-256: agents read the same files and
+	// counts caches the numbers of tokens of recent texts, by SHA-256: agents read the same files and
 	// repeat the same arguments, and counting takes a hundred times as long as hashing.
 	counts *lru.Cache[[sha256.Size]byte, int64]
 }

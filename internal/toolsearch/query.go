@@ -58,7 +58,7 @@ func newQueryTerms(groups []alternatives, word string, known bool, l language) [
 	return out
 }
 
-// wantedAction returns what a query wants done: to read if it is a question, or as its first word.
+// wantedAction returns the action that a query asks for: reading for a question, else that of its first word.
 func (v *vocabulary) wantedAction(q *parsedQuery) action {
 	if v.isQuestion(q.words) {
 		return reads

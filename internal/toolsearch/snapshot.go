@@ -145,8 +145,8 @@ func (a *accumulator) reset() {
 	a.touched = a.touched[:0]
 }
 
-// score adds up what each tool has of the query, as a share in 0…1 of the whole query, so words
-// that a tool does not have lower its score.
+// score computes for each tool the share of the query, 0 to 1, that the tool matches, so words that a
+// tool does not have lower its score.
 func (s *snapshot) score(terms []queryTerm, a *accumulator) {
 	var whole float32
 	for i := range terms {

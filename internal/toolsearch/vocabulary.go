@@ -135,7 +135,7 @@ func terms(words []string, weight float32) alternatives {
 	return out
 }
 
-// define adds what a word or a phrase stands for. Several groups replace a single one for good.
+// define adds what a word or a phrase stands for. Several groups replace a single one permanently.
 func (v *vocabulary) define(word string, l language, groups ...alternatives) {
 	parts := strings.Split(word, "_")
 	v.longestPhrase = max(v.longestPhrase, len(parts))

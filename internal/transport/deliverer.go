@@ -95,8 +95,8 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 	}
 }
 
-// aside calls do in a goroutine of its own and waits for it. The caller waits for messages for most
-// of its life, and there is one for each connection: its stack stays at 2 KB.
+// aside calls do in a separate goroutine and waits for it. So the stack of the caller stays at 2 KB:
+// each connection has such a caller, which waits for messages most of the time.
 func aside(do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()

@@ -116,7 +116,7 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 				}
 			}
 		})
-		if err != nil { // the client has left
+		if err != nil { // the client has disconnected
 			break
 		}
 	}

@@ -17,27 +17,27 @@ const (
 	maxPipelinedBytes = 16 << 20 // total; more than the longest message
 )
 
-// pipeline processes the messages of a connection so that those that arrive together share
-// commits. A message begins once the one before it has its place (background.WithPlacement), so
-// their effects come in the order of the messages as far as the database orders transactions. It
-// depends on the earlier ones as protocol.Order says. Replies are written in the order of the
-// messages. One goroutine calls add.
+// pipeline processes the messages of a connection so that messages that arrive together share
+// commits. A message begins once the previous one is placed (background.WithPlacement), so messages
+// take effect in their order as far as the database orders transactions. protocol.Order states which
+// earlier messages a message waits for. Replies are written in the order of the messages. Only one
+// goroutine may call add.
 type pipeline struct {
 	slots, bytes *semaphore.Weighted
 	running      sync.WaitGroup
-	none         *pipelined            // a message that has ended
+	none         *pipelined            // a finished message
 	last         *pipelined            // the newest message
 	creator      *pipelined            // the newest independent message
-	byKey        map[string]*pipelined // the newest message with each key, and ended ones
+	byKey        map[string]*pipelined // the newest message with each key; it may have ended
 }
 
-// pipelined is a message in progress. The channels are closed.
+// pipelined is a message in progress. Each channel is closed when the message reaches the state.
 type pipelined struct {
 	order     protocol.Order
 	once      sync.Once
-	isOrdered bool          // placed before every later transaction
-	placed    chan struct{} // or processed
-	processed chan struct{} // and so are the earlier ones with the key
+	isOrdered bool          // all later transactions take effect after it
+	placed    chan struct{} // or processed without a transaction
+	processed chan struct{} // as are all earlier messages with its key
 	replied   chan struct{}
 }
 
@@ -52,7 +52,7 @@ func (m *pipelined) place(ordered bool) {
 	})
 }
 
-// awaitDependency waits until a message that depends on m may begin. m is placed already.
+// awaitDependency waits until a message with the order next that depends on m may begin. m must be placed.
 func (m *pipelined) awaitDependency(next protocol.Order) {
 	if !m.order.Atomic || !next.Blind || !m.isOrdered {
 		<-m.processed
@@ -71,7 +71,7 @@ func newPipeline() *pipeline {
 }
 
 // add calls process for a message of length bytes, and then the function that it returns, which
-// writes the reply. It blocks while too much is in progress. placed is for background.WithPlacement.
+// writes the reply. It blocks while a limit is reached. process passes placed to background.WithPlacement.
 func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, process func(placed func(ordered bool)) (reply func())) error {
 	if order.Key == "" && !order.Independent {
 		p.running.Wait()
@@ -112,7 +112,7 @@ func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, pr
 	return nil
 }
 
-// dependency returns the newest message with the same key. It forgets those that have ended.
+// dependency returns the newest message with the same key. It also removes ended messages from a large map.
 func (p *pipeline) dependency(order protocol.Order) *pipelined {
 	if len(p.byKey) >= 2*maxPipelined {
 		maps.DeleteFunc(p.byKey, func(_ string, m *pipelined) bool {

@@ -236,7 +236,7 @@ func (s *socket) close(cut context.CancelFunc) {
 // readLoop receives messages until the connection ends.
 func (s *socket) readLoop(ctx context.Context) {
 	pipeline := newPipeline()
-	defer func() { // the next connection may be to another process
+	defer func() { // acknowledgements in memory: the next connection may be to another process
 		err := s.server.core.Work.FlushAcknowledgements(context.WithoutCancel(ctx), s.agentID)
 		s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
 	}()
@@ -258,7 +258,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			continue
 		}
 		err := pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
-			// A message that was read is processed completely although the connection broke: a
+			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.
 			msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
 			reply, err := s.receive(background.WithPlacement(msgCtx, placed), raw, verified)
@@ -281,7 +281,7 @@ func (s *socket) readLoop(ctx context.Context) {
 	}
 }
 
-// acknowledge removes messages from the agent's inbox.
+// acknowledge removes messages from the agent's inbox, in memory first.
 func (s *socket) acknowledge(ctx context.Context, ids []string) {
 	if len(ids) == 0 {
 		return

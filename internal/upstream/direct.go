@@ -28,8 +28,8 @@ const (
 	statelessVersion = "2026-07-28"
 )
 
-// directCalls makes tool calls on the connection of a session without the SDK, with arguments and
-// results as they are. A response over HTTP that is more than the result is left to the SDK.
+// directCalls makes tool calls on the connection of a session without the SDK, and passes arguments and
+// results on unchanged. An HTTP response that contains more than the result is left to the SDK.
 type directCalls struct {
 	last atomic.Int64
 	meta []byte      // members of every _meta
@@ -159,8 +159,8 @@ func (s *session) post(ctx context.Context, head http.Header, message []byte) (*
 	return resp, nil
 }
 
-// postCall sends a call and reads its result. If the response is more, such as a stream with other
-// messages or an error of HTTP, it returns the rest for the SDK. read is set at the response's end.
+// postCall sends a call and reads its result. If the response is a stream with other messages or an
+// HTTP error, for example, it returns rest for the SDK. It sets read at the end of the response.
 func (s *session) postCall(ctx context.Context, id, tool string, message []byte, read *bool) (raw []byte, rest *handover, err error) {
 	head := s.direct.head.Clone()
 	if head.Get("Mcp-Method") != "" {
@@ -198,8 +198,8 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 	return nil, rest, nil
 }
 
-// readDirect reads events until the response to a direct call. It returns false for a stream that is
-// for the SDK, whose next event the filter keeps.
+// readDirect reads events until the response to a direct call. It returns false at the first event that
+// only the SDK can handle; the filter keeps this event for the SDK.
 func (f *eventFilter) readDirect(id string) (r directReply, found bool) {
 	for {
 		e, err := f.in.Next()

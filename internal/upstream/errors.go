@@ -70,8 +70,8 @@ func guard[T any](fn func() (T, error)) (out T, err error) {
 	return fn()
 }
 
-// remoteError is an error that an upstream returned. The SDK treats some codes of any origin as its
-// own errors of a closing connection, but not this type; errors.As finds the JSON-RPC error.
+// remoteError is an error that an upstream returned. The SDK takes JSON-RPC errors with some codes for
+// its own errors of a closing connection, but not this type; errors.As finds the JSON-RPC error.
 type remoteError struct{ rpc *jsonrpc.Error }
 
 // Error implements error.

@@ -27,7 +27,7 @@ type eventFilter struct {
 	invalid *invalidMessages
 	hook    messageHook
 	calls   *handover    // replaces the id of a response; nil for none
-	next    *input.Event // read from in already, with err; nil for none
+	next    *input.Event // already read from in, with err; nil for none
 	out     []byte       // filtered bytes that are not read yet
 	err     error        // returned after out
 }
@@ -159,7 +159,7 @@ func trailingID() *regexp.Regexp {
 type handoverKey struct{}
 
 // handover is a response to a direct call that the SDK reads as the response to its own request. It
-// also replaces the id in what the SDK reads when it resumes the stream.
+// also replaces the id in the messages that the SDK reads after it has resumed the stream.
 type handover struct {
 	id   string
 	resp atomic.Pointer[http.Response] // nil when it is taken

@@ -22,9 +22,9 @@ const (
 	maxBatch     = 1000 // messages in one line, which 2025-03-26 allows
 )
 
-// stdio is the connection to a program, one message per line. The SDK's ends at the first invalid
-// line and blocks every caller when the program does not read. Here invalid lines are dropped and
-// counted, a response over the limit fails its own call, and a write waits as long as its context.
+// stdio is the connection to a program, one message per line. The SDK's connection ends at the first
+// invalid line and blocks all callers while the program does not read. This one drops and counts invalid
+// lines, a response over the limit fails only its own call, and a write waits until its context ends.
 type stdio struct {
 	in      *input.LineReader
 	out     io.WriteCloser
@@ -196,7 +196,7 @@ func (c *stdio) Close() error {
 	return nil
 }
 
-// directPrefix begins the ids of direct calls. The SDK's ids are numbers.
+// directPrefix is the prefix of the ids of direct calls. The SDK's ids are numbers.
 const directPrefix = "comet-"
 
 type directReply struct {

@@ -177,7 +177,7 @@ func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err 
 	return true, u.follow(ctx, s)
 }
 
-// errRestart ends a session that is followed by the next one at once.
+// errRestart is the reason for the end of a session after which the next one starts at once.
 var errRestart = errors.New("a restart was requested")
 
 // checkTimeout limits the response to a check.

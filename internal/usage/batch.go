@@ -15,7 +15,7 @@ import (
 // operation is one request of one caller. It is decided on the batch of a transaction, which may
 // run several times, so decide sets every result again.
 type operation interface {
-	// common returns what all operations have.
+	// common returns the request that each operation contains.
 	common() *request
 	// decide judges the request and adds either all of its effects to the batch or none.
 	decide(b *batch)
@@ -48,8 +48,8 @@ type batch struct {
 	refused  int // reservations that a budget does not cover
 }
 
-// errAccountsCreated ends a transaction of which another one created an account meanwhile. To
-// lock that account now could deadlock, because it is out of order.
+// errAccountsCreated ends a transaction if another one has just created an account that it needs.
+// Locking that account now could cause a deadlock, because it would be out of order.
 var errAccountsCreated = errors.New("another transaction created the accounts")
 
 // errOverdue ends a transaction that found more expired reservations than it releases at once.

@@ -241,8 +241,8 @@ func (h *Hold) Charge(tokens int64) {
 	}
 }
 
-// Settle charges what was used since the last call and renews the reservations, with the rows of
-// with, nil for none, in one transaction. What an error prevents is charged by the next call.
+// Settle charges the tokens used since the last call and renews the reservations. with, unless it is
+// nil, writes rows in the same transaction. After an error the next call charges the same tokens.
 func (p *Prepaid) Settle(ctx context.Context, with func(*store.Tx) error) error {
 	return p.settle(ctx, releaseAfter, with)
 }

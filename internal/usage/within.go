@@ -13,9 +13,9 @@ import (
 // their effect commits with the ledger's. Rows are locked in one order everywhere: those of the
 // operation first, the ledger's accounts last.
 
-// Write is store.Write for a transaction that calls ReserveIn, SettleIn, ReleaseIn or ChargeIn, of
-// which any error but a refusal must end it. If openBatch requires it, Write first releases expired
-// reservations in a separate transaction and runs this one again.
+// Write is store.Write for a transaction that calls ReserveIn, SettleIn, ReleaseIn or ChargeIn. fn must
+// return their errors, except refusals. If openBatch requires it, Write first releases expired
+// reservations in a separate transaction and runs fn again.
 func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error {
 	for {
 		err := l.store.Write(ctx, fn)

@@ -296,7 +296,7 @@ func encodeStrings(list []string) (string, error) {
 	return `["` + strings.Join(list, `","`) + `"]`, nil
 }
 
-// needsEscape reports whether encoding/json writes other characters than those of the text.
+// needsEscape reports whether encoding/json may escape a character of the text.
 func needsEscape(text string) bool {
 	return strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"\<>&`, c) })
 }

@@ -29,7 +29,7 @@ type Layout struct {
 	byName  map[string]*schema.Field
 }
 
-//nolint:gochecknoglobals // a cache of what never changes
+//nolint:gochecknoglobals // a cache of immutable values
 var layouts sync.Map
 
 // Of returns the layout of a type of rows. It panics for any other type.

@@ -19,13 +19,13 @@ const (
 type Log struct {
 	mu        sync.RWMutex
 	head      int64          // the newest position
-	delivered int64          // the deliveries of the events up to here are written, or there are none
-	start     int64          // events has every event after this position
-	events    []models.Event // their positions have no gap; elements do not change
-	bytes     int            // of their data
+	delivered int64          // all deliveries of the events up to this position are written
+	start     int64          // events contains every event after this position
+	events    []models.Event // with consecutive positions; elements are never modified
+	bytes     int            // size of their data
 }
 
-// Reset drops all events up to a newest position.
+// Reset drops all events and sets the newest position.
 func (l *Log) Reset(head int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,14 +52,14 @@ func (l *Log) Add(events []models.Event) {
 	}
 }
 
-// Positions returns the newest position and that up to which deliveries are written.
+// Positions returns the newest position and the one up to which deliveries are written.
 func (l *Log) Positions() (head, delivered int64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.head, l.delivered
 }
 
-// Deliver moves the position up to which deliveries are written.
+// Deliver advances the position up to which deliveries are written.
 func (l *Log) Deliver(upTo int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *Log) Deliver(upTo int64) {
 }
 
 // Between returns up to limit events of the types, nil for all, with a position in (after, upTo]. ok
-// is false if they have to be read.
+// is false if they must be read with SQL.
 func (l *Log) Between(after, upTo int64, types []models.EventType, limit int) (out []models.Event, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -27,7 +27,7 @@ import (
 )
 
 // PostgresEnv names the environment variable with the URL of PostgreSQL's
-// maintenance database, for a user who may create databases.
+// maintenance database, whose user may create databases.
 const PostgresEnv = "COMET_TEST_POSTGRES_URL"
 
 // SQLiteEnv names the environment variable that, where it is "off", leaves SQLite

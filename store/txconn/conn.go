@@ -18,18 +18,18 @@ import (
 // ErrOver is the error of a statement after the end of its transaction.
 var ErrOver = errors.New("the transaction is over")
 
-// Conn is the connection of one transaction. It remembers the first statement that failed and refuses every
-// later one, on SQLite as PostgreSQL does by itself: after some failures SQLite has rolled back the
-// whole transaction, and a statement sent then would commit by itself. So would those after a control
-// statement, which it refuses.
+// Conn is the connection of one transaction. It stores the error of the first statement that fails and
+// rejects all later statements, as PostgreSQL itself does: after some errors SQLite has rolled back the
+// whole transaction and would commit each later statement on its own. The same would happen after a
+// control statement, so Conn rejects control statements too.
 type Conn struct {
 	gorm.ConnPool
 	failed error
-	wrote  bool // a statement was run that may have changed rows
+	wrote  bool // a statement that may have changed rows was run
 	over   atomic.Bool
 }
 
-// usable returns why the transaction does not run a statement, nil if it does.
+// usable returns an error if the transaction must not run a statement.
 func (c *Conn) usable(query string) error {
 	if c.over.Load() {
 		return ErrOver
@@ -50,7 +50,7 @@ func (c *Conn) usable(query string) error {
 // Changed reports whether the transaction may have changed rows, or may have been rolled back.
 func (c *Conn) Changed() bool { return c.wrote || c.failed != nil }
 
-// Fail records an error as that of a statement and returns it.
+// Fail records the error of a statement, unless it is nil, and returns it.
 func (c *Conn) Fail(err error) error {
 	if err != nil && c.failed == nil {
 		c.failed = sqlerr.Translate(err)
@@ -79,5 +79,5 @@ func (c *Conn) QueryContext(ctx context.Context, query string, args ...any) (*sq
 // End makes later statements fail with ErrOver.
 func (c *Conn) End() { c.over.Store(true) }
 
-// Failed returns the error of the first statement that failed, nil for none.
+// Failed returns the error of the first statement that failed, or nil.
 func (c *Conn) Failed() error { return c.failed }

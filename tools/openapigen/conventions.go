@@ -133,7 +133,7 @@ func (n *normaliser) hasMember(r *openapi3.ResponseRef, name string) bool {
 	return n.target(r.Value.Content[jsonType].Schema).Properties[name] != nil
 }
 
-// addTaskResponses adds what requests have in common that create or change a task and return it.
+// addTaskResponses adds the common headers and errors of requests that create or change a task and return it.
 func (n *normaliser) addTaskResponses(where string, op *openapi3.Operation) {
 	if strings.HasPrefix(where, "GET ") {
 		return
@@ -194,7 +194,7 @@ func addConnectionParameters(where string, op *openapi3.Operation) {
 	}
 }
 
-// addPages adds what a list in pages has.
+// addPages adds the parameters and the Link header of a paginated list.
 func addPages(op *openapi3.Operation, ok *openapi3.ResponseRef) {
 	addParameter(op, len(op.Parameters), openapi3.NewQueryParameter("cursor").WithSchema(openapi3.NewStringSchema().WithMaxLength(100)).
 		WithDescription("`next_cursor` of the previous page"))

@@ -1,5 +1,5 @@
 // Command riverbench runs jobs with River (github.com/riverqueue/river) on a PostgreSQL database and prints
-// their rate. It is a module of its own, so that River is no dependency of comet; the benchmarks of
+// their rate. It is a separate module, so that comet does not depend on River; the benchmarks of
 // package bench start it.
 //
 //	riverbench postgres://…

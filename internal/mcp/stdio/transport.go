@@ -24,8 +24,8 @@ import (
 // responses the end of the input waits for, and the reply to an invalid line, nil for a valid one.
 type Check func(line []byte, batches bool) (requests int, reply any)
 
-// connection is the connection of one client. The SDK's ends at the first invalid line, and drops
-// pending requests at the end of the input. Here an invalid line is answered, and the end waits.
+// connection is the connection of one client. The SDK's connection ends at the first invalid line and
+// drops pending requests at the end of the input. This one replies to invalid lines and completes them.
 type connection struct {
 	lines  *input.LineReader
 	out    io.WriteCloser

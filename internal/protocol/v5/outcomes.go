@@ -68,15 +68,15 @@ func (p *Protocol) workerNames(ctx context.Context, t models.Task) (names []stri
 	return names
 }
 
-// outcomeReply waits for a task and returns the message with its outcome or question, the zero
-// Reply where the task goes on.
+// outcomeReply waits for a task and returns the message with its outcome or question, or the zero
+// Reply if the task continues.
 func (p *Protocol) outcomeReply(ctx context.Context, s sender, t models.Task, wait time.Duration) (protocol.Reply, error) {
 	if wait > 0 && !t.State.Ended() {
 		next, closed, err := p.orchestrator.WaitForQuestion(ctx, s.TokenID, t.ID, wait, s.closesSession)
 		switch {
 		case err == nil:
 			t, s.closedSession = next, closed
-		case !errs.Is(err, errs.Busy): // too many requests wait already
+		case !errs.Is(err, errs.Busy): // with Busy, too many requests wait, so this one does not
 			return protocol.Reply{}, err
 		}
 	}

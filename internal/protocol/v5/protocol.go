@@ -138,9 +138,9 @@ func (p *Protocol) Info() protocol.Info {
 }
 
 // Order implements protocol.Protocol. The key is TID and CTX, the fourth and the ninth segment. A
-// request that opens a session depends on nothing. Requests in a session are ordered with each
-// other, and processed alone where they name a task or refer to one. So is every message about no
-// task, and one of V4, which has no CTX.
+// request that opens a session is independent. Other requests of a session have the same key, unless
+// they name a task or contain a reference; these are processed alone, as are messages about no task
+// and messages of V4, which have no CTX.
 func (p *Protocol) Order(raw []byte) protocol.Order {
 	segments := bytes.SplitN(raw, []byte{'|'}, wire.Segments)
 	if len(segments) < wire.Segments {
@@ -159,7 +159,7 @@ func (p *Protocol) Order(raw []byte) protocol.Order {
 	switch kind {
 	case "A":
 		return protocol.Order{Key: task + session, Atomic: true, Blind: true}
-	case "U", "S", "E", "C": // they read what A does not change
+	case "U", "S", "E", "C": // they read nothing that A changes
 		return protocol.Order{Key: task + session, Blind: true}
 	case "X":
 		return protocol.Order{Key: task + session}

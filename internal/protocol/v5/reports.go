@@ -33,7 +33,7 @@ func (p *Protocol) handleReport(ctx context.Context, s sender, m wire.Message) (
 	}
 	word, sendBack := "noted", false
 	switch m.Type {
-	case wire.Ack: // the worker has accepted the task where it was assigned
+	case wire.Ack: // the worker accepts an assigned task; in other states this changes nothing
 		if _, err = p.orchestrator.Accept(ctx, s.agentID, t.ID); errs.Is(err, errs.TaskState) {
 			err = nil
 		}

@@ -145,7 +145,7 @@ func (p *Protocol) verify(ctx context.Context, from protocol.Peer, raw []byte) e
 }
 
 // signReply signs every message of a reply where sign signs messages to the agent. A reply to an
-// unauthenticated message does not come here: otherwise anyone could obtain signed messages by
+// unauthenticated message does not come here: otherwise any client could obtain signed messages by
 // sending invalid ones. A reply that cannot be signed becomes an error.
 func (p *Protocol) signReply(ctx context.Context, to protocol.Peer, m wire.Message, reply protocol.Reply) protocol.Reply {
 	if to.AgentID() == "" || len(reply.Body) == 0 {

@@ -39,8 +39,8 @@ type Options struct {
 	MaxRuns int
 }
 
-// Tools is running tools, and what they use. Their clock is that of the database; it moves on by a
-// microsecond with each reading, so that a call has a duration.
+// Tools contains a running service of tools and its dependencies. Its clock is that of the database and
+// advances by a microsecond with each reading, so that a call has a duration.
 type Tools struct {
 	*tools.Service
 	DB       *storetest.DB

@@ -65,7 +65,7 @@ type SearchMeta struct {
 	Embeddings string  `json:"embeddings,omitempty" example:"used"` // Whether embeddings were used; absent if they are not configured.
 } // @name ToolSearchMeta
 
-// Search calls agentcards:search_tools for the REST API, checked, charged and recorded as any call.
+// Search calls agentcards:search_tools for the REST API, and checks, charges and records it like any call.
 func Search(ctx context.Context, svc *tools.Service, by tools.Caller, q SearchQuery) (found SearchResult, err error) {
 	args, err := json.Marshal(q)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	maxStubDepth = 4
 )
 
-// stubOf returns the TypeScript declaration of a tool: only what the schema has.
+// stubOf returns the TypeScript declaration of a tool, derived only from its schema.
 func stubOf(t *tools.Tool) string {
 	schema := decodeSchema(t.Definition.InputSchema)
 	result := typeScriptType(decodeSchema(t.Definition.OutputSchema), 0)

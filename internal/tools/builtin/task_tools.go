@@ -156,7 +156,7 @@ func (b *builtins) taskToChange(ctx context.Context, c *tools.Invocation, id str
 	return t, err
 }
 
-// waitOf returns how long a call waits, the given default in seconds if it does not say.
+// waitOf returns how long a call waits: seconds, or otherwise if seconds is nil.
 func waitOf(seconds *float64, otherwise float64) time.Duration {
 	if seconds == nil {
 		seconds = &otherwise

@@ -89,8 +89,8 @@ func unsupported(message, requested string, supported []string) Failure {
 	}{requested, supported})
 }
 
-// failure returns the payload of an error message. It replaces text that a message cannot contain,
-// because an error about an error helps no one.
+// failure returns the payload of an error message. It replaces text that a message cannot contain, so
+// that it never fails itself.
 func failure(code Code, message string, context any) Failure {
 	raw, _ := json.Marshal(context, jsontext.AllowInvalidUTF8(true)) // cannot fail for these types
 	return Failure{Code: code, Message: Clean(message), Context: raw}

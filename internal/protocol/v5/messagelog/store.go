@@ -50,7 +50,7 @@ const maxData = 800
 // TableName implements gorm's schema.Tabler.
 func (Message) TableName() string { return "v5_messages" }
 
-// insert inserts messages, with texts that both databases can store.
+// insert stores messages. It first replaces their data by text that both databases can store.
 func insert(tx *store.Tx, messages []Message) error {
 	for i := range messages {
 		messages[i].Data = columns.Text(messages[i].Data, maxData)

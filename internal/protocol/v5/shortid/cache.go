@@ -8,7 +8,7 @@ import (
 	"comet/store"
 )
 
-// cacheSize is how many agents, and how many tasks, a Cache holds.
+// cacheSize is the maximum number of agents, and of tasks, in a Cache.
 const cacheSize = 10_000
 
 // Cache holds the numbers of agents and the short ids of tasks that were read or assigned last.
@@ -31,7 +31,7 @@ func newLRU[K comparable, V any]() *lru.Cache[K, V] {
 	return c
 }
 
-// cached returns the value of a key, which read returns if the cache does not have it.
+// cached returns the value of a key from the cache, or from read if the cache does not have it.
 func cached[K comparable, V any](c *lru.Cache[K, V], key K, read func() (V, error)) (V, error) {
 	if v, ok := c.Get(key); ok {
 		return v, nil
