@@ -24,27 +24,22 @@ func (tx Workers) Save(w *models.Worker) error {
 }
 
 // available is the condition for a worker that is online and active and has a closed breaker.
-const available = "agent_id = ? AND state = 1 AND breaker_until = 0 AND EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active)"
+const available = "state = 1 AND breaker_until = 0 AND EXISTS (SELECT 1 FROM agents WHERE id = workers.agent_id AND is_active)"
 
 // Available reports whether a worker is online and active and has a closed breaker.
 func (r workerReader) Available(agentID string) (bool, error) {
-	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM workers WHERE "+available+")", agentID)
+	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM workers WHERE agent_id = ? AND "+available+")", agentID)
 }
 
-// ClaimSlots adds n attempts to a worker that is available and has as many free slots; ok is false for
-// any other worker. ReleaseSlots removes attempts, and resets the number of failures in a row if
-// answered is set. Both lock the worker until the transaction ends.
-func (tx Workers) ClaimSlots(agentID string, n int) (w models.Worker, ok bool, err error) {
-	w, err = one[models.Worker](tx.reader, "UPDATE workers SET in_flight = in_flight + ?, last_assigned_at = ?, version = version + 1, updated_at = ? "+
-		"WHERE "+available+" AND in_flight + ? <= concurrency RETURNING "+columns.List[models.Worker](), n, tx.now, tx.now, agentID, n)
+// ChangeSlots locks a worker, counts attempts that have begun and ended, and resets the number of
+// failures in a row if answered is set. ok is false, and nothing changes, if attempts have begun and the
+// worker is not available or has not as many free slots.
+func (tx Workers) ChangeSlots(agentID string, begun, ended int, answered bool) (w models.Worker, ok bool, err error) {
+	w, err = one[models.Worker](tx.reader, `UPDATE workers SET in_flight = CASE WHEN in_flight > ? THEN in_flight - ? ELSE 0 END + ?,
+		failures = CASE WHEN ? THEN 0 ELSE failures END, last_assigned_at = CASE WHEN ? > 0 THEN ? ELSE last_assigned_at END,
+		version = version + 1, updated_at = ? WHERE agent_id = ? AND (? = 0 OR `+available+` AND in_flight - ? + ? <= concurrency)
+		RETURNING `+columns.List[models.Worker](), ended, ended, begun, answered, begun, tx.now, tx.now, agentID, begun, ended, begun)
 	return w, err == nil, exceptMissing(err)
-}
-
-// ReleaseSlots is described at ClaimSlots.
-func (tx Workers) ReleaseSlots(agentID string, n int, answered bool) (models.Worker, error) {
-	return one[models.Worker](tx.reader, "UPDATE workers SET in_flight = CASE WHEN in_flight > ? THEN in_flight - ? ELSE 0 END, "+
-		"failures = CASE WHEN ? THEN 0 ELSE failures END, version = version + 1, updated_at = ? WHERE agent_id = ? RETURNING "+columns.List[models.Worker](),
-		n, n, answered, tx.now, agentID)
 }
 
 // Get returns a worker, or errs.NotFound for an agent that never joined.

@@ -98,17 +98,16 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	if op.allowedWorkers != nil && !slices.Contains(op.allowedWorkers, agentID) {
 		return selection.ReasonSaturated, nil
 	}
-	if ok, err := op.takeSlot(agentID); err != nil || !ok {
+	if ok, err := op.takeSlot(t, agentID); err != nil || !ok {
 		return selection.ReasonSaturated, err
 	}
-	t.AgentID = agentID
 	reservation := ""
 	if t.Budget != nil {
 		r, err := op.ledger.ReserveIn(op.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
 		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
 			t.AgentID = ""
 			op.index.Release(agentID)
-			op.claims = op.claims[:len(op.claims)-1]
+			op.slots = op.slots[:len(op.slots)-1]
 			if errs.Is(err, errs.AgentDeactivated) {
 				return selection.ReasonInactive, nil
 			}
@@ -121,27 +120,9 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 		}
 		reservation = r.ID
 	}
-	if t.OnEnd == subtaskKind {
-		op.subtasks = append(op.subtasks, *t)
-	}
 	t.Attempt++
 	t.SetNewestAttempt(models.Attempt{State: models.AttemptAssigned, ReservationID: reservation, AssignedAt: op.tx.Now()})
 	return "", nil
-}
-
-// takeSlot takes a slot of an agent in the index; ok is false if it has none. A process that is alone
-// reads here whether the agent is online and active; for replicas, changeSlots finds that out.
-func (op *operation) takeSlot(agentID string) (ok bool, err error) {
-	if op.opts.Alone {
-		if ok, err = op.tx.Workers().Available(agentID); err != nil || !ok {
-			return false, err
-		}
-	}
-	if slices.Contains(op.known.unavailable, agentID) || !op.index.Claim(agentID, op.tx.Now()) {
-		return false, nil
-	}
-	op.claims = append(op.claims, agentID)
-	return true, nil
 }
 
 // dispatch sends the task to its agent and sets the deadline. Its row is the message.

@@ -37,12 +37,9 @@ type operation struct {
 	refusedBy    []string
 	// allowedWorkers are the only workers that may get a task, nil for any; their accounts are locked.
 	allowedWorkers []string
-	// claims are the agents that got an attempt, one entry for each; subtasks are those of the new
-	// attempts that are of subtasks of a parallel task; ended are the attempts that have ended.
-	claims   []string
-	subtasks []models.Task
-	ended    []endedAttempt
-	known    known
+	// slots are the attempts that were begun and ended, see changeSlots.
+	slots []slotChange
+	known known
 }
 
 // The errors that end a transaction that found no agent for a task. An agent that was just registered,
@@ -60,11 +57,11 @@ type known struct {
 }
 
 // transact runs fn in a transaction and wakes waiting goroutines after the commit. After
-// errStaleIndex, errStaleWorkers and slotTaken it updates the index and runs fn again.
+// errStaleIndex, errStaleWorkers and unavailableError it updates the index and runs fn again.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
 	var found known
-	var taken slotTaken
+	var unavailable unavailableError
 	run := func() error {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
 			op.releaseClaims() // of an earlier run
@@ -98,9 +95,9 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 			found.agents, err = true, o.waitForIndex(ctx)
 		case errors.Is(err, errStaleWorkers):
 			found.workers, err = true, o.refreshWorkers(ctx)
-		case errors.As(err, &taken):
-			found.unavailable, err = append(found.unavailable, taken.worker.AgentID), nil
-			defer o.putWorker(taken.worker) // this operation treats it as full, as it would have without the index
+		case errors.As(err, &unavailable):
+			found.unavailable, err = append(found.unavailable, unavailable.worker.AgentID), nil
+			defer o.putWorker(unavailable.worker) // this operation treats it as full, as it would have without the index
 		}
 		if err != nil {
 			return err
@@ -113,10 +110,12 @@ func (op *operation) releaseClaims() {
 	if op == nil {
 		return
 	}
-	for _, id := range op.claims {
-		op.index.Release(id)
+	for _, c := range op.slots {
+		if c.begun != nil {
+			op.index.Release(c.agentID)
+		}
 	}
-	op.claims = nil
+	op.slots = nil
 }
 
 // transactOnce is transact for a request with an idempotency key; the result of fn is the source

@@ -74,12 +74,14 @@ func (c *Cache) Task(own *Change, id string) *models.Task {
 		if row, changed := own.tasks[id]; changed {
 			return row
 		}
-		if row, changed := c.batch[id]; changed && !c.shared {
-			return row
-		}
 	}
 	if c.shared {
 		return nil
+	}
+	if own != nil {
+		if row, changed := c.batch[id]; changed {
+			return row
+		}
 	}
 	return c.Committed(id)
 }
@@ -130,8 +132,6 @@ func (c *Cache) Forget(changes ...*Change) {
 func (c *Cache) Publish(changes ...*Change) {
 	c.publishing.Lock()
 	defer c.publishing.Unlock()
-	clear(c.batch)
-	c.batchQueued = false
 	for _, change := range changes {
 		c.queued.Add(change.queued)
 		for id, row := range change.tasks {
@@ -143,6 +143,8 @@ func (c *Cache) Publish(changes ...*Change) {
 		}
 	}
 	if !c.shared {
+		clear(c.batch)
+		c.batchQueued = false
 		c.inboxes.publish(changes)
 	}
 }

@@ -69,7 +69,7 @@ func TestAWorker(t *testing.T) {
 				var w models.Worker
 				var ok bool
 				err := db.Write(context.Background(), func(tx *store.Tx) (err error) {
-					w, ok, err = tx.Workers().ClaimSlots("finance", 1)
+					w, ok, err = tx.Workers().ChangeSlots("finance", 1, 0, false)
 					return err
 				})
 				mu.Lock()
@@ -98,7 +98,7 @@ func TestAWorker(t *testing.T) {
 		rule(t, name+"HasNoSlot", func(t *testing.T, db *storetest.DB) {
 			want := joined(t, db, change)
 			write(t, db, func(tx *store.Tx) error {
-				_, ok, err := tx.Workers().ClaimSlots("finance", 1)
+				_, ok, err := tx.Workers().ChangeSlots("finance", 1, 0, false)
 				require.False(t, ok)
 				return err
 			})
