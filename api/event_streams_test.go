@@ -13,7 +13,6 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/orchestrator"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -80,7 +79,7 @@ func TestEventStream(t *testing.T) {
 		const more = 450 // than are read at a time
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
 			for range more {
-				if err := tx.Events().Emit(events.WorkerChanged, "reader", orchestrator.WorkerChanged{AgentID: "reader"}); err != nil {
+				if err := tx.Events().Emit(events.WorkerChanged, "reader", events.WorkerData{AgentID: "reader"}); err != nil {
 					return err
 				}
 			}
@@ -210,7 +209,7 @@ func TestEventStream(t *testing.T) {
 	runStreamTest(t, "EndsIfItsClientDoesNotRead", fixtureOptions{streams: 1, writeTimeout: 50 * time.Millisecond}, func(t *testing.T, h *fixture) {
 		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error { // more than any buffer on the way takes
 			for range 400 {
-				if err := tx.Events().Emit(events.TaskReplied, "t", orchestrator.TaskChanged{Reply: strings.Repeat("x", 100_000)}); err != nil {
+				if err := tx.Events().Emit(events.TaskReplied, "t", events.TaskData{Reply: strings.Repeat("x", 100_000)}); err != nil {
 					return err
 				}
 			}

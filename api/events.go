@@ -64,16 +64,11 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, after *int,
 		return err
 	}
 	defer release()
-	kept, leave, err := s.eventCache.join(r.Context())
-	if err != nil {
-		return err
-	}
-	defer leave()
 	from, hello, err := s.startPosition(r.Context(), after)
 	if err != nil {
 		return err
 	}
-	t.recent, t.readPosition, t.sentPosition, t.buf = kept, from, from, append(hello, t.buf...)
+	t.readPosition, t.sentPosition, t.buf = from, from, append(hello, t.buf...)
 	t.Stream = httpkit.NewEventStream(w, s.opts.StreamWriteTimeout)
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
@@ -122,7 +117,6 @@ type eventStream struct {
 	limit        *httpkit.StreamLimits
 	encode       eventEncoder
 	filter       eventFilter
-	recent       *recentEvents
 	buf          []byte // bytes to send
 	readPosition int64  // position of the last event that was read
 	sentPosition int64  // position that the client knows
@@ -137,8 +131,8 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 	ctx, stop := t.limit.UntilDrain(r.Context())
 	batches := make(chan []models.Event)
 	var reader sync.WaitGroup
-	from := t.readPosition
-	reader.Go(func() { s.readEvents(ctx, t.recent, from, batches) })
+	sub := s.core.Feed.Subscribe(t.readPosition)
+	reader.Go(func() { readEvents(ctx, sub, batches) })
 	defer reader.Wait()
 	defer stop()
 	alive := time.NewTicker(s.opts.Heartbeat)
@@ -166,14 +160,13 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 	}
 }
 
-// readEvents sends the events after a position to batches until ctx ends.
-func (s *Server) readEvents(ctx context.Context, kept *recentEvents, at int64, batches chan<- []models.Event) {
+// readEvents sends the events of a subscription to batches until ctx ends.
+func readEvents(ctx context.Context, sub *events.Subscription, batches chan<- []models.Event) {
 	for {
-		batch, err := s.nextEvents(ctx, kept, at, streamBatch)
+		batch, err := sub.Next(ctx, streamBatch)
 		if err != nil {
 			return
 		}
-		at = batch[len(batch)-1].Position
 		select {
 		case batches <- batch:
 		case <-ctx.Done():

@@ -86,7 +86,6 @@ type Server struct {
 	*responder
 	core          Services
 	streams       *httpkit.StreamLimits
-	eventCache    *eventCache
 	authenticator *httpkit.Authenticator
 	opts          Options
 	handler       http.Handler
@@ -106,7 +105,7 @@ func New(core Services, opts *Options) *Server {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	s.streams, s.eventCache = httpkit.NewStreamLimits(s.opts.MaxStreams), &eventCache{feed: core.Feed}
+	s.streams = httpkit.NewStreamLimits(s.opts.MaxStreams)
 	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits})
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock

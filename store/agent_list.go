@@ -100,10 +100,9 @@ func (r agentReader) source(q AgentQuery) (from, id string) {
 	return "agents", "id"
 }
 
-// pageQuery builds the statement for one page and one row more. On SQLite,
-// which keeps no statistics, only one equality may choose an index: the first,
-// because the index that starts with it is also in id order. Otherwise the
-// planner would rather sort a sphere than walk it.
+// pageQuery builds the statement for one page and one row more. On SQLite, which keeps no
+// statistics, only one equality may choose an index: the first, because the index that starts with
+// it is also in id order. Otherwise the planner would rather sort a sphere than walk it.
 func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 	from, id := r.source(q)
 	column, ascending := sortColumn(q.Sort), !q.Descending

@@ -70,19 +70,16 @@ func (r agentReader) HasActiveChildren(id string) (bool, error) {
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM agents WHERE parent_id = ? AND is_active = TRUE)", id)
 }
 
-// LockAll keeps every other transaction from changing agents, for writes that
-// depend on the tree as a whole. It must come after LockChains and before anything
-// else that touches agents.
+// LockAll keeps every other transaction from changing agents, for writes that depend on the tree as
+// a whole. It must come after LockChains and before anything else that touches agents.
 func (tx Agents) LockAll() error { return tx.lock(lockAgents) }
 
-// The ledger decides on chains of ancestors and the budgets and scopes on them.
-// On PostgreSQL a pair of advisory locks keeps them unchanged meanwhile: a row lock on
-// every ancestor would have each charge write to the root's row. On SQLite there is
-// one writer and nothing to lock.
+// The ledger decides on chains of ancestors and the budgets and scopes on them. On PostgreSQL a
+// pair of advisory locks keeps them unchanged meanwhile: a row lock on every ancestor would have
+// each charge write to the root's row. On SQLite there is one writer and nothing to lock.
 
-// LockChains keeps the ledger from deciding until this transaction ends, for changes
-// to an agent's parent, budget, scope or activity. It must come before any lock on an
-// agent.
+// LockChains keeps the ledger from deciding until this transaction ends, for changes to an agent's
+// parent, budget, scope or activity. It must come before any lock on an agent.
 func (tx Agents) LockChains() error { return tx.lock(lockChains) }
 
 // ShareChains keeps parents, budgets, scopes and activity as they are until this
@@ -119,9 +116,8 @@ func (tx Agents) Insert(a models.Agent) error {
 // there is no such row and errs.Conflict when the change breaks a rule of the
 // tables: an unknown parent, a level without its parent, sphere or budget.
 //
-// The caller holds LockChains where it changes parent, budget, scope or activity.
-// With another scope the agent's account loses its roll-up; the ledger counts it
-// again at its next decision.
+// The caller holds LockChains where it changes parent, budget, scope or activity. With another
+// scope the agent's account loses its roll-up; the ledger counts it again at its next decision.
 func (tx Agents) Update(before, after models.Agent) error {
 	row := storedAgentOf(after)
 	n, err := update(tx.reader, row, columns.Except[storedAgent]("id", "level", "frequency_hz", "created_at"), "id = ?", after.ID)

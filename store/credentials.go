@@ -10,9 +10,8 @@ import (
 	"comet/models"
 )
 
-// ByHash returns the token whose secret has that SHA-256 and whether the
-// agent it is bound to is active (true for none), or errs.NotFound. Expired and
-// revoked tokens are returned like any other.
+// ByHash returns the token whose secret has that SHA-256 and whether the agent it is bound to is
+// active (true for none), or errs.NotFound. Expired and revoked tokens are returned like any other.
 func (r tokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
 	var row struct {
 		models.Token
@@ -89,9 +88,8 @@ func (tx Tokens) LockAdmins() ([]models.Token, error) {
 			tx.now, `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&admins).Error
 }
 
-// Insert stores a new token. It returns errs.Conflict when its id or its
-// secret is taken, by a transaction that ran beside this one too, and when its
-// agent is unknown.
+// Insert stores a new token. It returns errs.Conflict when its id or its secret is taken, by a
+// transaction that ran beside this one too, and when its agent is unknown.
 func (tx Tokens) Insert(t models.Token) error { return tx.db().Create(&t).Error }
 
 // Save stores the changed form of a token that Lock returned. It returns

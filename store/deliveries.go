@@ -100,8 +100,7 @@ func findDelivery(from reader, lock, webhookID, id string) (models.Delivery, err
 	return row.delivery(), orMissing(err, "the webhook %q has no delivery %q", webhookID, id)
 }
 
-// Attempts returns the attempts of a delivery, the first one first; it is
-// empty for an unknown one.
+// Attempts returns the attempts of a delivery, the first one first; it is empty for an unknown one.
 func (r deliveryReader) Attempts(webhookID, id string) ([]models.DeliveryAttempt, error) {
 	const query = `SELECT attempt, at, duration_ms, status, error, response FROM delivery_attempts
 		WHERE webhook_id = ? AND delivery_id = ?
@@ -114,8 +113,7 @@ func (r deliveryReader) Attempts(webhookID, id string) ([]models.DeliveryAttempt
 type NewDelivery struct {
 	WebhookID string
 	Event     *models.Event
-	// Ordered is set in an ordered webhook, Waiting where an earlier event of the key
-	// goes first.
+	// Ordered is set in an ordered webhook, Waiting where an earlier event of the key goes first.
 	Ordered, Waiting bool
 }
 
@@ -172,15 +170,13 @@ type Endpoint struct {
 const dueQuery = `SELECT id, (SELECT min(due) FROM deliveries WHERE webhook_id = webhooks.id AND state = 1), lease_owner, lease_until
 	FROM webhooks WHERE enabled = TRUE`
 
-// DueEndpoints returns every enabled webhook with a delivery that is ready, in no
-// particular order.
+// DueEndpoints returns every enabled webhook with a delivery that is ready, in no particular order.
 func (r webhookReader) DueEndpoints() ([]Endpoint, error) {
 	out, err := list[Endpoint](r.reader, dueQuery)
 	return slices.DeleteFunc(out, func(e Endpoint) bool { return e.Due.IsZero() }), err
 }
 
-// DueCursor is a position among a webhook's due deliveries; the zero value is before the
-// first.
+// DueCursor is a position among a webhook's due deliveries; the zero value is before the first.
 type DueCursor struct{ due, position int64 }
 
 // Due returns up to limit of a webhook's deliveries that are ready and due
@@ -259,9 +255,8 @@ func (r deliveryReader) CountUnfinished(webhookID string, ordering models.Orderi
 	return one[int](r.reader, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE webhook_id = ? AND "+which+" LIMIT ?) AS unfinished", webhookID, most)
 }
 
-// Order orders all deliveries of a webhook that was not ordered. A running
-// attempt at a delivery that waits from now on still counts. Its duration grows with the
-// number of unfinished deliveries.
+// Order orders all deliveries of a webhook that was not ordered. A running attempt at a delivery
+// that waits from now on still counts. Its duration grows with the number of unfinished deliveries.
 func (tx Deliveries) Order(webhookID string) error {
 	if err := tx.run("UPDATE deliveries SET state = 0, ordered = 1 WHERE webhook_id = ? AND state = 1", webhookID); err != nil {
 		return err

@@ -91,14 +91,12 @@ func (tx Deliveries) Succeed(d models.Delivery, a models.DeliveryAttempt) error 
 	return tx.saveAttempt(d, a, "due = ?, state = 2", tx.now)
 }
 
-// Fail stores a failed attempt at a delivery that Delivery returned and sets
-// its next one.
+// Fail stores a failed attempt at a delivery that Delivery returned and sets its next one.
 func (tx Deliveries) Fail(d models.Delivery, a models.DeliveryAttempt, next time.Time) error {
 	return tx.saveAttempt(d, a, "due = ?", next)
 }
 
-// MarkDead stores a failed attempt at a delivery that Delivery returned and gives
-// the delivery up.
+// MarkDead stores a failed attempt at a delivery that Delivery returned and gives the delivery up.
 func (tx Deliveries) MarkDead(d models.Delivery, a models.DeliveryAttempt) error {
 	return tx.saveAttempt(d, a, "due = ?, state = 3", tx.now)
 }
@@ -190,8 +188,7 @@ func (tx Deliveries) Purge(webhookID string, before time.Time, limit int) (int64
 const purgeDeliveriesQuery = `DELETE FROM deliveries WHERE webhook_id = ? AND id IN
 	(SELECT id FROM deliveries WHERE webhook_id = ? AND id < ? AND state > 1 AND due < ? ORDER BY id LIMIT ?)`
 
-// Delete deletes up to limit deliveries of a webhook, with their attempts,
-// and returns how many.
+// Delete deletes up to limit deliveries of a webhook, with their attempts, and returns how many.
 func (tx Deliveries) Delete(webhookID string, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM deliveries WHERE webhook_id = ? AND id IN
 		(SELECT id FROM deliveries WHERE webhook_id = ? ORDER BY id LIMIT ?)`, webhookID, webhookID, limit)

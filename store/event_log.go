@@ -27,7 +27,7 @@ func (s *Store) loadEvents(r reader) error {
 
 // log returns the events in memory, or nil in a transaction and on PostgreSQL, which read with SQL.
 func (r EventReader) log() (*eventlog.Log, error) {
-	if r.store.events == nil || r.state != nil {
+	if !r.store.Alone() || r.state != nil {
 		return nil, nil
 	}
 	return r.store.events, errors.Join(r.store.usable(), r.ctx.Err())
@@ -35,10 +35,28 @@ func (r EventReader) log() (*eventlog.Log, error) {
 
 // recent returns events from memory; ok is false if they must be read with SQL.
 func (r EventReader) recent(after, upTo int64, types []models.EventType, limit int) (out []models.Event, ok bool) {
-	if log, err := r.log(); log != nil && err == nil {
-		return log.Between(after, upTo, types, limit)
+	head := r.Followed()
+	if r.state != nil || r.store.usable() != nil || r.ctx.Err() != nil || upTo > head && !r.store.Alone() {
+		return nil, false
 	}
-	return nil, false
+	return r.store.events.Between(after, upTo, types, limit)
+}
+
+// Follow returns the newest position. On PostgreSQL it reads the events that were numbered since the last
+// call, by any process, so that the subscribers of this process find them in memory.
+func (r EventReader) Follow() (int64, error) {
+	if r.store.Alone() {
+		return r.LastPosition()
+	}
+	return r.store.events.Follow(r.LastPosition, func(after int64, limit int) ([]models.Event, error) {
+		return list[models.Event](r.reader, selectEvents+"WHERE position > ? ORDER BY position LIMIT ?", after, limit)
+	})
+}
+
+// Followed returns the newest position that Follow has returned; on SQLite, the newest one.
+func (r EventReader) Followed() int64 {
+	head, _ := r.store.events.Positions()
+	return head
 }
 
 // SkipDeliveries skips events up to a position until the first one of the types, without a transaction:
@@ -49,7 +67,7 @@ func (r EventReader) SkipDeliveries(upTo int64, types []models.EventType) (all b
 		return false, err
 	}
 	_, delivered := log.Positions()
-	next, err := r.Between(delivered, upTo, types, 1)
+	next, err := r.Between(delivered, upTo, append([]models.EventType{}, types...), 1)
 	if err != nil {
 		return false, err
 	}

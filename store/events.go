@@ -106,28 +106,27 @@ func (tx Events) nextDeliveries(limit int) (after, upTo int64, err error) {
 
 const selectEvents = "SELECT id, coalesce(position, 0), type, key, at, data FROM events "
 
-// After returns up to limit numbered events with a position above after, in
-// order. Positions become visible in order: after a reader has read position n,
-// no event with a lower position appears.
+// After returns up to limit numbered events with a position above after, in order. Positions become
+// visible in order: after a reader has read position n, no event with a lower position appears.
 func (r EventReader) After(after int64, limit int) ([]models.Event, error) {
-	if out, ok := r.recent(after, math.MaxInt64, nil, limit); ok {
-		return out, nil
-	}
-	return list[models.Event](r.reader, selectEvents+"WHERE position > ? ORDER BY position LIMIT ?", after, limit)
+	return r.Between(after, math.MaxInt64, nil, limit)
 }
 
-// Between returns up to limit events of the types with a position in (after, upTo], in
+// Between returns up to limit events of the types, nil for all, with a position in (after, upTo], in
 // order.
 func (r EventReader) Between(after, upTo int64, types []models.EventType, limit int) ([]models.Event, error) {
-	if len(types) == 0 {
+	if types != nil && len(types) == 0 {
 		return nil, nil
 	}
 	if out, ok := r.recent(after, upTo, types, limit); ok {
 		return out, nil
 	}
-	in, args := inList(types)
-	return list[models.Event](r.reader, selectEvents+"WHERE position > ? AND position <= ? AND type IN "+in+" ORDER BY position LIMIT ?",
-		append(append([]any{after, upTo}, args...), limit)...)
+	condition, args := "", []any{after, upTo}
+	if types != nil {
+		in, more := inList(types)
+		condition, args = "AND type IN "+in, append(args, more...)
+	}
+	return list[models.Event](r.reader, selectEvents+"WHERE position > ? AND position <= ? "+condition+" ORDER BY position LIMIT ?", append(args, limit)...)
 }
 
 // Timeline returns up to limit events about a key, the oldest first, whether they have
@@ -180,7 +179,7 @@ func (r EventReader) LastPosition() (int64, error) {
 // many. Positions are never reused.
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	log := tx.store.events
-	if log == nil {
+	if !tx.store.Alone() {
 		return tx.exec(purgeEvents("position IS NOT NULL"), before, limit)
 	}
 	_, delivered := log.Positions()

@@ -12,9 +12,8 @@ import (
 	"comet/store/columns"
 )
 
-// Spenders returns the agents with those ids and all their ancestors, by id; ids
-// that name no agent are left out. The caller holds ShareChains, so what it
-// returns stays true.
+// Spenders returns the agents with those ids and all their ancestors, by id; ids that name no agent
+// are left out. The caller holds ShareChains, so what it returns stays true.
 func (r ledgerReader) Spenders(ids []string) (map[string]Spender, error) {
 	found, err := list[Spender](r.reader, chainsQuery(r.engine.in), Keys(ids))
 	return byKey(found, func(s Spender) string { return s.ID }), err
@@ -49,9 +48,8 @@ func (tx Ledger) CreateAccounts(of []Spender) (map[string]Account, error) {
 	return created, nil
 }
 
-// LockAccounts returns the accounts of the agents, by id, and locks them in the
-// order (level descending, id) until the transaction ends. Agents without an account are
-// left out.
+// LockAccounts returns the accounts of the agents, by id, and locks them in the order (level
+// descending, id) until the transaction ends. Agents without an account are left out.
 func (tx Ledger) LockAccounts(ids []string) (map[string]Account, error) {
 	// One statement locks them all in order; several would each begin again.
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
@@ -107,8 +105,7 @@ func (r ledgerReader) AdditionsByAgent() (map[string]int64, error) {
 	return sums(r.reader, "SELECT agent_id, sum(tokens) FROM budget_additions WHERE expires_at > ? GROUP BY agent_id", r.now)
 }
 
-// EndAddition ends an active additional budget. It returns errs.NotFound
-// for one that does not.
+// EndAddition ends an active additional budget. It returns errs.NotFound for one that does not.
 func (tx Ledger) EndAddition(agentID, id string) error {
 	n, err := tx.exec("UPDATE budget_additions SET expires_at = ? WHERE agent_id = ? AND id = ? AND expires_at > ?",
 		tx.now, agentID, id, tx.now)
@@ -134,8 +131,7 @@ func (tx Ledger) ForgetBefore(day int64) error {
 	return tx.run("UPDATE usage_retention SET from_day = ? WHERE id = 1 AND from_day < ?", day, day)
 }
 
-// Purge deletes up to limit rows of each kind that belong to days before day,
-// and returns how many.
+// Purge deletes up to limit rows of each kind that belong to days before day, and returns how many.
 func (tx Ledger) Purge(day int64, limit int) (int64, error) {
 	before := time.Unix(day*86400, 0)
 	var all int64

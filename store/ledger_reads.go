@@ -165,8 +165,7 @@ func (r ledgerReader) Reservations(
 	return listReservations(r.reader, selectRows[reservationRow](where.where())+" ORDER BY id DESC LIMIT ?", append(where.args, limit)...)
 }
 
-// NextReservationDue returns when the next held reservation expires; ok is false
-// when none is held.
+// NextReservationDue returns when the next held reservation expires; ok is false when none is held.
 func (r ledgerReader) NextReservationDue() (at time.Time, ok bool, err error) {
 	at, err = one[time.Time](r.reader, nextDueQuery)
 	return at, err == nil, exceptMissing(err)

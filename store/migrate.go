@@ -143,8 +143,7 @@ func (m *Migrator) wrap(err error) error {
 	return fmt.Errorf("migrate the database %s: %w", m.database, err)
 }
 
-// CheckSchema returns errs.Unavailable unless every migration this program
-// brings has been applied.
+// CheckSchema returns errs.Unavailable unless every migration this program brings has been applied.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	version, err := one[int64](s.on(ctx), "SELECT coalesce(max(version_id), 0) FROM goose_db_version WHERE is_applied")
 	if err != nil {

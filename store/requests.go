@@ -83,8 +83,7 @@ func (tx *Tx) replay(once *models.Idempotency) error {
 	return json.Unmarshal(stored.Header, &once.Replay.Header)
 }
 
-// PurgeStoredResponses deletes up to limit stored responses older than before and returns
-// how many.
+// PurgeStoredResponses deletes up to limit stored responses older than before and returns how many.
 func (tx *Tx) PurgeStoredResponses(before time.Time, limit int) (int64, error) {
 	return tx.exec(`DELETE FROM idempotency WHERE (principal, key) IN
 		(SELECT principal, key FROM idempotency WHERE created_at < ? ORDER BY created_at LIMIT ?)`, before, limit)

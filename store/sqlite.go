@@ -7,7 +7,6 @@ import (
 
 	gormsqlite "gorm.io/driver/sqlite"
 
-	"comet/store/eventlog"
 	"comet/store/pinned"
 	"comet/store/sqlitefile"
 )
@@ -44,7 +43,6 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: readPool{s.reads, s}})); err != nil {
 		return err
 	}
-	s.events = &eventlog.Log{}
 	if err := s.loadMemory(s.on(ctx)); err != nil {
 		return err
 	}

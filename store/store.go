@@ -1,6 +1,5 @@
-// Package store keeps comet's state in SQL and is the only package that imports
-// gorm. One code path serves SQLite and PostgreSQL; the differences are in
-// sql.go, sqlite.go and postgres.go.
+// Package store keeps comet's state in SQL and is the only package that imports gorm. One code path
+// serves SQLite and PostgreSQL; the differences are in sql.go, sqlite.go and postgres.go.
 //
 // Everything that changes state goes through Write. A write's closure sees one
 // transaction and may be run again from the start; Write returns only after its commit.
@@ -35,8 +34,7 @@ import (
 	"comet/store/sqlerr"
 )
 
-// Options configures Open. The zero value keeps a SQLite file in the current
-// directory.
+// Options configures Open. The zero value keeps a SQLite file in the current directory.
 type Options struct {
 	// Dir is where SQLite keeps comet.db; it must exist.
 	Dir string
@@ -90,15 +88,14 @@ type Store struct {
 	jobsWritten       background.Signal
 	deliveriesWritten background.Signal
 
-	events         *eventlog.Log // nil on PostgreSQL
-	webhookChanges atomic.Int64  // counts the commits that changed webhooks
+	events         *eventlog.Log
+	webhookChanges atomic.Int64 // counts the commits that changed webhooks
 
 	closing sync.Once
 	closed  atomic.Bool
 }
 
-// transactor runs write closures; it is the part that differs most between the
-// databases.
+// transactor runs write closures; it is the part that differs most between the databases.
 type transactor interface {
 	write(ctx context.Context, fn func(*Tx) error) error
 	// waiting returns the number of calls of write that have not begun yet.
@@ -130,6 +127,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		purging:           semaphore.NewWeighted(1),
 		log:               opts.Logger,
 		onCommit:          opts.OnCommit,
+		events:            &eventlog.Log{},
 		eventsWritten:     background.NewSignal(),
 		jobsWritten:       background.NewSignal(),
 		deliveriesWritten: background.NewSignal(),
@@ -172,8 +170,7 @@ func (s *Store) usable() error {
 	return nil
 }
 
-// Ping checks that the database answers; it returns errs.Unavailable when it
-// does not.
+// Ping checks that the database answers; it returns errs.Unavailable when it does not.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -194,17 +191,15 @@ func (s *Store) Alone() bool { return s.engine.name == "sqlite" }
 // Now returns the store's time in UTC, in whole microseconds, the precision of the database.
 func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }
 
-// Write runs fn in a transaction and returns after its commit: nil means that
-// everything fn wrote is durable, an error that none of it is. (The one
-// exception is a connection lost during a PostgreSQL COMMIT; the error then says
-// that the outcome is unknown.) It returns the closure's own error as it is, or
-// that of the statement the closure ignored.
+// Write runs fn in a transaction and returns after its commit: nil means that everything fn wrote
+// is durable, an error that none of it is. (The one exception is a connection lost during a
+// PostgreSQL COMMIT; the error then says that the outcome is unknown.) It returns the closure's own
+// error as it is, or that of the statement the closure ignored.
 //
-// ctx is checked before fn starts and not after, so fn is never interrupted.
-// fn may run several times and must set its results again each time. A statement
-// that failed ends the transaction even if fn ignores the error. Panics and
-// runtime.Goexit inside fn become errs.Internal. After Close it returns
-// errs.Unavailable.
+// ctx is checked before fn starts and not after, so fn is never interrupted. fn may run several
+// times and must set its results again each time. A statement that failed ends the transaction even
+// if fn ignores the error. Panics and runtime.Goexit inside fn become errs.Internal. After Close it
+// returns errs.Unavailable.
 func (s *Store) Write(ctx context.Context, fn func(*Tx) error) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -237,9 +232,7 @@ func (s *Store) committed(txs ...*Tx) {
 		if tx.state.wroteWebhooks { // before the later events are visible
 			s.webhookChanges.Add(1)
 		}
-		if s.events != nil {
-			s.events.Add(tx.state.events)
-		}
+		s.events.Add(tx.state.events)
 	}
 	if events {
 		s.eventsWritten.Set()
@@ -257,8 +250,7 @@ func (s *Store) committed(txs ...*Tx) {
 	}
 }
 
-// prepare returns a cached statement on the read pool. SQLite re-prepares on
-// every query otherwise.
+// prepare returns a cached statement on the read pool. SQLite re-prepares on every query otherwise.
 func (s *Store) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 	if st, ok := s.prepared.Get(query); ok {
 		return st, nil

@@ -14,9 +14,8 @@ func (r webhookReader) Get(id string) (models.Webhook, error) {
 	return findWebhook(r.db(), id)
 }
 
-// List returns up to limit webhooks in the order of their ids, which is that of
-// their creation, after the id after ("" starts at the first); of an agent only its
-// own, nil for all.
+// List returns up to limit webhooks in the order of their ids, which is that of their creation,
+// after the id after ("" starts at the first); of an agent only its own, nil for all.
 func (r webhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
 	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
 	if agentID != nil {
@@ -55,8 +54,7 @@ func (r webhookReader) CountEnabled() (int, error) {
 	return one[int](r.reader, "SELECT count(*) FROM webhooks WHERE enabled = TRUE")
 }
 
-// Insert stores a new webhook. It returns errs.Conflict when its id is taken
-// or its agent unknown.
+// Insert stores a new webhook. It returns errs.Conflict when its id is taken or its agent unknown.
 func (tx Webhooks) Insert(w models.Webhook) error {
 	if err := tx.changed(); err != nil {
 		return err

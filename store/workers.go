@@ -58,8 +58,7 @@ func (r workerReader) List(after string, limit int) ([]models.Worker, error) {
 	return list[models.Worker](r.reader, selectRows[models.Worker]("WHERE agent_id > ? ORDER BY agent_id LIMIT ?"), after, limit)
 }
 
-// Silent returns up to limit workers that are not offline and have sent no heartbeat since
-// before.
+// Silent returns up to limit workers that are not offline and have sent no heartbeat since before.
 func (r workerReader) Silent(before time.Time, limit int) ([]string, error) {
 	const query = "SELECT agent_id FROM workers WHERE state > 0 AND last_seen_at < ? ORDER BY last_seen_at LIMIT ?"
 	return list[string](r.reader, query, before, limit)

@@ -26,12 +26,11 @@ const savepointBatches = 64
 // same moment in one transaction, so that they share one fsync. Write returns to each caller after that
 // commit, even if its own closure failed: it may have read uncommitted rows of another closure.
 //
-// When a closure fails after it has written, the batch is rolled back and run again with
-// a savepoint for each closure; the next batches have savepoints, too. Every control
-// statement (BEGIN, SAVEPOINT, ROLLBACK TO, RELEASE, COMMIT) must succeed. When one fails,
-// the content of the transaction is unknown and the batch is rolled back and run again, too.
-// When a batch with savepoints is rolled back, each of its closures is run again in a
-// separate transaction.
+// When a closure fails after it has written, the batch is rolled back and run again with a
+// savepoint for each closure; the next batches have savepoints, too. Every control statement
+// (BEGIN, SAVEPOINT, ROLLBACK TO, RELEASE, COMMIT) must succeed. When one fails, the content of the
+// transaction is unknown and the batch is rolled back and run again, too. When a batch with
+// savepoints is rolled back, each of its closures is run again in a separate transaction.
 type groupWriter struct {
 	store *Store
 	conn  *pinned.Conn

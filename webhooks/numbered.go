@@ -26,7 +26,8 @@ func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 	return types, nil
 }
 
-func typesOf(subs []store.Subscription) (types []models.EventType) {
+func typesOf(subs []store.Subscription) []models.EventType {
+	types := []models.EventType{}
 	for _, s := range subs {
 		types = append(types, s.Events...)
 	}

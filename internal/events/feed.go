@@ -9,8 +9,9 @@ import (
 	"comet/store"
 )
 
-// Feed serves numbered events to subscribers. Each reads SQL at its own pace: a slow subscriber
-// costs the others nothing and misses nothing that is still retained.
+// Feed serves numbered events to subscribers, each at its own pace, from the newest events in memory. A
+// subscriber that is behind them reads SQL: it costs the others nothing and misses nothing that is still
+// retained.
 type Feed struct {
 	store    *store.Store
 	failures *background.FailureLog
@@ -99,14 +100,11 @@ func (s *Subscription) Next(ctx context.Context, limit int) ([]models.Event, err
 	}
 }
 
-// look reads once and advances the position.
-func (s *Subscription) look(ctx context.Context, limit int) (found []models.Event, err error) {
-	upTo := s.cursor
-	if s.types == nil {
-		found, err = s.feed.store.Events(ctx).After(s.cursor, limit)
-	} else if upTo, err = s.feed.store.Events(ctx).LastPosition(); err == nil {
-		found, err = s.feed.store.Events(ctx).Between(s.cursor, upTo, s.types, limit)
-	}
+// look reads once, usually from memory, and advances the position.
+func (s *Subscription) look(ctx context.Context, limit int) ([]models.Event, error) {
+	reader := s.feed.store.Events(ctx)
+	upTo := reader.Followed()
+	found, err := reader.Between(s.cursor, upTo, s.types, limit)
 	switch {
 	case err != nil:
 	case len(found) == limit || len(found) > 0 && s.types == nil:

@@ -57,7 +57,7 @@ func (r *Relay) Check(context.Context) error { return r.poll.Check() }
 func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 	for {
 		events := r.store.Events(ctx)
-		head, err := events.LastPosition()
+		head, err := events.Follow()
 		if err != nil {
 			return 0, err
 		}

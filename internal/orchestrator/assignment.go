@@ -197,7 +197,7 @@ func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
 // scheduleRetry sets the time of the next attempt.
 func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
-	op.emitTaskEvent(events.TaskRetried, *t, func(d *TaskChanged) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
+	op.emitTaskEvent(events.TaskRetried, *t, func(d *events.TaskData) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }
 
 // requirements describes what a task requires of an agent, for error messages.

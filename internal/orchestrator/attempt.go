@@ -41,7 +41,7 @@ func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd,
 	if a.AgentID == "" {
 		return nil
 	}
-	op.releaseSlot(a.AgentID, r, p)
+	op.releaseSlot(slotChange{agentID: a.AgentID, failure: r.failure, cancelled: r.state == models.AttemptCancelled, policy: p})
 	t.Tokens += r.tokens
 	return op.chargeAttempt(*t, *a, r)
 }
@@ -100,7 +100,7 @@ func (op *operation) heldAttempt(t models.Task) (models.Attempt, error) {
 // failTask ends a task; it is not saved yet.
 func (op *operation) failTask(t *models.Task, f Failure, text string) {
 	t.State, t.WaitingFor, t.ErrorCode, t.Error, t.EndedAt = models.TaskFailed, models.NotWaiting, string(f), text, new(op.tx.Now())
-	op.emitTaskEvent(events.TaskFailed, *t, func(d *TaskChanged) { d.Failure, d.Error = string(f), text })
+	op.emitTaskEvent(events.TaskFailed, *t, func(d *events.TaskData) { d.Failure, d.Error = string(f), text })
 }
 
 // agentsToAvoid returns the agents that should not get the next attempt.

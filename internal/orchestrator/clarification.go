@@ -48,7 +48,7 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	t.WaitingFor, t.Deadline = models.WaitForReply, op.tx.Now().Add(p.ReplyTimeout)
-	op.emitTaskEvent(events.TaskQuestion, t, func(d *TaskChanged) { d.Question, d.Options = q.Text, q.Options })
+	op.emitTaskEvent(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
 	if err = op.notifyQuestion(t); err == nil {
 		err = op.saveTask(before, &t)
 	}
@@ -118,7 +118,7 @@ func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error
 	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
 		return err
 	}
-	op.emitTaskEvent(events.TaskReplied, *t, func(d *TaskChanged) { d.Reply = answer })
+	op.emitTaskEvent(events.TaskReplied, *t, func(d *events.TaskData) { d.Reply = answer })
 	return nil
 }
 
@@ -168,7 +168,7 @@ func openQuestion(t models.Task, from store.EventReader) (OpenQuestion, error) {
 	if err != nil {
 		return out, err
 	}
-	var data TaskChanged
+	var data events.TaskData
 	err = json.Unmarshal(event.Data, &data)
 	out.Question, out.At = Question{Text: data.Question, Options: data.Options}, event.At
 	return out, err
@@ -181,7 +181,7 @@ func (o *Orchestrator) LastReply(ctx context.Context, t models.Task) (string, er
 	if err != nil {
 		return "", err
 	}
-	var data TaskChanged
+	var data events.TaskData
 	err = json.Unmarshal(event.Data, &data)
 	return data.Reply, err
 }

@@ -122,34 +122,3 @@ func (op *operation) carveBudget(t *models.Task, a *models.Attempt, budget *int6
 	}
 	return nil
 }
-
-// lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It
-// returns their agents.
-func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
-	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
-	for _, id := range subtasks {
-		if err != nil {
-			break
-		}
-		var t models.Task
-		if t, err = op.tx.Tasks().Lock(id); err != nil {
-			break
-		}
-		var more []string
-		more, err = op.lockSubtasks(id)
-		agents = append(append(agents, t.AgentID), more...)
-	}
-	return agents, err
-}
-
-// cancelSubtasks cancels the open subtasks of a task.
-func (op *operation) cancelSubtasks(taskID, why string) error {
-	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
-	for _, id := range subtasks {
-		if err != nil {
-			break
-		}
-		_, err = op.cancel(id, why)
-	}
-	return err
-}

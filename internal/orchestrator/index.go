@@ -97,6 +97,10 @@ func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 	return err
 }
 
+// refreshOverlap is the period for which changed workers are read again: clocks of replicas
+// differ, and a commit may be later than the times in its rows.
+const refreshOverlap = 10 * time.Second
+
 // refreshWorkers reads the workers that other replicas have changed.
 func (o *Orchestrator) refreshWorkers(ctx context.Context) error {
 	workers, err := o.store.Workers(ctx).ChangedSince(o.store.Now().Add(-refreshOverlap))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/orchestrator/selection"
 	"comet/models"
@@ -37,9 +38,10 @@ type operation struct {
 	refusedBy    []string
 	// allowedWorkers are the only workers that may get a task, nil for any; their accounts are locked.
 	allowedWorkers []string
-	// slots are the attempts that were begun and ended, see changeSlots.
-	slots []slotChange
-	known known
+	// slots are the attempts that were begun and ended; beforeCommit writes them.
+	slots        []slotChange
+	beforeCommit func() error
+	known        known
 }
 
 // The errors that end a transaction that found no agent for a task. An agent that was just registered,
@@ -49,11 +51,27 @@ var (
 	errStaleWorkers = errors.New("the workers are to be read again")
 )
 
+// unavailableError means that a worker is not available although the index says so. worker is its row.
+type unavailableError struct{ worker models.Worker }
+
+func (e unavailableError) Error() string {
+	return "the worker " + e.worker.AgentID + " is not available"
+}
+
 // known is what earlier runs of an operation have found out: whether the agents and the workers in the
 // index were updated, and which agents are not available although the index has them so.
 type known struct {
 	agents, workers bool
 	unavailable     []string
+}
+
+// slotChange is an attempt that an operation has begun or ended.
+type slotChange struct {
+	agentID   string
+	begun     *models.Task // nil for an attempt that has ended
+	failure   Failure      // "" for a success or a cancellation
+	cancelled bool
+	policy    Policy
 }
 
 // transact runs fn in a transaction and wakes waiting goroutines after the commit. After
@@ -66,17 +84,16 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
 			op.releaseClaims() // of an earlier run
 			op = &operation{environment: &o.environment, tx: tx, known: found}
-			if err := fn(op); err != nil {
-				return err
+			err := fn(op)
+			if err == nil {
+				err = op.writeEvents()
 			}
-			if err := tx.Events().EmitAll(op.events); err != nil {
-				return err
+			if err == nil && op.beforeCommit != nil {
+				if err = op.beforeCommit(); err == nil {
+					err = op.writeEvents()
+				}
 			}
-			op.events = nil
-			if err := op.changeSlots(); err != nil {
-				return err
-			}
-			return tx.Events().EmitAll(op.events)
+			return err
 		})
 		if err != nil {
 			op.releaseClaims()
@@ -103,6 +120,12 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 			return err
 		}
 	}
+}
+
+func (op *operation) writeEvents() error {
+	list := op.events
+	op.events = nil
+	return op.tx.Events().EmitAll(list)
 }
 
 // releaseClaims releases the slots that a run without a commit has claimed.
@@ -242,12 +265,12 @@ func (op *operation) send(agentID string, kind models.MessageKind, t models.Task
 }
 
 // emitTaskEvent emits an event about a task that is saved next.
-func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*TaskChanged)) {
+func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*events.TaskData)) {
 	version := t.Version + 1 // the version that the next save makes
 	if t.ID == op.insertingID {
 		version = t.Version
 	}
-	data := TaskChanged{
+	data := events.TaskData{
 		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
 		Progress: t.Progress, Version: version,
 	}

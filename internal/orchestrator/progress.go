@@ -80,7 +80,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Deadline = op.tx.Now().Add(policy.Timeout)
 	}
 	if reported {
-		op.emitTaskEvent(events.TaskProgress, t, func(d *TaskChanged) { d.Step, d.StepName = t.Step, t.StepName })
+		op.emitTaskEvent(events.TaskProgress, t, func(d *events.TaskData) { d.Step, d.StepName = t.Step, t.StepName })
 	}
 	err = op.saveTask(before, &t)
 	return t, err

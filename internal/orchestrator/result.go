@@ -110,7 +110,7 @@ func (op *operation) applyResult(before models.Task, t *models.Task, a models.At
 // completeTask ends a task that has succeeded.
 func (op *operation) completeTask(before models.Task, t *models.Task) error {
 	t.State, t.WaitingFor, t.Progress, t.EndedAt = models.TaskDone, models.NotWaiting, 100, new(op.tx.Now())
-	op.emitTaskEvent(events.TaskCompleted, *t, func(d *TaskChanged) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
+	op.emitTaskEvent(events.TaskCompleted, *t, func(d *events.TaskData) { d.ExitCode, d.Tokens = t.ExitCode, t.Tokens })
 	return op.saveTask(before, t)
 }
 
@@ -256,7 +256,38 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 		}
 	}
 	t.State, t.WaitingFor, t.Error, t.EndedAt = models.TaskCancelled, models.NotWaiting, why, new(op.tx.Now())
-	op.emitTaskEvent(events.TaskCancelled, t, func(d *TaskChanged) { d.Error = why })
+	op.emitTaskEvent(events.TaskCancelled, t, func(d *events.TaskData) { d.Error = why })
 	err = op.saveTask(before, &t)
 	return t, err
+}
+
+// lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It
+// returns their agents.
+func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
+	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
+	for _, id := range subtasks {
+		if err != nil {
+			break
+		}
+		var t models.Task
+		if t, err = op.tx.Tasks().Lock(id); err != nil {
+			break
+		}
+		var more []string
+		more, err = op.lockSubtasks(id)
+		agents = append(append(agents, t.AgentID), more...)
+	}
+	return agents, err
+}
+
+// cancelSubtasks cancels the open subtasks of a task.
+func (op *operation) cancelSubtasks(taskID, why string) error {
+	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
+	for _, id := range subtasks {
+		if err != nil {
+			break
+		}
+		_, err = op.cancel(id, why)
+	}
+	return err
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
-	"comet/internal/orchestrator"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -175,7 +174,7 @@ func requireLegalEvents(t *testing.T, h *harness) {
 			types = append(types, string(e.Type))
 			require.Contains(t, follow[last], e.Type, "%s: %s", task.ID, strings.Join(types, " "))
 			last = e.Type
-			var data orchestrator.TaskChanged
+			var data events.TaskData
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			require.Equal(t, task.ID, data.TaskID)
 		}

@@ -16,9 +16,6 @@ import (
 const (
 	// maxAssignedTogether is the number of tasks of a queue that one transaction assigns.
 	maxAssignedTogether = 32
-	// refreshOverlap is the period for which changed workers are read again: clocks of replicas
-	// differ, and a commit may be later than the times in its rows.
-	refreshOverlap = 10 * time.Second
 	// reindexInterval is the interval of reading all agents, for changes without an event.
 	reindexInterval = time.Minute
 )

@@ -26,7 +26,7 @@ func TestEventVersions(t *testing.T) {
 		require.NoError(t, err)
 		got := map[models.EventType]int64{}
 		for _, e := range d.Timeline {
-			var data orchestrator.TaskChanged
+			var data events.TaskData
 			require.NoError(t, json.Unmarshal(e.Data, &data))
 			got[e.Type] = data.Version
 		}

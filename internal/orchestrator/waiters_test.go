@@ -144,7 +144,7 @@ func TestQuestionAfterLongTimeline(t *testing.T) {
 		require.Nil(t, d.Question)
 		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
 			for range 1000 {
-				if err := tx.Events().Emit(events.TaskProgress, task.ID, orchestrator.TaskChanged{TaskID: task.ID}); err != nil {
+				if err := tx.Events().Emit(events.TaskProgress, task.ID, events.TaskData{TaskID: task.ID}); err != nil {
 					return err
 				}
 			}

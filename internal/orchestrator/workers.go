@@ -8,6 +8,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/jobs"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -208,7 +209,7 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	if w.State == was {
 		return nil
 	}
-	op.emit(events.WorkerChanged, w.AgentID, WorkerChanged{
+	op.emit(events.WorkerChanged, w.AgentID, events.WorkerData{
 		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 	return nil
@@ -218,6 +219,41 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 func (op *operation) indexAfterCommit(w models.Worker) {
 	op.changedWorkers = append(op.changedWorkers, w)
 	op.tx.After(func() { op.putWorker(w) })
+}
+
+// breakerKind is the kind of the job that runs when the pause of a breaker is over.
+const breakerKind = "worker.breaker"
+
+// openBreaker stops new assignments to a worker that failed too often in a row (Chiffon §Timeouts).
+// Its attempts continue.
+func (op *operation) openBreaker(w *models.Worker, p Policy) error {
+	w.BreakerUntil, w.Probing = op.tx.Now().Add(p.BreakerPause), false
+	if err := op.tx.Jobs().Delete(breakerKind, w.AgentID); err != nil {
+		return err
+	}
+	if _, err := op.tx.Jobs().Enqueue(store.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
+		return err
+	}
+	op.count(func(c *counters) { c.breakers.Inc() })
+	op.emit(events.BreakerOpened, w.AgentID, events.BreakerData{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+	return nil
+}
+
+// probeWorker requests a heartbeat: the transport pings the worker, or its next heartbeat closes
+// the breaker. No task is used as a probe.
+func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
+	return o.transact(ctx, func(op *operation) error {
+		w, err := op.tx.Workers().Lock(job.Key) // before its job, as in openBreaker
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+		if e := job.Finish(op.tx); e != nil || err != nil || w.BreakerUntil.IsZero() {
+			return e
+		}
+		w.Probing = true
+		op.wakeAfterCommit(WakeInbox, w.AgentID)
+		return op.saveWorker(&w, w.State)
+	})
 }
 
 // Workers returns up to limit workers ordered by agent id, after the id after, "" for the first.

@@ -32,13 +32,16 @@ func (l *Log) Reset(head int64) {
 	l.head, l.start, l.events, l.bytes = head, head, nil, 0
 }
 
-// Add adds committed events.
+// Add adds committed events, except those that it has.
 func (l *Log) Add(events []models.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(events) > 0 && events[0].Position <= l.head {
+		events = events[1:]
+	}
 	if len(events) == 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.events, l.head = append(l.events, events...), events[len(events)-1].Position
 	for _, e := range events {
 		l.bytes += len(e.Data)
@@ -48,6 +51,33 @@ func (l *Log) Add(events []models.Event) {
 		l.start, l.bytes = l.events[0].Position-1, 0
 		for _, e := range l.events {
 			l.bytes += len(e.Data)
+		}
+	}
+}
+
+// followBatch is how many events Follow reads together.
+const followBatch = 1000
+
+// Follow adds the events that read returns after the newest known position, and returns the newest
+// position. At first it only sets the position that newest returns.
+func (l *Log) Follow(newest func() (int64, error), read func(after int64, limit int) ([]models.Event, error)) (head int64, err error) {
+	if head, _ = l.Positions(); head == 0 {
+		if head, err = newest(); err == nil {
+			l.Reset(head)
+		}
+		return head, err
+	}
+	for {
+		next, err := read(head, followBatch)
+		if err != nil {
+			return head, err
+		}
+		if n := len(next); n > 0 && next[n-1].Position != head+int64(n) { // some are purged already
+			l.Reset(next[n-1].Position)
+		}
+		l.Add(next)
+		if head, _ = l.Positions(); len(next) < followBatch {
+			return head, nil
 		}
 	}
 }

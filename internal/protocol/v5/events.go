@@ -24,7 +24,7 @@ func (p *Protocol) Event(ctx context.Context, e models.Event) (string, error) {
 	if err != nil || e.Type != events.TaskCreated {
 		return text, err
 	}
-	var created orchestrator.TaskChanged
+	var created events.TaskData
 	if err := json.Unmarshal(e.Data, &created); err != nil || created.AgentID == "" {
 		return text, err
 	}
@@ -68,7 +68,7 @@ func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire
 	if !strings.HasPrefix(string(event.Type), "task.") {
 		return m, errs.New(errs.NotFound, "there is no message about %s", event.Type)
 	}
-	var e orchestrator.TaskChanged
+	var e events.TaskData
 	if err := json.Unmarshal(event.Data, &e); err != nil {
 		return m, err
 	}
@@ -119,7 +119,7 @@ func (p *Protocol) eventMessage(ctx context.Context, event models.Event) (m wire
 }
 
 // partiesOf returns the requester and the worker of a task at an event; without a worker it is O1.
-func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e orchestrator.TaskChanged) (ends parties, err error) {
+func (p *Protocol) partiesOf(ctx context.Context, t models.Task, e events.TaskData) (ends parties, err error) {
 	ends.requester, ends.worker = wire.Address{Role: wire.User}, self
 	requester := t.OwnerAgent
 	if t.ParentID != nil {
@@ -167,7 +167,7 @@ func (p *Protocol) writeTaskCreated(ctx context.Context, m *wire.Message, ends p
 }
 
 // writeTaskEvent makes m the message about an event between a task's creation and its end.
-func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e orchestrator.TaskChanged) (err error) {
+func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e events.TaskData) (err error) {
 	m.From, m.To = ends.reportRoute()
 	if m.Data = "-"; ends.handedOff {
 		m.To = self
@@ -200,7 +200,7 @@ func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e orch
 }
 
 // questionData returns the DATA of a worker's C, without its options where they do not fit.
-func questionData(e orchestrator.TaskChanged) wire.Data {
+func questionData(e events.TaskData) wire.Data {
 	w := new(wire.Writer).Text("question", e.Question)
 	data, err := w.Data()
 	if err != nil {

@@ -1,4 +1,4 @@
-package orchestrator
+package events
 
 import (
 	"time"
@@ -6,8 +6,8 @@ import (
 	"comet/models"
 )
 
-// TaskChanged is the data of the events of tasks.
-type TaskChanged struct {
+// TaskData is the data of the events of tasks.
+type TaskData struct {
 	TaskID     string            `json:"task_id"`
 	SessionID  string            `json:"session_id,omitempty"`
 	State      models.TaskState  `json:"state"`
@@ -31,8 +31,8 @@ type TaskChanged struct {
 	Version  int64    `json:"version"`
 }
 
-// WorkerChanged is the data of worker.changed.
-type WorkerChanged struct {
+// WorkerData is the data of worker.changed.
+type WorkerData struct {
 	AgentID       string             `json:"agent_id"`
 	State         models.WorkerState `json:"state"`
 	PreviousState models.WorkerState `json:"previous_state,omitempty"`
@@ -41,15 +41,15 @@ type WorkerChanged struct {
 	Concurrency   int                `json:"concurrency"`
 }
 
-// breakerOpened is the data of worker.breaker_opened.
-type breakerOpened struct {
+// BreakerData is the data of worker.breaker_opened.
+type BreakerData struct {
 	AgentID  string    `json:"agent_id"`
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
 }
 
-// sessionChanged is the data of session.closed.
-type sessionChanged struct {
+// SessionData is the data of session.closed.
+type SessionData struct {
 	SessionID string `json:"session_id"`
 	Tasks     int    `json:"tasks"`
 	Reason    string `json:"reason"`
