@@ -22,8 +22,8 @@ import (
 // postgresWriteTries bounds how often a closure is run again after a deadlock.
 const postgresWriteTries = 8
 
-// openPostgresPool opens a pool whose sessions have our settings; those in the
-// URL win, then those in special.
+// openPostgresPool opens a pool whose sessions have comet's settings; the settings in the URL take
+// precedence, then those in special.
 func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(opts.DatabaseURL)
 	if err != nil {
@@ -63,15 +63,15 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: readPool{s.reads, s}})); err != nil {
 		return err
 	}
-	// A quarter of the pool is the readers' own: writers that wait for a lock hold
-	// their connections meanwhile.
+	// A quarter of the pool is reserved for readers, because writers hold their connections while
+	// they wait for a lock.
 	s.writes = &postgresWriter{store: s, db: db, slots: semaphore.NewWeighted(int64(max(1, opts.MaxConnections*3/4)))}
 	return nil
 }
 
-// postgresWriter gives each closure a transaction of its own; PostgreSQL groups
-// the commits of concurrent transactions by itself. A closure that lost a
-// deadlock or a serialization check runs again.
+// postgresWriter runs each closure in a separate transaction; PostgreSQL groups the commits of
+// concurrent transactions by itself. A closure that fails because of a deadlock or a serialization
+// conflict runs again.
 type postgresWriter struct {
 	store *Store
 	db    *sql.DB

@@ -16,8 +16,8 @@ func (tx Sessions) Lock(id string) (models.Session, error) {
 	return one[models.Session](tx.reader, selectRows[models.Session]("WHERE id = ?")+tx.engine.forUpdate, id)
 }
 
-// LockOnly locks a session without reading it. It does nothing on SQLite, which has one writer.
-func (tx Sessions) LockOnly(id string) error {
+// LockRow locks a session without reading it. It does nothing on SQLite, which has one writer.
+func (tx Sessions) LockRow(id string) error {
 	return tx.lock("SELECT 1 FROM sessions WHERE id = ? FOR UPDATE", id)
 }
 

@@ -13,12 +13,12 @@ import (
 	"comet/store/columns"
 )
 
-// BenchmarkAccept and BenchmarkRoundTrip in internal/bench measure the statements on tasks, attempts
-// and outputs, which are written by hand.
+// BenchmarkAccept and BenchmarkRoundTrip in internal/bench measure the hand-written statements on
+// tasks, attempts and outputs.
 
-// mayFollow reports whether a task may go from one state to another
-// (PROTOCOL_V5 §4.1). Every open state may follow itself. A retry makes a running task
-// new again; a new task without a worker, or without one in time, fails.
+// mayFollow reports whether a task may go from one state to another (PROTOCOL_V5 §4.1). Every open
+// state may follow itself. A retry makes a running task new again. A new task fails if it gets no
+// worker, or none in time.
 func mayFollow(from, to models.TaskState) bool {
 	switch from {
 	case to:
@@ -93,8 +93,8 @@ func (r taskReader) Get(id string) (models.Task, error) {
 	return one[models.Task](r.reader, selectRows[models.Task]("WHERE id = ?"), id)
 }
 
-// Save stores what has changed of a task that Lock returned and counts its version
-// up. A transition that PROTOCOL_V5 §4.1 does not allow is errs.TaskState.
+// Save stores what has changed of a task that Lock returned and increments its version. A
+// transition that PROTOCOL_V5 §4.1 does not allow is errs.TaskState.
 func (tx Tasks) Save(before models.Task, after *models.Task) error {
 	if !mayFollow(before.State, after.State) {
 		return errs.New(errs.TaskState, "a task that is %s cannot become %s", before.State, after.State).With("state", before.State)
@@ -144,14 +144,9 @@ func (r taskReader) NextDeadline() (at time.Time, ok bool, err error) {
 	return at, err == nil, exceptMissing(err)
 }
 
-// Committed returns a task as this process has committed it last; ok is false if it is not known. Another
+// Committed returns a task as this process has committed it last, nil if it is not known. Another
 // process may have changed it since.
-func (r taskReader) Committed(id string) (t models.Task, ok bool) {
-	if row := r.store.cache.Committed(id); row != nil {
-		return *row, true
-	}
-	return t, false
-}
+func (r taskReader) Committed(id string) *models.Task { return r.store.cache.Committed(id) }
 
 // Input returns the input of a task, which never changes, or errs.NotFound.
 func (r taskReader) Input(t models.Task) (models.TaskInput, error) {
@@ -208,12 +203,12 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	return selectRows[models.Task](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, q.Limit)
 }
 
-// NextQueued returns the first task of a queue, except those in but, and locks it. ok is false
+// NextQueued returns the first task of a queue, except those in except, and locks it. ok is false
 // when none is queued or another transaction holds the first one: later tasks do not overtake it.
-func (tx Tasks) NextQueued(queue string, but ...string) (t models.Task, ok bool, err error) {
+func (tx Tasks) NextQueued(queue string, except ...string) (t models.Task, ok bool, err error) {
 	besides, args := "", []any{queue}
-	if len(but) > 0 {
-		list, more := inList(but)
+	if len(except) > 0 {
+		list, more := inList(except)
 		besides, args = " AND id NOT IN "+list, append(args, more...)
 	}
 	t, err = one[models.Task](tx.reader, selectRows[models.Task]("WHERE waiting_for = 1 AND id = (SELECT id FROM tasks WHERE queue_key = ? AND waiting_for = 1")+besides+
@@ -288,8 +283,8 @@ func (tx Tasks) Purge(before time.Time, limit int) (int64, error) {
 	return int64(len(ids)), err
 }
 
-// Requested returns the id of the task that a request has made and the digest of that request, or
-// errs.NotFound.
+// Requested returns the id of the task that a request has created and the digest of that request,
+// or errs.NotFound.
 func (r taskReader) Requested(request TaskRequest) (TaskRequest, error) {
 	type made struct {
 		ID            string
@@ -300,7 +295,7 @@ func (r taskReader) Requested(request TaskRequest) (TaskRequest, error) {
 	return request, err
 }
 
-// ErrRequestExists means that a concurrent request with the same id has made a task.
+// ErrRequestExists is returned if a concurrent request with the same id has created a task.
 var ErrRequestExists = errors.New("a concurrent request has made the task")
 
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
@@ -329,7 +324,8 @@ type QueuedRoute struct {
 	Tasks int64
 }
 
-// TaskRequest names a request, so that its repetition finds the task. A RequestID of "" names none.
+// TaskRequest identifies a request, so that a repetition finds the task. It identifies none if
+// RequestID is "".
 type TaskRequest struct {
 	Owner     string
 	RequestID string
@@ -347,7 +343,7 @@ func (r TaskRequest) key() []byte {
 // cached returns the row of a task as the reader sees it, nil if only SQL knows it.
 func (r taskReader) cached(id string) *models.Task { return r.store.cache.Task(r.ownChange(), id) }
 
-// noneQueued reports whether it is known that no task waits for an agent.
+// noneQueued reports whether the cache knows that no task waits for an agent.
 func (r taskReader) noneQueued() bool { return r.store.cache.NoneQueued(r.ownChange()) }
 
 // ownChange returns what the transaction of the reader has changed, nil outside of one.

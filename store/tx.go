@@ -31,7 +31,7 @@ type transaction struct {
 	cached          cache.Change
 	after           []func()
 
-	// On SQLite, the newest position in the transaction, and its events.
+	// The newest position in the transaction and its events; only on SQLite.
 	position int64
 	events   []models.Event
 }
@@ -41,8 +41,8 @@ func (s *Store) newTx(ctx context.Context, conn gorm.ConnPool) *Tx {
 	return &Tx{reader{s, s.engine, context.WithoutCancel(ctx), c, s.Now(), &transaction{conn: c}}}
 }
 
-// After has fn called once the transaction is committed, and not at all where it is not.
-// The writer waits for it, so it only counts or signals.
+// After registers fn to be called after the commit; it is not called if the transaction is not
+// committed. The writer waits for fn, so fn must only count or signal.
 func (tx *Tx) After(fn func()) { tx.state.after = append(tx.state.after, fn) }
 
 // Now is the transaction's time, the same for everything it writes.
@@ -67,7 +67,8 @@ func (r reader) run(query string, args ...any) error {
 	return err
 }
 
-// The locks of transactions that depend on more than rows. SQLite has one writer and needs none.
+// Locks for transactions that depend on more than single rows. SQLite has one writer and needs
+// none.
 const (
 	lockAgents   = "LOCK TABLE agents IN EXCLUSIVE MODE"
 	lockTokens   = "SELECT pg_advisory_xact_lock(7165361)"
@@ -76,7 +77,7 @@ const (
 	lockWebhooks = "SELECT pg_advisory_xact_lock(7165363)"
 )
 
-// lock runs a statement that locks on PostgreSQL.
+// lock runs a locking statement on PostgreSQL and does nothing on SQLite.
 func (r reader) lock(statement string, args ...any) error {
 	if r.store.Alone() {
 		return nil
@@ -96,8 +97,8 @@ func (tx *Tx) runClosure(fn func(*Tx) error) error {
 	return err
 }
 
-// call calls fn on the transaction, which is over then, and reports its panic or
-// the statement error it swallowed as its error.
+// call calls fn and ends the transaction. It returns a panic of fn, or the statement error that fn
+// ignored, as its error.
 func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	defer func() {
 		tx.state.conn.End()
@@ -111,7 +112,7 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	return err
 }
 
-// goexitError is what a closure ends with that does not return.
+// goexitError returns the error of a closure that ended its goroutine.
 func goexitError() error {
 	return errs.Wrap(errs.Internal, errGoexit, "an internal error occurred")
 }

@@ -9,15 +9,16 @@ import (
 	"comet/store/columns"
 )
 
-// BenchmarkAccept in internal/bench measures the statements on workers, which are written by hand.
+// The statements on workers are hand-written for speed; BenchmarkAccept in internal/bench measures
+// them.
 
 // Lock returns a worker and locks it until the transaction ends, or errs.NotFound.
 func (tx Workers) Lock(agentID string) (models.Worker, error) {
 	return one[models.Worker](tx.reader, selectRows[models.Worker]("WHERE agent_id = ?")+tx.engine.forUpdate, agentID)
 }
 
-// Save stores a worker, a new one or one that Lock returned, and counts its
-// version up. It returns errs.Conflict for an unknown agent.
+// Save stores a worker, a new one or one that Lock returned, and increments its version. It returns
+// errs.Conflict for an unknown agent.
 func (tx Workers) Save(w *models.Worker) error {
 	w.Version, w.UpdatedAt = w.Version+1, tx.now
 	return create(tx.reader, replacing[models.Worker](columns.Except[models.Worker]("agent_id")...), *w)
@@ -82,7 +83,7 @@ func (r workerReader) Audience(protocol string, sphere int, after string, limit 
 }
 
 // SavePushTarget stores where an agent's messages are pushed to and sets its times. It replaces the
-// target before, whose time of creation stays. It returns errs.Conflict for an unknown agent.
+// previous target, whose creation time is kept. It returns errs.Conflict for an unknown agent.
 func (tx Workers) SavePushTarget(t *models.PushTarget) error {
 	t.CreatedAt, t.UpdatedAt = tx.now, tx.now
 	return tx.db().Clauses(clause.OnConflict{UpdateAll: true}, clause.Returning{}).Create(t).Error

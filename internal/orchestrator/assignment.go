@@ -36,7 +36,7 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	if d.Verdict == selection.Excluded {
 		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // an agent that failed before is better than none
 	}
-	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // a new task does not go before queued ones
+	if d.Verdict == selection.Chosen && t.WaitingFor != models.WaitForWorker { // a new task does not overtake queued ones
 		ahead, err := op.tx.Tasks().WaitsAhead(t.QueueKey, t.Priority)
 		if err != nil {
 			return "", err
@@ -125,7 +125,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	return "", nil
 }
 
-// dispatch sends the task to its agent and sets the deadline. Its row is the message.
+// dispatch assigns the task to its agent and sets the deadline. The row of the task is the message.
 func (op *operation) dispatch(t *models.Task, p Policy) error {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -136,7 +136,7 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil
-	if t.ID != op.insertingID { // task.created names the first agent
+	if t.ID != op.insertingID { // for a new task, task.created names the agent
 		op.emitTaskEvent(events.TaskAssigned, *t, nil)
 	}
 	return nil
@@ -171,7 +171,7 @@ func (op *operation) enqueue(t *models.Task, p Policy) {
 		return
 	}
 	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
-	op.wakeAfterCommit(WakeQueue, "") // a slot may have become free since the selection
+	op.wakeAfterCommit(WakeQueue, "") // a slot may have been released since the selection
 	op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
 

@@ -78,8 +78,8 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 
 // MessagePending returns those of the messages that are still in an agent's inbox.
 func (o *Orchestrator) MessagePending(ctx context.Context, agentID string, ids []string) ([]string, error) {
+	acked := o.acks.of(agentID) // before the read, as in Messages
 	pending, err := o.store.Inbox(ctx).Pending(agentID, ids)
-	acked := o.acks.of(agentID)
 	return slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(acked, id) }), err
 }
 

@@ -44,11 +44,11 @@ type operation struct {
 	known        known
 }
 
-// The errors that end a transaction that found no agent for a task. An agent that was just registered,
-// or that has just joined another replica, may not be in the index yet.
+// The errors that end a transaction if it finds no agent for a task. The index may not contain an
+// agent that was just registered, or that has just joined another replica.
 var (
-	errStaleIndex   = errors.New("the registered agents are to be read again")
-	errStaleWorkers = errors.New("the workers are to be read again")
+	errStaleIndex   = errors.New("the registered agents must be read again")
+	errStaleWorkers = errors.New("the workers must be read again")
 )
 
 // unavailableError means that a worker is not available although the index says so. worker is its row.
@@ -58,8 +58,8 @@ func (e unavailableError) Error() string {
 	return "the worker " + e.worker.AgentID + " is not available"
 }
 
-// known is what earlier runs of an operation have found out: whether the agents and the workers in the
-// index were updated, and which agents are not available although the index has them so.
+// known states what earlier runs of an operation have found out: whether the agents and the workers
+// in the index were updated, and which agents are not available although the index says so.
 type known struct {
 	agents, workers bool
 	unavailable     []string
@@ -82,7 +82,7 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 	var unavailable unavailableError
 	run := func() error {
 		err := o.ledger.Write(ctx, func(tx *store.Tx) error {
-			op.releaseClaims() // of an earlier run
+			op.releaseClaims() // claimed by an earlier run
 			op = &operation{environment: &o.environment, tx: tx, known: found}
 			err := fn(op)
 			if err == nil {
@@ -106,7 +106,7 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 		case err == nil:
 			o.afterCommit(context.WithoutCancel(ctx), op)
 			return nil
-		case errors.Is(err, store.ErrRequestExists) && !repeated: // it is committed now
+		case errors.Is(err, store.ErrRequestExists) && !repeated: // the other request has been committed
 			repeated, err = true, nil
 		case errors.Is(err, errStaleIndex):
 			found.agents, err = true, o.waitForIndex(ctx)
@@ -114,7 +114,7 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 			found.workers, err = true, o.refreshWorkers(ctx)
 		case errors.As(err, &unavailable):
 			found.unavailable, err = append(found.unavailable, unavailable.worker.AgentID), nil
-			defer o.putWorker(unavailable.worker) // this operation treats it as full, as it would have without the index
+			defer o.putWorker(unavailable.worker) // after this operation, which has it in unavailable
 		}
 		if err != nil {
 			return err
@@ -128,7 +128,7 @@ func (op *operation) writeEvents() error {
 	return op.tx.Events().EmitAll(list)
 }
 
-// releaseClaims releases the slots that a run without a commit has claimed.
+// releaseClaims releases the slots that an uncommitted run has claimed.
 func (op *operation) releaseClaims() {
 	if op == nil {
 		return
@@ -202,14 +202,14 @@ func (op *operation) saveTask(before models.Task, t *models.Task) error {
 	return nil
 }
 
-// setTimer has the timers run at the deadline of a task.
+// setTimer schedules the timers for the deadline of a task.
 func (op *operation) setTimer(t models.Task) {
 	if op.deadline.IsZero() || t.Deadline.Before(op.deadline) {
 		op.deadline = t.Deadline
 	}
 }
 
-// onTaskEnd does everything that follows the end of a task.
+// onTaskEnd applies the effects of the end of a task.
 func (op *operation) onTaskEnd(t models.Task) error {
 	op.wakeAfterCommit(WakeEnd, t.ID)
 	op.countEnd(t)
@@ -264,7 +264,7 @@ func (op *operation) send(agentID string, kind models.MessageKind, t models.Task
 	return err
 }
 
-// emitTaskEvent emits an event about a task that is saved next.
+// emitTaskEvent emits an event about a task. The caller must save the task next.
 func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set func(*events.TaskData)) {
 	version := t.Version + 1 // the version that the next save makes
 	if t.ID == op.insertingID {

@@ -24,7 +24,7 @@ import (
 // job decides about the parent after each end of a subtask, so that the end of a subtask
 // never waits for the lock of its parent.
 
-// MaxParallel is the largest number of workers that do one task at the same time.
+// MaxParallel is the maximum number of workers that execute one task at the same time.
 const MaxParallel = 16
 
 // subtaskKind is the kind of the job that decides about a parent task after one of its
@@ -35,8 +35,8 @@ const subtaskKind = "task.subtask"
 // runs because a late message has changed the tokens of a subtask that had ended before.
 const lateMark = "/"
 
-// parentDeadline is the time after which a parent fails whose subtasks have not ended: each
-// of them ends long before.
+// parentDeadline is the time after which a parent task fails if its subtasks have not ended. They
+// normally end long before.
 const parentDeadline = maxTimeout + 24*time.Hour
 
 // checkWorkers validates Override.Workers.
@@ -137,9 +137,10 @@ func (sub *Submission) divideBudget(workers int) {
 	sub.Override.Overrun = &share
 }
 
-// lockCandidates locks the session of a submission and, if it has a budget, the accounts of at least
-// most of the agents that may get it, if there are as many, and of the agent beside, in the order in
-// which all operations lock accounts. No other agent gets a task in this operation.
+// lockCandidates locks the session of a submission and, if it has a budget, the accounts of the
+// agent beside and of the agents that may get the submission, at least most of them or all that
+// exist, in the order in which all operations lock accounts. This operation assigns tasks to no
+// other agents.
 func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
 	if sub.SessionID != "" { // before accounts
 		if err := op.lockTaskSession(of); err != nil {
@@ -150,7 +151,7 @@ func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most 
 		return nil
 	}
 	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
-	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // not that of the parent
+	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // the policy of the subtasks, not of the parent
 	op.allowedWorkers = []string{}
 	for len(op.allowedWorkers) < most {
 		d := op.index.Select(selectionRequest(depth, in, p, op.allowedWorkers))
@@ -221,7 +222,7 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 			first = sub
 		}
 	}
-	if t.State.Ended() { // late tokens count all the same
+	if t.State.Ended() { // late tokens are counted nevertheless
 		return op.tx.Tasks().AddTokens(t.ID, max(tokens-t.Tokens, 0), false)
 	}
 	before := t
@@ -229,13 +230,13 @@ func (op *operation) decideParent(t models.Task, subtasks []models.Task) error {
 	switch {
 	case first != nil:
 		return op.completeParent(before, t, *first)
-	case open == 0: // there is a last one: the parent is decided after the end of a subtask
+	case open == 0: // last is not nil: the parent is decided only after a subtask has ended
 		text := last.Error
 		if n := len(subtasks); n > 1 {
 			text = fmt.Sprintf("%s (%s, the last of %d workers)", text, last.AgentID, n)
 		}
 		t.ExitCode, t.Detail = last.ExitCode, last.Detail
-		return op.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // no code: it was cancelled
+		return op.failParent(before, t, cmp.Or(Failure(last.ErrorCode), FailureUnavailable), text) // without a code, the subtask was cancelled
 	}
 	t.Progress = max(t.Progress, 100*(len(subtasks)-open)/len(subtasks))
 	op.emitTaskEvent(events.TaskProgress, t, nil)
@@ -287,9 +288,9 @@ func (op *operation) endParentAttempt(t *models.Task, r attemptEnd) error {
 	return op.endAttempt(t, &a, r, p)
 }
 
-// siblingAgents returns the agents that have, or had, an attempt at another subtask of the
-// same parallel task: none of them gets this one, so that what an agent sends about the task
-// is always about one subtask. It returns nil for other tasks.
+// siblingAgents returns the agents that have, or had, an attempt at another subtask of the same
+// parallel task. None of them gets this subtask, so each message of an agent about the task refers
+// to one subtask. It returns nil for other tasks.
 func (op *operation) siblingAgents(t models.Task) ([]string, error) {
 	if t.OnEnd != subtaskKind {
 		return nil, nil

@@ -27,7 +27,7 @@ type Result struct {
 	// Needed is the number of tokens needed if the budget did not cover the attempt, 0 if
 	// unknown.
 	Needed int64
-	// MessageID makes a repeated message of the agent take effect once; "" does not.
+	// MessageID makes a repeated message take effect only once; "" disables that.
 	MessageID string
 }
 
@@ -35,9 +35,9 @@ type Result struct {
 // retried. A late success, after its attempt was ended, still ends an open task; the attempt that
 // runs instead is cancelled.
 //
-// A repeated result changes nothing. Complete returns errs.NotFound for a task that the agent
-// never had, and errs.TaskState for a task that has ended without it; its tokens are charged all
-// the same.
+// A repeated result changes nothing. Complete returns errs.NotFound for a task that the agent never
+// had, and errs.TaskState for a task that has ended without it; the tokens are charged
+// nevertheless.
 func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
 	late := false
 	err = o.transact(ctx, func(op *operation) error {
@@ -83,7 +83,7 @@ func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, 
 		err = op.adoptLateSuccess(before, &t, &a, r, rep, p)
 		return t, false, err
 	}
-	op.setAccepted(&t, &a) // a result without a report before it needs no event of its own
+	op.setAccepted(&t, &a) // if the result is the first report, task.started is not emitted
 	if err := op.endAttempt(&t, &a, rep, p); err != nil {
 		return t, false, err
 	}
@@ -219,7 +219,7 @@ func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, e
 }
 
 // Cancel ends an open task and notifies its agent. A cancelled task stays unchanged; a task that
-// ended otherwise is errs.TaskState.
+// has ended in another way is errs.TaskState.
 func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Idempotency) (out models.Task, err error) {
 	err = o.transactOnce(ctx, once, func(op *operation) (any, error) {
 		out, err = op.cancel(taskID, why)

@@ -130,7 +130,7 @@ func (op *operation) lockTaskSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	return op.tx.Sessions().LockOnly(t.SessionID)
+	return op.tx.Sessions().LockRow(t.SessionID)
 }
 
 // leaveSession counts a task that has ended, and closes its session if a request waits for that.

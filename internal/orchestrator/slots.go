@@ -68,7 +68,7 @@ func (op *operation) changeSlotsOf(agentID string, changes []slotChange) error {
 			begun++
 		case c.failure.countsForBreaker():
 			failed = append(failed, c)
-		default: // a cancellation tells nothing about the connection
+		default: // a cancellation says nothing about the connection
 			answered = answered || !c.cancelled
 		}
 	}

@@ -68,8 +68,8 @@ func (o *Orchestrator) resolveReferences(ctx context.Context, by models.Principa
 	sub.resolveErr = err
 }
 
-// emitBudgetRefusals emits the events of budgets that refused a submission, because those of the
-// submission itself were rolled back with it. A budget that covers it by now emits nothing.
+// emitBudgetRefusals emits the events of budgets that refused a submission, because the events of
+// the submission itself were rolled back. A budget that covers the task by now emits nothing.
 func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, tokens int64) {
 	err := errBudgetCovers
 	for errors.Is(err, errBudgetCovers) && len(agents) > 0 {
@@ -95,11 +95,11 @@ func (o *Orchestrator) emitBudgetRefusals(ctx context.Context, agents []string, 
 	}
 }
 
-// errBudgetCovers rolls back a reservation that was only a test.
+// errBudgetCovers rolls back a test reservation that succeeded.
 var errBudgetCovers = errors.New("the budget covers it by now")
 
-// request returns the request of a submission. A task that is handed off belongs to its agent: that
-// may repeat the message with another token.
+// request returns the request of a submission. The owner of a task that is handed off is its agent,
+// because the agent may repeat the message with another token.
 func (op *operation) request(by models.Principal, sub Submission) store.TaskRequest {
 	r := store.TaskRequest{Owner: by.TokenID, RequestID: sub.RequestID}
 	if sub.handedOffBy != "" {
@@ -111,7 +111,7 @@ func (op *operation) request(by models.Principal, sub Submission) store.TaskRequ
 	return r
 }
 
-// findRequest returns the result of the first request for a repeated one.
+// findRequest returns the result of the first request if this one is a repetition.
 func (op *operation) findRequest(by models.Principal, sub Submission) (out SubmitResult, replayed bool, err error) {
 	if sub.RequestID == "" {
 		return out, false, nil
@@ -139,7 +139,7 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 
 // submitNew creates the task of a submission whose request is new.
 func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResult, error) {
-	request := op.request(by, sub) // of the parameters before references are resolved
+	request := op.request(by, sub) // of the parameters before their references are resolved
 	if err := op.enterSession(by, &sub); err != nil {
 		return SubmitResult{}, err
 	}
@@ -162,14 +162,14 @@ func (op *operation) submitTask(by models.Principal, sub Submission, request sto
 	return op.createTask(t, in, op.policyOf(t, sub.Override), request, true)
 }
 
-// createTask assigns or queues a new task and inserts it. A task that no agent can do is an error
-// if strict, and otherwise fails.
+// createTask assigns or queues a new task and inserts it. A task that no agent can execute is an
+// error if strict, and otherwise fails.
 func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, request store.TaskRequest, strict bool) (models.Task, error) {
 	op.insertingID = t.ID
 	created := len(op.events)
 	op.emitTaskEvent(events.TaskCreated, t, nil)
 	err := op.assignOrQueue(&t, in, p, nil)
-	if t.WaitingFor == models.NotWaiting && !t.State.Ended() { // one event says who has got it
+	if t.WaitingFor == models.NotWaiting && !t.State.Ended() { // task.created already names the agent
 		op.events = op.events[:created]
 		op.emitTaskEvent(events.TaskCreated, t, nil)
 	}
@@ -185,7 +185,7 @@ func (op *operation) createTask(t models.Task, in models.TaskInput, p Policy, re
 	return t, taskExistsError(err, t.ID)
 }
 
-// insertTask inserts a new task. Rows written before refer to it.
+// insertTask inserts a new task. Rows that were written earlier in the transaction refer to it.
 func (op *operation) insertTask(t models.Task, in models.TaskInput, request store.TaskRequest) error {
 	if err := op.tx.Tasks().Insert(t, in, request); err != nil {
 		return err

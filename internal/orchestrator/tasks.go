@@ -115,12 +115,11 @@ func (o *Orchestrator) TaskWithInput(ctx context.Context, taskID string) (TaskWi
 
 // TaskOfMessage is TaskWithInput for the task of a message. It does not read an assignment that this
 // process has just committed.
-func (o *Orchestrator) TaskOfMessage(ctx context.Context, m models.InboxMessage) (out TaskWithInput, err error) {
-	var known bool
-	if out.Task, known = o.store.Tasks(ctx).Committed(m.TaskID); !known || out.Task.MessageID != m.ID {
-		return o.TaskWithInput(ctx, m.TaskID)
+func (o *Orchestrator) TaskOfMessage(ctx context.Context, m models.InboxMessage) (TaskWithInput, error) {
+	if t := o.store.Tasks(ctx).Committed(m.TaskID); t != nil && t.MessageID == m.ID {
+		return o.withInput(ctx, *t)
 	}
-	return o.withInput(ctx, out.Task)
+	return o.TaskWithInput(ctx, m.TaskID)
 }
 
 func (o *Orchestrator) withInput(ctx context.Context, t models.Task) (out TaskWithInput, err error) {

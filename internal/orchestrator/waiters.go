@@ -27,8 +27,8 @@ const (
 	WakeQueue WakeKind = "queue"
 	// WakeWorker: a worker has changed.
 	WakeWorker WakeKind = "worker"
-	// wakeClosed: the end of a task has closed its session, because a request waits for that. It is
-	// never lost: it stays in this process.
+	// wakeClosed: the end of a task has closed its session, because a request waits for that.
+	// wakeAll does not send it, because it never leaves this process and so is never lost.
 	wakeClosed WakeKind = "closed"
 )
 
@@ -46,7 +46,8 @@ type waiters struct {
 
 func newWaiters() *waiters { return &waiters{channels: map[wake]map[background.Signal]bool{}} }
 
-// subscribe returns a channel that receives after each wake-up, and a function that ends it.
+// subscribe returns a channel that receives after each wake-up, and a function that ends the
+// subscription.
 func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) {
 	w, ch := wake{kind, id}, background.NewSignal()
 	h.mu.Lock()
@@ -64,7 +65,7 @@ func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) 
 	}
 }
 
-// waits reports whether a goroutine waits.
+// waits reports whether a goroutine waits for w.
 func (h *waiters) waits(w wake) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,16 +93,16 @@ func (h *waiters) wakeAll() {
 	}
 }
 
-// timers knows when the earliest deadline of the open tasks is.
+// timers stores the earliest deadline of the open tasks.
 type timers struct {
-	changed background.Signal // receives when next has become earlier
+	changed background.Signal // receives when next becomes earlier
 	mu      sync.Mutex
 	next    time.Time // the next time at which the timers run
 }
 
 func newTimers() *timers { return &timers{changed: background.NewSignal()} }
 
-// set has the timers run at a deadline, unless they run earlier. The zero time changes nothing.
+// set schedules the timers for a deadline, unless they run earlier. It ignores the zero time.
 func (t *timers) set(deadline time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +136,7 @@ func (o *Orchestrator) OnWakeAll() {
 	o.waiters.wakeAll()
 }
 
-// acquireWaiter counts a request that waits for a task and returns the function that ends it, or
+// acquireWaiter counts a request that waits for a task and returns a function that removes it, or
 // errs.Busy if too many wait: each costs a goroutine and some database reads. Requests without a
 // token are not counted.
 func (o *Orchestrator) acquireWaiter(tokenID string) (release func(), err error) {
@@ -192,11 +193,11 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id s
 	}
 }
 
-// ended is Task, which does not read a task that has ended here: it changes no more, except for tokens
-// that are reported later.
+// ended is Task, except that it does not read a task that has ended in this process. Such a task no
+// longer changes, except for tokens that are reported later.
 func (o *Orchestrator) ended(ctx context.Context, id string) (models.Task, error) {
-	if t, known := o.store.Tasks(ctx).Committed(id); known && t.State.Ended() {
-		return t, nil
+	if t := o.store.Tasks(ctx).Committed(id); t != nil && t.State.Ended() {
+		return *t, nil
 	}
 	return o.Task(ctx, id)
 }

@@ -23,7 +23,7 @@ type JoinRequest struct {
 	Transport string
 	// MaxDepth is the depth from which on it accepts no hand-offs, 1 to 6, 0 for the policy's.
 	MaxDepth int
-	// ProtocolVersion is the version of the protocol, "" for the newest.
+	// ProtocolVersion is the version of the protocol, "" for the newest one.
 	ProtocolVersion string
 	// ConnectionID identifies the connection, so that the end of an older one does not disconnect
 	// the agent from a newer one; "" for a transport without connections.
@@ -69,11 +69,11 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 
 // Heartbeat is a heartbeat of a worker.
 type Heartbeat struct {
-	// State is "" to keep the state, except that an offline worker gets online.
+	// State is "" to keep the state; an offline worker then becomes online.
 	State models.WorkerState
 	// Load is in percent, nil for unknown.
 	Load *int
-	// Present makes the heartbeat of an offline agent errs.NotFound instead.
+	// Present makes Heartbeat return errs.NotFound for an offline agent instead.
 	Present bool
 }
 
@@ -109,8 +109,8 @@ func (o *Orchestrator) Disconnect(ctx context.Context, agentID, connectionID str
 	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == connectionID })
 }
 
-// Leave makes an agent offline. Its attempts continue until they end or time out; if the agent is
-// gone for good they fail at once.
+// Leave makes an agent offline. Its attempts continue until they end or time out; if gone is set,
+// they fail at once.
 func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) error {
 	err := o.setOffline(ctx, agentID, func(models.Worker) bool { return true })
 	if err != nil || !gone {
@@ -135,8 +135,8 @@ func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still fun
 	})
 }
 
-// KeepAlive records heartbeats of agents connected to this process, in one transaction. It
-// returns those that are offline all the same: they have to join again.
+// KeepAlive records heartbeats of agents connected to this process, in one transaction. It returns
+// those that are offline nevertheless and have to join again.
 func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offline []string, err error) {
 	if len(agentIDs) == 0 {
 		return nil, nil
@@ -157,7 +157,7 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 	return offline, err
 }
 
-// failOpenAttempts fails the attempts of a worker that has left for good.
+// failOpenAttempts fails the open attempts of a worker that has left permanently.
 func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) error {
 	for {
 		open, err := o.store.Tasks(ctx).OpenOf(agentID, 100)
@@ -215,13 +215,14 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	return nil
 }
 
-// indexAfterCommit puts a changed worker into the index, on SQLite before the next transaction begins.
+// indexAfterCommit updates a changed worker in the index after the commit, on SQLite before the
+// next transaction begins.
 func (op *operation) indexAfterCommit(w models.Worker) {
 	op.changedWorkers = append(op.changedWorkers, w)
 	op.tx.After(func() { op.putWorker(w) })
 }
 
-// breakerKind is the kind of the job that runs when the pause of a breaker is over.
+// breakerKind is the kind of the job that runs when the pause of a breaker ends.
 const breakerKind = "worker.breaker"
 
 // openBreaker stops new assignments to a worker that failed too often in a row (Chiffon §Timeouts).
@@ -275,7 +276,7 @@ func (o *Orchestrator) Worker(ctx context.Context, agentID string) (models.Worke
 	return w, err
 }
 
-// addSlots sets what only the index knows of a worker.
+// addSlots sets the fields of a worker that only the index has (SQLite).
 func (o *Orchestrator) addSlots(w *models.Worker) {
 	if o.opts.Alone {
 		now := o.index.Worker(w.AgentID)

@@ -16,13 +16,14 @@ import (
 // maxTasks limits the tasks and the inputs: a task takes usually 1 KB, and an input at most 8 KB.
 const maxTasks = 4096
 
-// Change is what a transaction has changed.
+// Change contains the changes of one transaction.
 type Change struct {
 	tasks map[string]*models.Task // nil for a row that only SQL knows
-	// assigned has the messages of tasks, without an id for a task that is no message any more.
+	// assigned contains the messages of changed tasks; the id is empty if the task is no longer a
+	// message.
 	assigned map[string]models.InboxMessage
-	stored   []string // agents that got messages which are no tasks
-	queued   int64    // how many more tasks are queued
+	stored   []string // agents that got messages other than tasks
+	queued   int64    // change of the number of queued tasks
 }
 
 // Cache is safe for concurrent use. Transactions publish their changes after the commit. If no other
@@ -67,8 +68,8 @@ func (c *Cache) AddInput(t models.Task, in models.TaskInput) {
 	c.inputs.Add(inputKey{t.ID, t.CreatedAt.UnixMicro()}, in)
 }
 
-// Task returns a task as the transaction with the changes own sees it, nil for a reader outside of one.
-// It returns nil for a task that is not known.
+// Task returns a task as a transaction with the changes own sees it, or nil if it is not known. own
+// is nil for a reader outside of a transaction.
 func (c *Cache) Task(own *Change, id string) *models.Task {
 	if own != nil {
 		if row, changed := own.tasks[id]; changed {
@@ -109,15 +110,14 @@ func (c *Cache) NoneQueued(own *Change) bool {
 	return !c.shared && c.queued.Load() == 0 && (own == nil || own.queued <= 0 && !c.batchQueued)
 }
 
-// Join shows the changes of a member of a batch to the later ones.
+// Join makes the changes of a batch member visible to later members.
 func (c *Cache) Join(change *Change) {
 	maps.Copy(c.batch, change.tasks)
 	c.batchQueued = c.batchQueued || change.queued > 0
 }
 
-// Forget removes the tasks that transactions have changed, before their commit: others read them from
-// the database until Publish, as they read the inboxes that change, so that nothing is older than in the
-// database.
+// Forget removes changed tasks before their commit. Until Publish, other readers read these tasks
+// and the changed inboxes from the database, so that they never get data older than the database.
 func (c *Cache) Forget(changes ...*Change) {
 	c.inboxes.begin(changes)
 	for _, change := range changes {

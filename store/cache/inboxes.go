@@ -9,15 +9,15 @@ import (
 	"comet/models"
 )
 
-// inboxes has the inboxes of the agents: the assigned tasks, which are messages, and which agents may
-// have other messages.
+// inboxes contains the inboxes of the agents: the assigned tasks that are messages, and the agents
+// that may have other messages.
 type inboxes struct {
 	mu       sync.RWMutex
 	assigned map[string]map[string]models.InboxMessage // by agent and task
 	agents   map[string]string                         // by task, its agent in assigned
 	stored   map[string]int                            // agents that may have other messages, with their newest change
 	changes  int                                       // numbers the changes of stored
-	writing  map[string]bool                           // agents whose messages the commit changes that is under way
+	writing  map[string]bool                           // agents whose messages the current commit changes
 }
 
 // Load replaces the inboxes and the number of queued tasks: assigned has all tasks that are messages,
@@ -45,7 +45,7 @@ func (c *Cache) Assign(own *Change, t models.Task) {
 	}
 }
 
-// AddMessages records that agents get messages that are no tasks.
+// AddMessages records that agents get messages other than tasks.
 func (c *Cache) AddMessages(own *Change, agentIDs ...string) {
 	own.stored = append(own.stored, agentIDs...)
 }
@@ -78,7 +78,7 @@ func (x *inboxes) publish(changes []*Change) {
 	}
 }
 
-// store records that agents got messages that are no tasks. A number is not used twice.
+// store records that agents got messages other than tasks. No number is used twice.
 func (x *inboxes) store(agentIDs []string) {
 	x.changes++
 	for _, agentID := range agentIDs {
@@ -103,9 +103,9 @@ func (x *inboxes) assign(m models.InboxMessage) {
 	x.assigned[m.AgentID][m.TaskID], x.agents[m.TaskID] = m, m.AgentID
 }
 
-// Messages returns up to limit messages of an agent, those of higher priority first, then the oldest.
-// ok is false if it may have other messages than tasks, or if a commit changes them; change is for Listed
-// then.
+// Messages returns up to limit messages of an agent, those of higher priority first, then the
+// oldest. ok is false if the agent may have other messages, or if a commit changes its messages;
+// the caller then passes change to Listed.
 func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage, change int, ok bool) {
 	if c.shared {
 		return nil, 0, false
@@ -122,9 +122,9 @@ func (c *Cache) Messages(agentID string, limit int) (list []models.InboxMessage,
 	return list[:min(limit, len(list))], 0, true
 }
 
-// Listed takes the whole inbox of an agent from the database. If all are known tasks and no message was
-// added since, the agent has no other messages. While a commit changes them it does nothing: the
-// database may be newer than the cache.
+// Listed receives the whole inbox of an agent as read from the database. If it contains only known
+// tasks and no message was added since, the agent has no other messages. While a commit changes
+// them it does nothing: the database may be newer than the cache.
 func (c *Cache) Listed(agentID string, change int, list []models.InboxMessage) {
 	if c.shared {
 		return
