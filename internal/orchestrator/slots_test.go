@@ -1,9 +1,13 @@
 package orchestrator_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator"
@@ -75,5 +79,85 @@ func TestSlotsInMemory(t *testing.T) {
 		_, err := again.Complete(t.Context(), "a", open.ID, orchestrator.Result{})
 		require.NoError(t, err)
 		require.Zero(t, inUse(t, again))
+	})
+}
+
+// TestSlotsOfReplicas proves that replicas together give each agent as many tasks as it has slots, even
+// if an index does not know what the other replica has assigned.
+func TestSlotsOfReplicas(t *testing.T) {
+	t.Parallel()
+	inUse := func(t *testing.T, h *harness, agentID string) int {
+		t.Helper()
+		w, err := h.Worker(t.Context(), agentID)
+		require.NoError(t, err)
+		return w.InFlight
+	}
+
+	withDatabase(t, "a slot that the other replica has taken is not assigned again", func(t *testing.T, db *storetest.DB) {
+		h, there := twoHarnesses(t, db, func(t *testing.T, h *harness) {
+			t.Helper()
+			h.worker(t, "a", 1, "work")
+		})
+		require.Equal(t, "a", there.submit(t, "work", longTimeout).AgentID)
+		require.Zero(t, h.CachedWorker("a").InFlight, "the index is stale")
+		runs := 0
+		queued, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
+			Capabilities: []string{"work"}, With: func(*store.Tx, *models.Task) error { runs++; return nil },
+		}, nil)
+		require.NoError(t, err)
+		require.Equal(t, models.WaitForWorker, queued.Task.WaitingFor)
+		require.Equal(t, 2, runs, "it ran again without the agent")
+		require.Equal(t, 1, h.CachedWorker("a").InFlight, "the index is up to date")
+		require.Equal(t, 1, inUse(t, h, "a"))
+		require.Equal(t, 1, len(h.query(t, "SELECT id FROM tasks WHERE agent_id = 'a'")))
+		requireSound(t, h)
+	})
+
+	withDatabase(t, "the submission goes to another agent", func(t *testing.T, db *storetest.DB) {
+		h, there := twoHarnesses(t, db, func(t *testing.T, h *harness) {
+			t.Helper()
+			h.worker(t, "a", 1, "work")
+			h.worker(t, "b", 1, "work")
+		})
+		first := there.submit(t, "work", longTimeout).AgentID
+		second := h.submit(t, "work", longTimeout).AgentID
+		require.ElementsMatch(t, []string{"a", "b"}, []string{first, second})
+		requireSound(t, h)
+	})
+
+	withDatabase(t, "concurrent submissions at both take each slot once", func(t *testing.T, db *storetest.DB) {
+		const slots, each = 5, 20
+		h, there := twoHarnesses(t, db, func(t *testing.T, h *harness) {
+			t.Helper()
+			h.worker(t, "a", slots, "work")
+		})
+		var submitting sync.WaitGroup
+		for _, replica := range []*harness{h, there} {
+			for range each {
+				submitting.Go(func() {
+					_, err := replica.Submit(context.Background(), operator(), orchestrator.Submission{Capabilities: []string{"work"}}, nil)
+					assert.NoError(t, err)
+				})
+			}
+		}
+		submitting.Wait()
+		require.Equal(t, slots, inUse(t, h, "a"))
+		require.Len(t, h.query(t, "SELECT id FROM tasks WHERE agent_id = 'a'"), slots)
+		requireSound(t, h)
+	})
+
+	withDatabase(t, "a failed submission releases its claim", func(t *testing.T, db *storetest.DB) {
+		h := start(t, db, &orchestrator.Options{Poll: time.Hour})
+		h.worker(t, "a", 1, "work")
+		refused := errors.New("refused")
+		for range 3 {
+			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
+				Capabilities: []string{"work"}, With: func(*store.Tx, *models.Task) error { return refused },
+			}, nil)
+			require.ErrorIs(t, err, refused)
+			require.Zero(t, h.CachedWorker("a").InFlight)
+			require.Zero(t, inUse(t, h, "a"))
+		}
+		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
 	})
 }
