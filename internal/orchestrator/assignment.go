@@ -32,6 +32,11 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	if err != nil {
 		return "", err
 	}
+	if op.known.accounts && t.Budget != nil && op.allowedWorkers == nil {
+		if err := op.lockAccounts(selectionRequest(t.Depth, in, p, siblings), maxClaims, ""); err != nil {
+			return "", err
+		}
+	}
 	d := op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(exclude, siblings)))
 	if d.Verdict == selection.Excluded {
 		d = op.index.Select(selectionRequest(t.Depth, in, p, siblings)) // an agent that failed before is better than none
@@ -103,6 +108,10 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	}
 	reservation := ""
 	if t.Budget != nil {
+		if op.holdsAccount && op.allowedWorkers == nil && !op.opts.Alone {
+			return "", errLockAccounts
+		}
+		op.holdsAccount = true
 		r, err := op.ledger.ReserveIn(op.tx, agentID, max(*t.Budget-t.Tokens, 1), maxHold)
 		if errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.AgentDeactivated) {
 			t.AgentID = ""

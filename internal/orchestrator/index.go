@@ -43,7 +43,7 @@ func (o *Orchestrator) countSlots(ctx context.Context) error {
 		counts, err := tx.Tasks().InFlight()
 		for _, c := range counts {
 			o.index.Change(c.AgentID, func(a *selection.Agent) bool {
-				a.Worker.InFlight = c.Attempts
+				a.Worker.InFlight, a.Claims = c.Attempts, c.Attempts
 				return true
 			})
 		}
@@ -72,9 +72,10 @@ func (e *environment) putWorker(w models.Worker) (known bool) {
 		known = now.Version != 0
 		newer := w.Version >= now.Worker.Version
 		if e.opts.Alone {
-			w.InFlight, w.LastAssignedAt = now.Worker.InFlight, now.Worker.LastAssignedAt
+			w.InFlight, w.LastAssignedAt = 0, now.Worker.LastAssignedAt
 		}
 		now.Worker = w
+		now.Worker.InFlight += now.Claims
 		return newer
 	})
 	return known

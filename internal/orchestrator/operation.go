@@ -37,7 +37,9 @@ type operation struct {
 	budgetErrors []*errs.Error
 	refusedBy    []string
 	// allowedWorkers are the only workers that may get a task, nil for any; their accounts are locked.
+	// holdsAccount is set after a reservation, which locks the account of one agent.
 	allowedWorkers []string
+	holdsAccount   bool
 	// slots are the attempts that were begun and ended; beforeCommit writes them.
 	slots        []slotChange
 	beforeCommit func() error
@@ -49,20 +51,21 @@ type operation struct {
 var (
 	errStaleIndex   = errors.New("the registered agents must be read again")
 	errStaleWorkers = errors.New("the workers must be read again")
+	// errLockAccounts ends a transaction that must lock the accounts of several agents in their order.
+	errLockAccounts = errors.New("the accounts must be locked first")
 )
 
-// unavailableError means that a worker is not available although the index says so. worker is its row.
-type unavailableError struct{ worker models.Worker }
+// unavailableError means that a worker is not available although the index says so.
+type unavailableError struct{ agentID string }
 
-func (e unavailableError) Error() string {
-	return "the worker " + e.worker.AgentID + " is not available"
-}
+func (e unavailableError) Error() string { return "the worker " + e.agentID + " is not available" }
 
-// known states what earlier runs of an operation have found out: whether the agents and the workers
-// in the index were updated, and which agents are not available although the index says so.
+// known states what earlier runs of an operation have found out: whether the agents and the workers in
+// the index were updated, whether the accounts of all candidates must be locked first, and which agents
+// are not available although the index says so.
 type known struct {
-	agents, workers bool
-	unavailable     []string
+	agents, workers, accounts bool
+	unavailable               []string
 }
 
 // slotChange is an attempt that an operation has begun or ended.
@@ -75,7 +78,7 @@ type slotChange struct {
 }
 
 // transact runs fn in a transaction and wakes waiting goroutines after the commit. After
-// errStaleIndex, errStaleWorkers and unavailableError it updates the index and runs fn again.
+// any of the errors above it runs fn again, after it has updated the index if necessary.
 func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) error {
 	var op *operation
 	var found known
@@ -112,9 +115,16 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 			found.agents, err = true, o.waitForIndex(ctx)
 		case errors.Is(err, errStaleWorkers):
 			found.workers, err = true, o.refreshWorkers(ctx)
-		case errors.As(err, &unavailable):
-			found.unavailable, err = append(found.unavailable, unavailable.worker.AgentID), nil
-			defer o.putWorker(unavailable.worker) // after this operation, which has it in unavailable
+		case errors.Is(err, errLockAccounts):
+			found.accounts, err = true, nil
+		case errors.As(err, &unavailable): // the next runs have it in unavailable
+			found.unavailable, err = append(found.unavailable, unavailable.agentID), nil
+			defer func() {
+				w, err := o.store.Workers(ctx).Get(unavailable.agentID)
+				if err == nil {
+					o.putWorker(w)
+				}
+			}()
 		}
 		if err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,7 +104,7 @@ func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent 
 			return n, err
 		}
 		p := op.policyOf(t, sub.Override)
-		if n > 0 && op.index.Select(selectionRequest(t.Depth, in, p, assigned)).Verdict != selection.Chosen {
+		if n > 0 && op.index.Select(selectionRequest(t.Depth, in, p, slices.Concat(assigned, op.known.unavailable))).Verdict != selection.Chosen {
 			return n, nil
 		}
 		if sub.SessionID != "" {
@@ -137,10 +138,8 @@ func (sub *Submission) divideBudget(workers int) {
 	sub.Override.Overrun = &share
 }
 
-// lockCandidates locks the session of a submission and, if it has a budget, the accounts of the
-// agent beside and of the agents that may get the submission, at least most of them or all that
-// exist, in the order in which all operations lock accounts. This operation assigns tasks to no
-// other agents.
+// lockCandidates locks the session of a submission and, if it has a budget, the accounts of the agents
+// that may get it, see lockAccounts.
 func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most int, beside string) error {
 	if sub.SessionID != "" { // before accounts
 		if err := op.lockTaskSession(of); err != nil {
@@ -152,9 +151,18 @@ func (op *operation) lockCandidates(sub Submission, of models.Task, depth, most 
 	}
 	in := models.TaskInput{Capabilities: sub.Capabilities, AgentType: sub.AgentType, Sphere: sub.SphereID, RequestedAgentID: sub.AgentID}
 	p := op.policyOf(models.Task{Class: sub.Class}, sub.Override) // the policy of the subtasks, not of the parent
+	return op.lockAccounts(selectionRequest(depth, in, p, nil), most, beside)
+}
+
+// lockAccounts locks the accounts of the agent beside and of the agents that a request selects, at
+// least most of them or all that exist, in the order in which all operations lock accounts. This
+// operation assigns tasks to no other agents.
+func (op *operation) lockAccounts(r selection.Request, most int, beside string) error {
+	exclude := slices.Concat(r.Exclude, op.known.unavailable)
 	op.allowedWorkers = []string{}
 	for len(op.allowedWorkers) < most {
-		d := op.index.Select(selectionRequest(depth, in, p, op.allowedWorkers))
+		r.Exclude = slices.Concat(exclude, op.allowedWorkers)
+		d := op.index.Select(r)
 		for _, c := range d.Candidates {
 			op.allowedWorkers = append(op.allowedWorkers, c.AgentID)
 		}

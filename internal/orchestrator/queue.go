@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -54,20 +55,23 @@ func (o *Orchestrator) serveQueues(ctx context.Context) error {
 }
 
 func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
+	var passed []string
 	for more := true; more && ctx.Err() == nil; {
 		if needs, known := o.queues.requests.Get(route); known && !canLeaveQueue(o.index.Select(needs).Verdict) {
 			return nil
 		}
+		var next []string
 		err := o.transact(ctx, func(op *operation) (err error) {
-			more = true
+			next, more = passed, true
 			for n := 0; n < o.maxTogether() && more && err == nil; n++ {
-				more, err = op.assignNext(route)
+				next, more, err = op.assignNext(route, next)
 			}
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		passed = next
 	}
 	return nil
 }
@@ -79,8 +83,7 @@ func canLeaveQueue(v selection.Verdict) bool {
 }
 
 // maxTogether is how many tasks of a queue are assigned in one transaction. It is one if other
-// processes write as well: two transactions that lock several workers each could wait for each
-// other.
+// processes write as well: two transactions that lock several accounts each could wait for each other.
 func (o *Orchestrator) maxTogether() int {
 	if o.store.Alone() {
 		return maxAssignedTogether
@@ -91,23 +94,25 @@ func (o *Orchestrator) maxTogether() int {
 // maxSkipped is how many tasks are skipped because no free agent's budget covers them.
 const maxSkipped = 16
 
-// assignNext assigns the first task of a queue; more reports whether the next one may follow. A
-// task that no free agent's budget covers does not block the queue.
-func (op *operation) assignNext(route string) (more bool, err error) {
-	var passed []string
+// assignNext assigns the first task of a queue, except those in passed; more reports whether the next
+// one may follow. A task that no free agent's budget covers does not block the queue: it is added to
+// passed, for the next transaction if other processes write as well.
+func (op *operation) assignNext(route string, passed []string) (next []string, more bool, err error) {
 	for len(passed) <= maxSkipped {
 		t, found, err := op.tx.Tasks().NextQueued(route, passed...)
 		if err != nil || !found {
-			return false, err
+			return passed, false, err
 		}
 		op.budgetErrors = nil
 		more, err := op.assignQueued(route, t)
 		if err != nil || more || len(op.budgetErrors) == 0 {
-			return more, err
+			return passed, more, err
 		}
-		passed = append(passed, t.ID)
+		if passed = append(slices.Clip(passed), t.ID); !op.opts.Alone {
+			return passed, true, nil
+		}
 	}
-	return false, nil
+	return passed, false, nil
 }
 
 // assignQueued tries to assign a queued task and reports whether it has left the queue.

@@ -119,6 +119,9 @@ func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *mod
 	if t.AgentID != "" && (t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply) {
 		other, err := op.heldAttempt(*t)
 		if err == nil {
+			err = op.ledger.LockIn(op.tx, []string{other.AgentID, a.AgentID})
+		}
+		if err == nil {
 			err = op.cancelAttempt(t, &other, "another attempt has succeeded", p)
 		}
 		if err == nil {

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"comet/models"
 )
@@ -11,12 +12,14 @@ import (
 // process that is alone reads here whether the agent is online and active; with replicas, changeSlots
 // finds out.
 func (op *operation) takeSlot(t *models.Task, agentID string) (ok bool, err error) {
+	at := time.Time{} // its row has the time
 	if op.opts.Alone {
+		at = op.tx.Now()
 		if ok, err = op.tx.Workers().Available(agentID); err != nil || !ok {
 			return false, err
 		}
 	}
-	if slices.Contains(op.known.unavailable, agentID) || !op.index.Claim(agentID, op.tx.Now()) {
+	if slices.Contains(op.known.unavailable, agentID) || !op.index.Claim(agentID, at) {
 		return false, nil
 	}
 	t.AgentID = agentID
@@ -73,6 +76,9 @@ func (op *operation) changeSlotsOf(agentID string, changes []slotChange) error {
 		}
 	}
 	w, ok, err := op.tx.Workers().ChangeSlots(agentID, begun, len(changes)-begun, answered && len(failed) == 0)
+	for range begun {
+		op.tx.After(func() { op.index.Release(agentID) }) // the row counts it
+	}
 	for _, c := range changes {
 		if err == nil && ok && c.begun != nil { // with the lock: another replica may have assigned another subtask to the agent
 			var siblings []string
@@ -81,9 +87,7 @@ func (op *operation) changeSlotsOf(agentID string, changes []slotChange) error {
 		}
 	}
 	if err == nil && !ok {
-		if w, err = op.tx.Workers().Get(agentID); err == nil {
-			err = unavailableError{w}
-		}
+		err = unavailableError{agentID}
 	}
 	for _, c := range failed {
 		if w.Failures++; err == nil && w.Failures >= c.policy.BreakerFailures && w.BreakerUntil.IsZero() {

@@ -193,10 +193,10 @@ func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id s
 	}
 }
 
-// ended is Task, except that it does not read a task that has ended in this process. Such a task no
+// ended is Task, except that it does not read a task that has ended in this process a moment ago. Such a task no
 // longer changes, except for tokens that are reported later.
 func (o *Orchestrator) ended(ctx context.Context, id string) (models.Task, error) {
-	if t := o.store.Tasks(ctx).Committed(id); t != nil && t.State.Ended() {
+	if t := o.store.Tasks(ctx).Committed(id); t != nil && t.State.Ended() && o.store.Now().Sub(*t.EndedAt) < time.Minute {
 		return *t, nil
 	}
 	return o.Task(ctx, id)

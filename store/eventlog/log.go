@@ -1,5 +1,5 @@
-// Package eventlog keeps the newest events of a SQLite database in memory: no other process writes
-// the database, so readers that are up to date need no SQL.
+// Package eventlog keeps the newest events of a database in memory, so that readers that are up to date
+// need no SQL.
 package eventlog
 
 import (
@@ -42,11 +42,14 @@ func (l *Log) Add(events []models.Event) {
 	if len(events) == 0 {
 		return
 	}
+	if before := events[0].Position - 1; before != l.head {
+		l.start, l.events, l.bytes = before, nil, 0
+	}
 	l.events, l.head = append(l.events, events...), events[len(events)-1].Position
 	for _, e := range events {
 		l.bytes += len(e.Data)
 	}
-	if len(l.events) > maxEvents || l.bytes > maxBytes {
+	for len(l.events) > maxEvents || len(l.events) > 1 && l.bytes > maxBytes {
 		l.events = slices.Clone(l.events[len(l.events)/2:])
 		l.start, l.bytes = l.events[0].Position-1, 0
 		for _, e := range l.events {
@@ -72,10 +75,18 @@ func (l *Log) Follow(newest func() (int64, error), read func(after int64, limit 
 		if err != nil {
 			return head, err
 		}
-		if n := len(next); n > 0 && next[n-1].Position != head+int64(n) { // some are purged already
-			l.Reset(next[n-1].Position)
+		if len(next) == 0 {
+			at, err := newest()
+			if err == nil && at < head { // the database has lost commits
+				l.Reset(at)
+			}
+			return min(at, head), err
 		}
-		l.Add(next)
+		if last := next[len(next)-1].Position; last-next[0].Position == int64(len(next)-1) {
+			l.Add(next)
+		} else { // some are purged already
+			l.Reset(last)
+		}
 		if head, _ = l.Positions(); len(next) < followBatch {
 			return head, nil
 		}

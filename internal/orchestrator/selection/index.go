@@ -151,7 +151,8 @@ func (x *Index) Workers(each func(*models.Worker)) {
 	}
 }
 
-// Claim adds an attempt to an agent that has a free slot, and reports whether it had one.
+// Claim adds an attempt to an agent that has a free slot, and reports whether it had one. at is the time
+// of the assignment, the zero time to leave the last one.
 func (x *Index) Claim(id string, at time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -160,16 +161,20 @@ func (x *Index) Claim(id string, at time.Time) bool {
 		return false
 	}
 	e.Worker.InFlight++
-	e.Worker.LastAssignedAt = at
+	e.Claims++
+	if !at.IsZero() {
+		e.Worker.LastAssignedAt = at
+	}
 	return true
 }
 
-// Release removes an attempt from an agent.
+// Release removes an attempt that Claim has added.
 func (x *Index) Release(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e, ok := x.agents[id]; ok {
-		e.Worker.InFlight = max(e.Worker.InFlight-1, 0)
+	if e, ok := x.agents[id]; ok && e.Claims > 0 {
+		e.Worker.InFlight--
+		e.Claims--
 	}
 }
 

@@ -29,6 +29,8 @@ type Agent struct {
 	// Worker is its state as a worker, the zero value for an agent that never joined. An open
 	// breaker rejects the agent until a probe or a heartbeat closes it: no task is used as a probe.
 	Worker models.Worker
+	// Claims is the number of attempts in Worker.InFlight that the worker's row does not count.
+	Claims int
 	// Capabilities are as registered. They match with or without the prefix custom:.
 	Capabilities []string
 	// Version is the version of the registered agent, 0 for one that is not registered.
