@@ -77,7 +77,7 @@ func New(server, token string, opts *Options) (*Agent, error) {
 	return &Agent{
 		url: address, token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},
-		outbox: newOutbox(o.MaxPending, o.MaxPendingBytes), acks: background.NewPending[uuid.UUID](), seen: remembered,
+		outbox: &outbox{maxMessages: o.MaxPending, maxBytes: o.MaxPendingBytes, space: make(chan struct{}), ready: background.NewSignal()}, acks: background.NewPending[uuid.UUID](), seen: remembered,
 		slots: make(chan struct{}, o.Concurrency), presenceChanged: background.NewSignal(), resend: background.NewSignal(),
 	}, nil
 }

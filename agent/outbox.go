@@ -33,10 +33,6 @@ type message struct {
 	at      time.Time // when it was last sent
 }
 
-func newOutbox(maxMessages, maxBytes int) *outbox {
-	return &outbox{maxMessages: maxMessages, maxBytes: maxBytes, space: make(chan struct{}), ready: background.NewSignal()}
-}
-
 // put appends a message. It waits for space until ctx ends, and then returns its cause; if there
 // is space it ignores ctx.
 func (o *outbox) put(ctx context.Context, p message) error {

@@ -121,7 +121,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 
 // Drain ends the streams and makes waiting requests return their current state. It is called when
 // the server shuts down, and may be called twice.
-// twice.
 func (s *Server) Drain() { s.streams.Drain() }
 
 // caller returns the principal that authenticate put into the context.

@@ -24,9 +24,6 @@ import (
 // an agent that uses the default interval.
 const minOfflineAfter = 45 * time.Second
 
-// offlineAfter returns the time after which a silent agent is offline: three heartbeats.
-func (a *App) offlineAfter() time.Duration { return max(3*a.cfg.Transport.Heartbeat, minOfflineAfter) }
-
 // classes returns the policies of the protocols' task classes.
 func classes() map[string]orchestrator.Policy {
 	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}

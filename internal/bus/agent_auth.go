@@ -82,7 +82,8 @@ func (a *agentAuth) verifyAll(ctx context.Context, clients *natsserver.Server) {
 		isValid, known := valid[c]
 		if !known {
 			agent, err := a.verify(ctx, c.token, c.client)
-			isValid = err == nil && agent == c.agent || err != nil && !isRefusal(err)
+			unverified := err != nil && !errs.Is(err, errs.Unauthenticated) && !errs.Is(err, errs.AgentInactive)
+			isValid = unverified || err == nil && agent == c.agent
 			valid[c] = isValid
 		}
 		if ctx.Err() != nil {
@@ -101,11 +102,6 @@ func (a *agentAuth) remove(id uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.connections, id)
-}
-
-// isRefusal distinguishes an invalid token from a failed verification.
-func isRefusal(err error) bool {
-	return errs.Is(err, errs.Unauthenticated) || errs.Is(err, errs.AgentInactive)
 }
 
 // agentPermissions returns the permissions of one agent, or of all with *.

@@ -122,8 +122,7 @@ func (b *Bus) stopServer(ctx context.Context) error {
 	return err
 }
 
-// Addr returns the host:port at which the embedded server listens, "" if it does not listen or
-// run.
+// Addr returns the host:port at which the embedded server listens, "" if it does not listen or run.
 func (b *Bus) Addr() string {
 	b.starting.Lock()
 	defer b.starting.Unlock()

@@ -86,7 +86,8 @@ func (b *Bus) connected(conn *nats.Conn) {
 		return
 	}
 	b.log.Info("NATS is reachable again", "server", conn.ConnectedUrlRedacted())
-	b.gaps.reportReconnection()
+	b.gaps.reconnected.Store(true)
+	b.gaps.report()
 }
 
 // failed handles errors outside of a call.

@@ -44,12 +44,6 @@ func (g *gaps) add(fn func()) (stop func()) {
 // report reports a gap later, once while it is pending.
 func (g *gaps) report() { g.added.Set() }
 
-// reportReconnection reports that a connection was lost and re-established.
-func (g *gaps) reportReconnection() {
-	g.reconnected.Store(true)
-	g.added.Set()
-}
-
 // run reports gaps until ctx ends.
 func (g *gaps) run(ctx context.Context) {
 	for {

@@ -19,8 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Options configures New; nil means defaults: an embedded server that other processes cannot
-// reach.
+// Options configures New; nil means defaults: an embedded server that other processes cannot reach.
 type Options struct {
 	// URL lists the NATS servers, separated by commas: nats://[user:password@]host:port, or
 	// tls://. "" embeds a server.
@@ -51,8 +50,7 @@ type Options struct {
 
 	// Name identifies the connection to operators of the NATS server; default "comet".
 	Name string
-	// MaxPayload is the largest message in bytes, default 1 MiB. An external server may allow
-	// less.
+	// MaxPayload is the largest message in bytes, default 1 MiB. An external server may allow less.
 	MaxPayload int
 	// PendingMessages and PendingBytes limit the backlog of one subscription, default 4,096
 	// messages and 8 MiB. Further messages are dropped, and OnGap reports it.

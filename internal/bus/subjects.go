@@ -88,7 +88,7 @@ func word(name string) string {
 	}
 	var b strings.Builder
 	for i := range len(name) {
-		if c := name[i]; isPlain(c) {
+		if c := name[i]; 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' {
 			b.WriteByte(c)
 		} else {
 			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
@@ -113,10 +113,6 @@ func fromWord(text string) (name string, ok bool) {
 	}
 	name = b.String()
 	return name, name != "" && word(name) == text
-}
-
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
 // isSubject reports whether NATS accepts the text as a subject or pattern.

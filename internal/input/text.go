@@ -64,7 +64,7 @@ func Field(pointer string) string {
 			b.WriteString("…")
 			break
 		}
-		if isIndex(token) && b.Len() > 0 {
+		if _, err := strconv.ParseUint(token, 10, 32); err == nil && b.Len() > 0 {
 			b.WriteString("[" + token + "]")
 			continue
 		}
@@ -74,11 +74,6 @@ func Field(pointer string) string {
 		b.WriteString(Clip(unescape(token)))
 	}
 	return b.String()
-}
-
-func isIndex(token string) bool {
-	_, err := strconv.ParseUint(token, 10, 32)
-	return err == nil
 }
 
 // unescape returns the name that a token of a JSON pointer represents (RFC 6901 §4).

@@ -1,8 +1,7 @@
-// Package jobs runs the work that follows a commit: timers, deliveries, retries and recurring
-// work. A job is a row written in the transaction that requests it (store.Jobs.Enqueue), so it
-// exists exactly if its cause does, and it runs at least once, on one worker of one replica at a
-// time. A handler that ends its job in the transaction of its own effect has that effect exactly
-// once.
+// Package jobs runs the work that follows a commit: timers, deliveries, retries and recurring work.
+// A job is a row written in the transaction that requests it (store.Jobs.Enqueue), so it exists
+// exactly if its cause does, and it runs at least once, on one worker of one replica at a time. A
+// handler that ends its job in the transaction of its own effect has that effect exactly once.
 package jobs
 
 import (

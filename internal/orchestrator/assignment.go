@@ -2,9 +2,7 @@ package orchestrator
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -207,22 +205,4 @@ func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
 func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) {
 	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
 	op.emitTaskEvent(events.TaskRetried, *t, func(d *events.TaskData) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
-}
-
-// requirements describes what a task requires of an agent, for error messages.
-func requirements(in models.TaskInput) string {
-	text := strings.Join(in.Capabilities, ", ")
-	if text == "" {
-		text = "this"
-	}
-	if in.AgentType != "" {
-		text += fmt.Sprintf(" as an agent of the type %q", in.AgentType)
-	}
-	if in.Sphere != 0 {
-		text += fmt.Sprintf(" in sphere %d", in.Sphere)
-	}
-	if in.RequestedAgentID != "" {
-		text += fmt.Sprintf(" as the agent %q", in.RequestedAgentID)
-	}
-	return text
 }

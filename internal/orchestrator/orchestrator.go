@@ -1,8 +1,7 @@
-// Package orchestrator is the core of comet: it accepts tasks, assigns each to an agent that can
-// do it, and makes sure that every task ends exactly once, even if agents, connections or
-// processes fail (Chiffon §Reliability Patterns, PROTOCOL_V5 §4). It does not depend on any
-// protocol. Its nouns are Task, Attempt, Session and Worker. REST and all protocols call the same
-// methods.
+// Package orchestrator is the core of comet: it accepts tasks, assigns each to an agent that can do
+// it, and makes sure that every task ends exactly once, even if agents, connections or processes
+// fail (Chiffon §Reliability Patterns, PROTOCOL_V5 §4). It does not depend on any protocol. Its
+// nouns are Task, Attempt, Session and Worker. REST and all protocols call the same methods.
 //
 // # Operations
 //

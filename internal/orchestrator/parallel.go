@@ -57,9 +57,8 @@ func (sub *Submission) checkWorkers(wrong func(at, rule, format string, args ...
 	}
 }
 
-// submitParallel submits a task for several workers. The first subtask is assigned like any
-// task, so it may wait for a worker; each further one is made only if another worker is free
-// now.
+// submitParallel submits a task for several workers. The first subtask is assigned like any task,
+// so it may wait for a worker; each further one is made only if another worker is free now.
 func (op *operation) submitParallel(by models.Principal, sub Submission, request store.TaskRequest) (models.Task, error) {
 	t, in, err := sub.newTask(by, op.tx.Now())
 	if err != nil {

@@ -24,8 +24,7 @@ type Result struct {
 	// Tokens is the number of tokens used; Model and Kind are recorded with it in the ledger.
 	Tokens      int64
 	Model, Kind string
-	// Needed is the number of tokens needed if the budget did not cover the attempt, 0 if
-	// unknown.
+	// Needed is the number of tokens needed if the budget did not cover the attempt, 0 if unknown.
 	Needed int64
 	// MessageID makes a repeated message take effect only once; "" disables that.
 	MessageID string

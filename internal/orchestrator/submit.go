@@ -212,7 +212,7 @@ func (op *operation) submissionError(t models.Task, in models.TaskInput, p Polic
 // budgetError is the error for a task that no agent's budget covers. It is permanent if no agent
 // that offers the work has a daily budget that is large enough.
 func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) error {
-	e := errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", requirements(in), *t.Budget).With("requested", *t.Budget)
+	e := errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", selection.Requirements(in), *t.Budget).With("requested", *t.Budget)
 	most, usedUp := int64(0), false
 	for _, refusal := range op.budgetErrors {
 		remaining, _ := refusal.Meta["remaining"].(int64)
@@ -231,7 +231,7 @@ func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) e
 	}
 	e.Permanent = true
 	e.Detail = fmt.Sprintf("no agent that offers %s has a daily budget of at least %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
-		requirements(in), *t.Budget)
+		selection.Requirements(in), *t.Budget)
 	return e
 }
 

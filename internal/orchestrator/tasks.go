@@ -89,9 +89,8 @@ func (o *Orchestrator) Output(ctx context.Context, t models.Task, stream models.
 	return o.store.Tasks(ctx).Outputs(t.ID, attempt, stream, from, each)
 }
 
-// HasUnalignedOutput reports whether a chunk of the newest attempt's output has another length
-// than its span. Byte offsets after it are unknown until the task ends, when the chunks are
-// joined.
+// HasUnalignedOutput reports whether a chunk of the newest attempt's output has another length than
+// its span. Byte offsets after it are unknown until the task ends, when the chunks are joined.
 func (o *Orchestrator) HasUnalignedOutput(ctx context.Context, t models.Task, stream models.OutputStream) (bool, error) {
 	return o.store.Tasks(ctx).HasUnassigned(t.ID, t.Attempt, stream)
 }

@@ -32,8 +32,10 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		for _, id := range due {
-			if err := o.handleDeadline(ctx, id); err != nil {
-				if err := o.postpone(ctx, id, err); err != nil {
+			if err := o.handleDeadline(ctx, id); err != nil { // it is postponed, so that it does not delay others
+				o.log.WarnContext(ctx, "handling the deadline of a task failed", "task", id, "error", err)
+				err = o.store.Write(ctx, func(tx *store.Tx) error { return tx.Tasks().Postpone(id, tx.Now().Add(timerRetry)) })
+				if err != nil {
 					return 0, err
 				}
 			}
@@ -48,12 +50,6 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	}
 	o.timers.set(next)
 	return min(max(next.Sub(o.store.Now()), time.Millisecond), o.opts.Poll), nil
-}
-
-// postpone logs why a deadline could not be handled, and postpones it, so that it does not delay others.
-func (o *Orchestrator) postpone(ctx context.Context, taskID string, cause error) error {
-	o.log.WarnContext(ctx, "handling the deadline of a task failed", "task", taskID, "error", cause)
-	return o.store.Write(ctx, func(tx *store.Tx) error { return tx.Tasks().Postpone(taskID, tx.Now().Add(timerRetry)) })
 }
 
 // handleDeadline handles the deadline of a task, unless the deadline was changed.

@@ -20,8 +20,7 @@ const (
 	WakeInbox WakeKind = "inbox"
 	// WakeTask: a task has changed.
 	WakeTask WakeKind = "task"
-	// WakeEnd: a task has ended. It stays in this process; other replicas derive it from
-	// WakeTask.
+	// WakeEnd: a task has ended. It stays in this process; other replicas derive it from WakeTask.
 	WakeEnd WakeKind = "end"
 	// WakeQueue: a worker may have a free slot, or a task was queued.
 	WakeQueue WakeKind = "queue"
@@ -43,8 +42,6 @@ type waiters struct {
 	mu       sync.Mutex
 	channels map[wake]map[background.Signal]bool
 }
-
-func newWaiters() *waiters { return &waiters{channels: map[wake]map[background.Signal]bool{}} }
 
 // subscribe returns a channel that receives after each wake-up, and a function that ends the
 // subscription.
@@ -99,8 +96,6 @@ type timers struct {
 	mu      sync.Mutex
 	next    time.Time // the next time at which the timers run
 }
-
-func newTimers() *timers { return &timers{changed: background.NewSignal()} }
 
 // set schedules the timers for a deadline, unless they run earlier. It ignores the zero time.
 func (t *timers) set(deadline time.Time) {

@@ -1,6 +1,5 @@
-// Package registry manages the agents: a tree with one root and four levels, and its rules
-// (CHE·NU §2-§6). Every operation is one transaction that also writes its audit entry and
-// its event.
+// Package registry manages the agents: a tree with one root and four levels, and its rules (CHE·NU
+// §2-§6). Every operation is one transaction that also writes its audit entry and its event.
 package registry
 
 import (

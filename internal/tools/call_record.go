@@ -3,11 +3,13 @@ package tools
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"comet/internal/errs"
 	"comet/models"
 )
 
@@ -40,7 +42,7 @@ func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			out.Error = "CANCELLED"
 		}
-		if isRefusal(e) {
+		if slices.Contains([]errs.Code{errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable}, e.Code) { // no tool was reached
 			out.Outcome = outcomeRejected
 		}
 	case c.failed:

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"comet/internal/errs"
@@ -68,11 +67,6 @@ func toCallError(err error) *errs.Error {
 		return NewError(errs.Unavailable, "UNAVAILABLE", "%s", Detail(e))
 	}
 	return NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "%s", Detail(e))
-}
-
-// isRefusal reports whether an error of a call means that the call reached no tool.
-func isRefusal(e *errs.Error) bool {
-	return slices.Contains([]errs.Code{errs.NotFound, errs.InvalidRequest, errs.ToolDenied, errs.BudgetExceeded, errs.Unavailable}, e.Code)
 }
 
 // Detail returns the detail of an error that callers may see.

@@ -134,7 +134,7 @@ func (g *group) decide(calls []*call) {
 	err := g.commit(ctx, ops)
 	for _, c := range asked {
 		own := err
-		if err != nil && len(ops) > 1 && !isGeneral(err) {
+		if err != nil && len(ops) > 1 && !slices.Contains([]errs.Code{errs.Unavailable, errs.Busy, errs.Timeout}, errs.CodeOf(err)) {
 			own = g.commit(ctx, []operation{c.op})
 		}
 		c.err = cmp.Or(own, c.op.common().err)
@@ -143,11 +143,6 @@ func (g *group) decide(calls []*call) {
 
 // errUndecided is returned to calls whose leader panicked.
 var errUndecided = errors.New("the ledger's decision panicked")
-
-// isGeneral reports whether an error is unrelated to the operations themselves.
-func isGeneral(err error) bool {
-	return slices.Contains([]errs.Code{errs.Unavailable, errs.Busy, errs.Timeout}, errs.CodeOf(err))
-}
 
 // do decides an operation together with others that wait at the same time and returns its result
 // after the commit. With an Idempotency-Key it runs in its own transaction, which also stores the

@@ -12,7 +12,9 @@
 package selection
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"comet/models"
 )
@@ -114,4 +116,22 @@ func reasons() [12]Reason {
 		ReasonInactive, ReasonWrongType, ReasonWrongSphere, ReasonNotRequested, ReasonBelowThreshold, ReasonTooDeep,
 		ReasonOffline, ReasonBreakerOpen, ReasonExcluded, ReasonBusy, ReasonSaturated, "",
 	}
+}
+
+// Requirements describes what a task requires of an agent, for error messages.
+func Requirements(in models.TaskInput) string {
+	text := strings.Join(in.Capabilities, ", ")
+	if text == "" {
+		text = "this"
+	}
+	if in.AgentType != "" {
+		text += fmt.Sprintf(" as an agent of the type %q", in.AgentType)
+	}
+	if in.Sphere != 0 {
+		text += fmt.Sprintf(" in sphere %d", in.Sphere)
+	}
+	if in.RequestedAgentID != "" {
+		text += fmt.Sprintf(" as the agent %q", in.RequestedAgentID)
+	}
+	return text
 }
