@@ -141,6 +141,8 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 		status = http.StatusMethodNotAllowed
 	case errs.NotFound:
 		status = http.StatusNotFound
+	case errs.AgentInactive, errs.ForeignAgent, errs.MissingScope: // the response does not say why
+		s.log.InfoContext(r.Context(), "a request was refused", "reason", e.Detail, "path", r.URL.Path)
 	case errs.Internal:
 		s.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
