@@ -203,6 +203,13 @@ func TestWebSocketReceives(t *testing.T) {
 		require.Equal(t, "malformed-json", c.next().Refused)
 		require.Empty(t, c.barrier("b1"), "there is no id to acknowledge")
 	})
+	runCase(t, "a malformed acknowledgement and refuses it", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
+		c.send(map[string]string{"ack": "m1"})
+		require.Equal(t, "invalid-request", c.next().Refused)
+		require.Empty(t, c.barrier("b1"), "it is not a message")
+		require.Len(t, f.protocol.messages(), 1)
+	})
 	runCase(t, "a message and sends its reply", nil, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1", Do: "reply"})
