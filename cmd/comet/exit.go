@@ -171,9 +171,7 @@ func problemLines(e *apiError) []string {
 	lines := []string{e.Error()}
 	if fields := e.problem.Errors; fields != nil {
 		// The detail is often that of the first field.
-		repeated := func(f client.FieldError) bool {
-			return f.Line == nil && e.problem.Detail != nil && f.Detail == *e.problem.Detail
-		}
+		repeated := func(f client.FieldError) bool { return f.Line == nil && strings.HasSuffix(lines[0], ": "+f.Detail) }
 		lines = append(lines, fieldLines(slices.DeleteFunc(slices.Clone(*fields), repeated), e.file)...)
 	}
 	if wait, err := time.ParseDuration(e.retryAfter + "s"); err == nil {
