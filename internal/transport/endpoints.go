@@ -127,20 +127,15 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 		raw = readShortBody(r)
 	}
 	err = explainMissingHeader(r, err)
-	e, status := errs.From(err), 0
+	e := errs.From(err)
+	status := map[errs.Code]int{
+		errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.UnsupportedMediaType: http.StatusUnsupportedMediaType,
+		errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotFound: http.StatusNotFound,
+	}[e.Code]
+	if httpkit.IsThrottled(err) {
+		status = http.StatusTooManyRequests
+	}
 	switch e.Code {
-	case errs.Unauthenticated:
-		if httpkit.IsThrottled(err) {
-			status = http.StatusTooManyRequests
-		}
-	case errs.BodyTooLarge:
-		status = http.StatusRequestEntityTooLarge
-	case errs.UnsupportedMediaType:
-		status = http.StatusUnsupportedMediaType
-	case errs.MethodNotAllowed:
-		status = http.StatusMethodNotAllowed
-	case errs.NotFound:
-		status = http.StatusNotFound
 	case errs.AgentInactive, errs.ForeignAgent, errs.MissingScope: // the response does not say why
 		s.log.InfoContext(r.Context(), "a request was refused", "reason", e.Detail, "path", r.URL.Path)
 	case errs.Internal:

@@ -53,7 +53,7 @@ type socket struct {
 
 // newSocket returns the socket of a connection. The caller sets conn and calls start.
 func (s *Server) newSocket(c *connection, verify func(context.Context) (models.Principal, error)) *socket {
-	return &socket{connection: c, server: s, verify: verify}
+	return &socket{connection: c, server: s, verify: verify, written: map[string]bool{}}
 }
 
 // tokenVerifier returns a function that verifies a token again.
@@ -181,9 +181,6 @@ func (s *socket) deliver(out outbound) error {
 	}
 	if s.protocol.info.Framed {
 		return nil
-	}
-	if s.written == nil {
-		s.written = map[string]bool{}
 	}
 	s.written[out.id] = true
 	return nil
