@@ -229,8 +229,10 @@ func TestWebSocketReceives(t *testing.T) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		// The server may close the connection before everything is written.
 		_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("x", transport.MaxMessageBytes)+`"}`))
-		_, code := c.readUntilClosed()
-		require.Equal(t, websocket.StatusMessageTooBig, code)
+		_, err := c.read()
+		var closed websocket.CloseError
+		require.ErrorAs(t, err, &closed)
+		require.Equal(t, websocket.CloseError{Code: websocket.StatusMessageTooBig, Reason: "a message has at most 8 MiB"}, closed)
 	})
 }
 
