@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -154,10 +155,7 @@ func withLines(err error, batch []factText) error {
 	var n uint
 	for i := range *refused.problem.Errors {
 		f := &(*refused.problem.Errors)[i]
-		if f.Pointer == nil {
-			continue
-		}
-		if _, err := fmt.Sscanf(*f.Pointer, "/facts/%d", &n); err == nil && n < uint(len(batch)) {
+		if _, err := fmt.Sscanf(*cmp.Or(f.Pointer, new("")), "/facts/%d", &n); err == nil && n < uint(len(batch)) {
 			f.Line = &batch[n].line
 			f.Detail = strings.ReplaceAll(f.Detail, fmt.Sprintf("facts[%d].", n), "")
 		}
