@@ -45,9 +45,10 @@ $(GOLANGCI):
 	GOBIN=$(GOLANGCI_DIR) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 
 .PHONY: bench
-bench: ## Measure comet against its baselines in ROUNDS (15) alternating rounds; BENCH=Ledger/sqlite runs a part, HISTORY=1000000 with as many finished tasks, BEFORE=path against an earlier program
-	COMET_BENCH_HISTORY=$(HISTORY) COMET_BENCH_BEFORE=$(abspath $(BEFORE)) \
-		go test -run '^$$' -bench '$(BENCH)' -benchtime $(ROUNDS)x -timeout 180m ./internal/bench
+bench: ## Measure comet against its baselines; ROUNDS (15) and BENCH select, see docs/performance.md
+	@set -o pipefail; COMET_BENCH_HISTORY=$(HISTORY) COMET_BENCH_BEFORE=$(abspath $(BEFORE)) \
+		go test -run '^$$' -bench '$(BENCH)' -benchtime $(ROUNDS)x -timeout 180m ./internal/bench | \
+		awk '{ print; fflush() } /Benchmark/ { ran = 1 } /^ok/ { ok = 1 } END { if (ok && !ran) { print "no benchmark matches $(BENCH)"; exit 1 } }'
 
 .PHONY: eval
 eval: ## Print the quality of tool search on its evaluation set: hit@1, hit@5, MRR

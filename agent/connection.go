@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/coder/websocket"
@@ -142,6 +144,9 @@ func (a *Agent) handleHello(life context.Context, h Hello) {
 func (a *Agent) read(ctx, life context.Context, conn *websocket.Conn) error {
 	for {
 		_, data, err := conn.Read(ctx)
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+			return errors.New("the connection was lost")
+		}
 		if err != nil {
 			return err
 		}

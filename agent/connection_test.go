@@ -251,7 +251,7 @@ func TestRun(t *testing.T) {
 		a, err := agent.New(s.url, "secret", nil)
 		require.NoError(t, err)
 		a.Handle("w", waits)
-		require.ErrorContains(t, a.Run(t.Context()), "error 5006: Unsupported work type: protocol version 1.0 is not supported")
+		require.ErrorContains(t, a.Run(t.Context()), "error 5006: Unsupported protocol version 1.0; supported: 2.0")
 	})
 
 	t.Run("waits for a server that is down at first", func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -169,11 +170,9 @@ func exitCodeOf(status int) int {
 func problemLines(e *apiError) []string {
 	lines := []string{e.Error()}
 	if fields := e.problem.Errors; fields != nil {
-		// A single field often repeats the detail.
-		lone := len(*fields) == 1 && (*fields)[0].Line == nil && e.problem.Detail != nil && (*fields)[0].Detail == *e.problem.Detail
-		if !lone {
-			lines = append(lines, fieldLines(*fields, e.file)...)
-		}
+		// The detail is often that of the first field.
+		repeated := func(f client.FieldError) bool { return f.Line == nil && strings.HasSuffix(lines[0], ": "+f.Detail) }
+		lines = append(lines, fieldLines(slices.DeleteFunc(slices.Clone(*fields), repeated), e.file)...)
 	}
 	if wait, err := time.ParseDuration(e.retryAfter + "s"); err == nil {
 		lines = append(lines, fmt.Sprintf("  Try again in %s.", input.Duration(wait)))

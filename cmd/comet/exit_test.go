@@ -71,6 +71,8 @@ func TestReport(t *testing.T) {
 		t.Parallel()
 		err := newAPIError(problem(""), []byte(`{"title":"Invalid request","detail":"id must be short","errors":[{"pointer":"/id","rule":"r","detail":"id must be short"}]}`))
 		require.Equal(t, "comet: Invalid request: id must be short\n", reported(err))
+		err = newAPIError(problem(""), []byte(`{"title":"Invalid request","detail":"id must be short","errors":[{"pointer":"/id","rule":"r","detail":"id must be short"},{"pointer":"/name","rule":"r","detail":"name is missing"}]}`))
+		require.Equal(t, "comet: Invalid request: id must be short\n  /name: name is missing\n", reported(err))
 	})
 
 	t.Run("prints file and line of a mistake in a document", func(t *testing.T) {

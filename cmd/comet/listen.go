@@ -32,7 +32,7 @@ func listen(ctx context.Context, c *call) (err error) {
 	}
 	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", given[string](c, "listen"))
 	if err != nil {
-		return usagef("cannot listen on %s: %w", given[string](c, "listen"), err)
+		return usagef("%w; choose another address with --listen", err)
 	}
 	defer func() { _ = socket.Close() }()
 	if address := socket.Addr().(*net.TCPAddr); address.IP.IsUnspecified() {

@@ -137,6 +137,7 @@ Exit codes:
   5  conflict with the current state, or a failed precondition
   6  invalid request or document
   7  the server cannot be reached, is not ready, or limits the rate
+  124  a time limit of comet send has passed
   130  interrupted by Ctrl-C (SIGINT)
   143  ended by SIGTERM
 `

@@ -2,14 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -107,8 +106,11 @@ func readFacts(data []byte) (facts []factText, err error) {
 			break
 		}
 		if err != nil {
-			at := 1 + bytes.Count(data[:dec.InputOffset()], []byte("\n"))
-			return nil, fmt.Errorf("fact %d on line %d is not JSON: %w", len(facts)+1, at, err)
+			at, reason := len(bytes.TrimRight(data, " \t\r\n")), "the file ends before it is complete"
+			if bad := (*jsontext.SyntacticError)(nil); errors.As(err, &bad) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				at, reason = int(bad.ByteOffset), bad.Err.Error()
+			}
+			return nil, fmt.Errorf("fact %d on line %d is not JSON: %s", len(facts)+1, 1+bytes.Count(data[:at], []byte("\n")), reason)
 		}
 		end := int(dec.InputOffset())
 		begin := end - len(value)
@@ -150,19 +152,12 @@ func withLines(err error, batch []factText) error {
 	if !errors.As(err, &refused) || refused.problem.Errors == nil {
 		return err
 	}
-	place := regexp.MustCompile(`^/facts/(\d+)`)
+	var n uint
 	for i := range *refused.problem.Errors {
 		f := &(*refused.problem.Errors)[i]
-		if f.Pointer == nil {
-			continue
-		}
-		found := place.FindStringSubmatch(*f.Pointer)
-		if found == nil {
-			continue
-		}
-		if n, err := strconv.Atoi(found[1]); err == nil && n < len(batch) {
+		if _, err := fmt.Sscanf(*cmp.Or(f.Pointer, new("")), "/facts/%d", &n); err == nil && n < uint(len(batch)) {
 			f.Line = &batch[n].line
-			f.Detail = strings.ReplaceAll(f.Detail, "facts["+found[1]+"].", "")
+			f.Detail = strings.ReplaceAll(f.Detail, fmt.Sprintf("facts[%d].", n), "")
 		}
 	}
 	return err

@@ -47,6 +47,20 @@ func TestReadFacts(t *testing.T) {
 			require.Error(t, err)
 		})
 	}
+	for name, c := range map[string]struct{ file, message string }{
+		"a missing value after empty lines": {"{\"tokens\":5}\n\n\n{\"tokens\": }\n", "fact 2 on line 4 is not JSON: invalid character '}' at start of value"},
+		"an incomplete name":                {"{\"tokens\":5}\n{bad\n", "fact 2 on line 2 is not JSON: invalid character 'b' at start of string (expecting '\"')"},
+		"an entry of an array":              {"[{\"tokens\":5},\n\n{\"tokens\": }]\n", "fact 2 on line 3 is not JSON: invalid character '}' after array element (expecting ',' or ']')"},
+		"a line inside a fact":              {"{}\n{\n\n\"tokens\": }\n", "fact 2 on line 4 is not JSON: invalid character '}' at start of value"},
+		"an incomplete last line":           {"{\"tokens\":5}\n\n{\"tokens\":\n\n", "fact 2 on line 3 is not JSON: the file ends before it is complete"},
+		"an array without an end":           {"[{\"tokens\":5},\n{}\n\n", "fact 3 on line 2 is not JSON: the file ends before it is complete"},
+	} {
+		t.Run(name+" is reported with its line", func(t *testing.T) {
+			t.Parallel()
+			_, err := readFacts([]byte(c.file))
+			require.EqualError(t, err, c.message)
+		})
+	}
 }
 
 func TestBatches(t *testing.T) {

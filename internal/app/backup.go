@@ -121,7 +121,7 @@ func Restore(ctx context.Context, cfg config.Config, path string, force bool) (r
 	}
 	lock, err := lockDir(cfg.Data)
 	if errors.Is(err, errLocked) {
-		return report, errs.New(errs.Conflict, "%v %s%s: stop it, or restore into another directory with --data", errLocked, cfg.Data, lockHolder(cfg.Data))
+		return report, errs.New(errs.Conflict, "%v", err)
 	} else if err != nil {
 		return report, err
 	}

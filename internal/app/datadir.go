@@ -35,7 +35,7 @@ func lockDir(dir string) (*flock.Flock, error) {
 		return nil, fmt.Errorf("lock the data directory %s: %w; it must be writable, or choose another with --data", dir, err)
 	}
 	if !ok {
-		return nil, fmt.Errorf("%w %s%s: connect to it with --server, or choose another directory with --data", errLocked, dir, lockHolder(dir))
+		return nil, fmt.Errorf("%w %s%s: stop it first, or choose another directory with --data", errLocked, dir, lockHolder(dir))
 	}
 	// The id is a hint for people: without it the lock holds as well.
 	_ = os.WriteFile(f.Path(), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)

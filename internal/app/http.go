@@ -60,7 +60,7 @@ func (s *httpServer) Start(ctx context.Context) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", s.addr)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w; choose another address with --listen, port 0 picks a free one", s.addr, err)
+		return fmt.Errorf("%w; choose another address with --listen, port 0 picks a free one", err)
 	}
 	s.listener = l
 	go func() {

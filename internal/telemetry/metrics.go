@@ -115,7 +115,7 @@ type statusWriter interface {
 
 // Handler serves the metrics in the form the client asks for.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, DisableCompression: true})
 }
 
 // knownMethod prevents clients from creating labels with invented methods.

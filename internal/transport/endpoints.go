@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,15 +98,6 @@ func agentsOnly(next func(w http.ResponseWriter, r *http.Request, from httpkit.I
 	}
 }
 
-// failsBeforeBody reports whether an error occurs before the message was read.
-func failsBeforeBody(err error) bool {
-	switch errs.CodeOf(err) {
-	case errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited:
-		return !httpkit.IsThrottled(err)
-	}
-	return false
-}
-
 // readShortBody returns the message of a request, nil if it is long or cannot be read.
 func readShortBody(r *http.Request) []byte {
 	if r.Method != http.MethodPost || r.ContentLength > maxEchoBytes {
@@ -119,28 +111,24 @@ func readShortBody(r *http.Request) []byte {
 }
 
 func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *describedProtocol, err error) {
-	if proto == nil {
-		proto = s.protocols.ofRequest(r)
-	}
+	proto = cmp.Or(proto, s.protocols.ofRequest(r))
 	var raw []byte
-	if failsBeforeBody(err) {
+	beforeBody := []errs.Code{errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited}
+	if slices.Contains(beforeBody, errs.CodeOf(err)) && !httpkit.IsThrottled(err) {
 		raw = readShortBody(r)
 	}
 	err = explainMissingHeader(r, err)
-	e, status := errs.From(err), 0
+	e := errs.From(err)
+	status := map[errs.Code]int{
+		errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.UnsupportedMediaType: http.StatusUnsupportedMediaType,
+		errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotFound: http.StatusNotFound,
+	}[e.Code]
+	if httpkit.IsThrottled(err) {
+		status = http.StatusTooManyRequests
+	}
 	switch e.Code {
-	case errs.Unauthenticated:
-		if httpkit.IsThrottled(err) {
-			status = http.StatusTooManyRequests
-		}
-	case errs.BodyTooLarge:
-		status = http.StatusRequestEntityTooLarge
-	case errs.UnsupportedMediaType:
-		status = http.StatusUnsupportedMediaType
-	case errs.MethodNotAllowed:
-		status = http.StatusMethodNotAllowed
-	case errs.NotFound:
-		status = http.StatusNotFound
+	case errs.AgentInactive, errs.ForeignAgent, errs.MissingScope: // the response does not say why
+		s.log.InfoContext(r.Context(), "a request was refused", "reason", e.Detail, "path", r.URL.Path)
 	case errs.Internal:
 		s.log.ErrorContext(r.Context(), "a request of an agent failed", "path", r.URL.Path, "error", err)
 	}
@@ -148,9 +136,7 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 	if !proto.info.Framed {
 		reply.Body = append(reply.Body, '\n')
 	}
-	if status != 0 {
-		reply.Status = status
-	}
+	reply.Status = cmp.Or(status, reply.Status)
 	if seconds, ok := e.Meta["retry_after"].(int); ok {
 		reply.RetryAfter = time.Duration(seconds) * time.Second
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/errs"
 )
 
 // frame is a control message about the connection itself: an object with one of these members, none
@@ -71,12 +73,14 @@ func (f frame) encode() []byte {
 	return b
 }
 
-// parseFrame parses a control frame from an agent. ok is false for a message of the protocol.
-func parseFrame(raw []byte) (f frame, ok bool) {
-	if !hasFirstMember(raw, "hello", "ack", "bye") {
-		return frame{}, false
+// parseFrame returns the ids that a control frame from an agent acknowledges. isFrame is false for a
+// message of the protocol.
+func parseFrame(raw []byte) (acked []string, isFrame bool, err error) {
+	var f natsAck
+	if isFrame = hasFirstMember(raw, "hello", "ack", "bye"); isFrame && json.Unmarshal(raw, &f) != nil {
+		err = errs.New(errs.InvalidRequest, "ack must be an array of message ids")
 	}
-	return f, json.Unmarshal(raw, &f) == nil
+	return f.Ack, isFrame, err
 }
 
 // hasFirstMember reports whether raw begins as an object whose first member has one of the names.

@@ -53,7 +53,7 @@ type socket struct {
 
 // newSocket returns the socket of a connection. The caller sets conn and calls start.
 func (s *Server) newSocket(c *connection, verify func(context.Context) (models.Principal, error)) *socket {
-	return &socket{connection: c, server: s, verify: verify}
+	return &socket{connection: c, server: s, verify: verify, written: map[string]bool{}}
 }
 
 // tokenVerifier returns a function that verifies a token again.
@@ -182,9 +182,6 @@ func (s *socket) deliver(out outbound) error {
 	if s.protocol.info.Framed {
 		return nil
 	}
-	if s.written == nil {
-		s.written = map[string]bool{}
-	}
 	s.written[out.id] = true
 	return nil
 }
@@ -252,12 +249,15 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 		}
 		s.alive.Store(true)
-		acked, isFrame := s.acknowledgedBy(raw)
+		acked, isFrame, err := s.acknowledgedBy(raw)
+		if err != nil {
+			_ = s.write(s.protocol.Refuse(err, nil).Body) // reading fails, too, if the connection is broken
+		}
 		if isFrame {
 			s.acknowledge(ctx, acked)
 			continue
 		}
-		err := pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
+		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.
 			msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
@@ -293,13 +293,12 @@ func (s *socket) acknowledge(ctx context.Context, ids []string) {
 
 // acknowledgedBy returns the ids of the messages that raw acknowledges, and whether raw is a
 // control frame. On an unframed connection any message acknowledges what was written before it,
-// except task assignments, which the agent must answer.
-func (s *socket) acknowledgedBy(raw []byte) (ids []string, isFrame bool) {
+// except task assignments, which the agent must answer. The error is that of a malformed frame.
+func (s *socket) acknowledgedBy(raw []byte) (ids []string, isFrame bool, err error) {
 	if !s.protocol.info.Framed {
-		return s.receivedNotices(), false
+		return s.receivedNotices(), false, nil
 	}
-	f, ok := parseFrame(raw)
-	return f.Ack, ok
+	return parseFrame(raw)
 }
 
 // receivedNotices returns the written messages that are not task assignments: an agent that sends

@@ -32,7 +32,7 @@ func TestReceivedNotices(t *testing.T) {
 	t.Parallel()
 	begin := func() (*socket, blockingConn, func(id string, outcome error, meanwhile func())) {
 		c := blockingConn{make(chan struct{}), make(chan error)}
-		s := &socket{connection: &connection{protocol: &describedProtocol{}, inFlight: &inFlight{}}, server: &Server{}, conn: c}
+		s := &socket{connection: &connection{protocol: &describedProtocol{}, inFlight: &inFlight{}}, server: &Server{}, conn: c, written: map[string]bool{}}
 		return s, c, func(id string, outcome error, meanwhile func()) {
 			s.inFlight.put(id, delivery{attempts: 1, isTask: id == "work"})
 			done := make(chan error)
@@ -51,12 +51,12 @@ func TestReceivedNotices(t *testing.T) {
 		write("work", nil, none)
 		write("b", nil, none)
 		for range 2 { // until the acknowledgement is committed
-			ids, isFrame := s.acknowledgedBy([]byte("anything"))
+			ids, isFrame, _ := s.acknowledgedBy([]byte("anything"))
 			require.ElementsMatch(t, []string{"a", "b"}, ids)
 			require.False(t, isFrame)
 		}
 		s.inFlight.markAcked([]string{"a", "b"})
-		ids, _ := s.acknowledgedBy([]byte("anything"))
+		ids, _, _ := s.acknowledgedBy([]byte("anything"))
 		require.Empty(t, ids)
 	})
 	t.Run("a notice that failed to be written is not received", func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestReceivedNotices(t *testing.T) {
 		received := make(chan []string)
 		write("a", errors.New("cut off"), func() {
 			go func() {
-				ids, _ := s.acknowledgedBy([]byte("sent in the meantime"))
+				ids, _, _ := s.acknowledgedBy([]byte("sent in the meantime"))
 				received <- ids
 			}()
 		})

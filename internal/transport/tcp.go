@@ -100,7 +100,7 @@ func (l *TCPListener) Start(ctx context.Context) error {
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", l.address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w; choose another address with %s, port 0 picks a free one", l.address, err, l.opts.Setting)
+		return fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, l.opts.Setting)
 	}
 	l.listener = listener
 	l.running.Go(l.accept)

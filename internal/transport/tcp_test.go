@@ -325,7 +325,7 @@ func TestTCPListener(t *testing.T) {
 	})
 	runV5Case(t, "names an address that is in use", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		err := transport.NewTCPListener(f.transports, f.address, &transport.TCPOptions{Setting: "--tcp-listen"}).Start(t.Context())
-		require.ErrorContains(t, err, "listen on "+f.address)
+		require.ErrorContains(t, err, "listen tcp "+f.address)
 		require.ErrorContains(t, err, "--tcp-listen")
 	})
 	runV5Case(t, "accepts hundreds of connections at the same time", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {

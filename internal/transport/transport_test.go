@@ -18,6 +18,7 @@ import (
 
 	"comet/internal/orchestrator"
 	"comet/internal/transport"
+	"comet/models"
 	"comet/store/storetest"
 )
 
@@ -65,6 +66,23 @@ func TestStopWhileAgentsConnect(t *testing.T) {
 	runCase(t, "succeeds without connections", nil, func(t *testing.T, f *fixture) {
 		require.NoError(t, f.transports.Start(t.Context()), "as is starting twice")
 		require.NoError(t, f.transports.Stop(t.Context()))
+	})
+}
+
+// TestReasonIsLogged: a response to a token without permission does not give the reason, so the log
+// does.
+func TestReasonIsLogged(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		var log logBuffer
+		f := openFixture(t, startWork(t, db), &transport.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}, nil)
+		token := f.token(t, "", models.ScopeAdmin)
+		for _, path := range []string{"/api/agent/inbox", "/api/agent/connect"} {
+			require.Equal(t, http.StatusUnauthorized, f.do(t, "GET", path, token.Secret, "").StatusCode)
+			require.Contains(t, log.String(), `level=INFO msg="a request was refused" reason="the token `)
+			require.Contains(t, log.String(), `is bound to no agent; this endpoint is for agents" path=`+path)
+		}
+		require.NotContains(t, log.String(), token.Secret)
 	})
 }
 

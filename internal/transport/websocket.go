@@ -71,7 +71,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 	if err != nil {
 		return nil //nolint:nilerr // Accept has written the response
 	}
-	ws.SetReadLimit(MaxMessageBytes + 1)
+	ws.SetReadLimit(-1) // read has the limit
 	sock.conn = webSocketConn{ws}
 	sock.start(version, refusal)
 	return nil
@@ -107,7 +107,15 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 type webSocketConn struct{ *websocket.Conn }
 
 func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
-	_, text, err := c.Read(ctx)
+	_, frame, err := c.Reader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(frame, MaxMessageBytes+1))
+	if err == nil && len(text) > MaxMessageBytes {
+		c.close(websocket.StatusMessageTooBig, "a message has at most 8 MiB")
+		err = websocket.ErrMessageTooBig
+	}
 	return text, err
 }
 

@@ -203,6 +203,13 @@ func TestWebSocketReceives(t *testing.T) {
 		require.Equal(t, "malformed-json", c.next().Refused)
 		require.Empty(t, c.barrier("b1"), "there is no id to acknowledge")
 	})
+	runCase(t, "a malformed acknowledgement and refuses it", nil, func(t *testing.T, f *fixture) {
+		c := f.connect(t, f.agent(t, "ada"), "")
+		c.send(map[string]string{"ack": "m1"})
+		require.Equal(t, "invalid-request", c.next().Refused)
+		require.Empty(t, c.barrier("b1"), "it is not a message")
+		require.Len(t, f.protocol.messages(), 1)
+	})
 	runCase(t, "a message and sends its reply", nil, func(t *testing.T, f *fixture) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		c.send(note{ID: "m1", Do: "reply"})
@@ -222,8 +229,10 @@ func TestWebSocketReceives(t *testing.T) {
 		c := f.connect(t, f.agent(t, "ada"), "")
 		// The server may close the connection before everything is written.
 		_ = c.conn.Write(t.Context(), websocket.MessageText, []byte(`{"id":"`+strings.Repeat("x", transport.MaxMessageBytes)+`"}`))
-		_, code := c.readUntilClosed()
-		require.Equal(t, websocket.StatusMessageTooBig, code)
+		_, err := c.read()
+		var closed websocket.CloseError
+		require.ErrorAs(t, err, &closed)
+		require.Equal(t, websocket.CloseError{Code: websocket.StatusMessageTooBig, Reason: "a message has at most 8 MiB"}, closed)
 	})
 }
 

@@ -96,15 +96,16 @@ func failureFor(e wire.Envelope, err error) wire.Failure {
 		limit, _ := coded.Meta["limit"].(int)
 		return wire.ResourceLimit("output_bytes", int64(limit), int64(limit)+1)
 	}
-	return wire.InvalidMessage(problems(coded)...)
+	return wire.InvalidMessage(problems(e, coded)...)
 }
 
-// problems converts the fields of an error to paths in the message.
-func problems(coded *errs.Error) []wire.Problem {
+// problems converts the fields of an error to paths in the message, or in the body of a request that
+// is no message.
+func problems(e wire.Envelope, coded *errs.Error) []wire.Problem {
 	var out []wire.Problem
 	for _, f := range coded.Fields {
-		problem := wire.Problem{Detail: f.Detail}
-		if f.Parameter == "" {
+		problem := wire.Problem{Detail: f.Detail, Field: strings.ReplaceAll(strings.TrimPrefix(f.Pointer, "/"), "/", ".")}
+		if f.Parameter == "" && e.Payload != nil {
 			problem.Field = "payload" + strings.ReplaceAll(f.Pointer, "/", ".")
 		}
 		out = append(out, problem)

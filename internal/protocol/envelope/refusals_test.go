@@ -98,6 +98,20 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
+// TestRefusedField: a field is in the payload of a message, or in the body of a request without one.
+func TestRefusedField(t *testing.T) {
+	t.Parallel()
+	runCase(t, "is named by its path", func(t *testing.T, f *fixture) {
+		err := errs.New(errs.InvalidRequest, "x")
+		err.Fields = []errs.Field{{Pointer: "/step/ids", Detail: "x"}}
+		raw, _ := request(t, "infra", "run_playbook", nil, nil)
+		for body, field := range map[string]string{string(raw): "payload.step.ids", "": "step.ids"} {
+			failure := read(t, f.Refuse(err, []byte(body)).Body).Payload.(wire.Failure)
+			require.Equal(t, field, contextOf(t, failure)["field_name"])
+		}
+	})
+}
+
 // TestRefusals: an error gets the document's code and context (Chiffon §Error Codes).
 func TestRefusals(t *testing.T) {
 	t.Parallel()

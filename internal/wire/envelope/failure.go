@@ -79,7 +79,7 @@ func UnsupportedVersion(requested string, supported []string) Failure {
 	for i := range types {
 		types[i] = prefix + types[i]
 	}
-	return unsupported("Unsupported work type: protocol version "+requested+" is not supported, only "+strings.Join(supported, ", "), prefix+requested, types)
+	return unsupported("Unsupported protocol version "+requested+"; supported: "+strings.Join(supported, ", "), prefix+requested, types)
 }
 
 func unsupported(message, requested string, supported []string) Failure {
