@@ -52,8 +52,7 @@ type AgentStats struct {
 // AgentDetail is an agent with its children, usage and statistics (CHE·NU §2.5).
 type AgentDetail struct {
 	Agent
-	// TokensUsedToday is the ledger's used_today: the day's facts less what resets
-	// wrote off.
+	// TokensUsedToday is the ledger's used_today: the day's facts less what resets wrote off.
 	TokensUsedToday int64
 	// Children are the active agents directly below, by id, at most 1,000.
 	Children []AgentRef

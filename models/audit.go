@@ -11,8 +11,7 @@ const (
 	AuditUpdated     AuditAction = "updated"
 	AuditDeactivated AuditAction = "deactivated"
 	AuditRestored    AuditAction = "restored"
-	// The operator actions of the ledger; they change no row of the registry, so the
-	// version stays.
+	// The operator actions of the ledger; they change no row of the registry, so the version stays.
 	AuditBudgetAdded   AuditAction = "budget_added"
 	AuditBudgetRemoved AuditAction = "budget_removed"
 	AuditUsageReset    AuditAction = "usage_reset"

@@ -49,8 +49,7 @@ func (l Level) DefaultBudget() *int64 {
 	return nil
 }
 
-// MaxBudget returns the largest daily token budget of the level; nil is
-// unlimited (CHE·NU §5.1).
+// MaxBudget returns the largest daily token budget of the level; nil is unlimited (CHE·NU §5.1).
 func (l Level) MaxBudget() *int64 {
 	switch l {
 	case LevelOrchestrator:

@@ -16,9 +16,8 @@ const (
 // TaskState is the state of a task (PROTOCOL_V5 §4.1).
 type TaskState string
 
-// The states of a task. From new a task goes to running or cancelled, from running
-// to done, failed or cancelled; a new one without a suitable worker fails. A retry makes a
-// running task new again.
+// The states of a task. From new a task goes to running or cancelled, from running to done, failed
+// or cancelled; a new one without a suitable worker fails. A retry makes a running task new again.
 const (
 	TaskNew       TaskState = "new"
 	TaskRunning   TaskState = "running"
@@ -68,8 +67,7 @@ type Task struct {
 	Priority   int
 	State      TaskState
 	WaitingFor WaitReason
-	// Attempt is the number of the newest attempt, 0 before the first, and AgentID its
-	// agent.
+	// Attempt is the number of the newest attempt, 0 before the first, and AgentID its agent.
 	Attempt int
 	AgentID string
 	// Budget is the maximum number of tokens of all attempts together, nil for no limit;

@@ -46,8 +46,7 @@ type Fact struct {
 // ReservationState is the state of a reservation.
 type ReservationState string
 
-// The states of a reservation; all but the first are final, but what expired may
-// still be settled.
+// The states of a reservation; all but the first are final, but what expired may still be settled.
 const (
 	ReservationHeld     ReservationState = "held"
 	ReservationSettled  ReservationState = "settled"

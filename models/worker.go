@@ -89,8 +89,7 @@ const (
 	SessionClosed SessionState = "closed"
 )
 
-// Session groups tasks that belong together, such as those of a conversation
-// (PROTOCOL_V5 §6).
+// Session groups tasks that belong together, such as those of a conversation (PROTOCOL_V5 §6).
 type Session struct {
 	ID string
 	// Owner is the id of the token that opened it, AgentID the agent of that token, "" for none.
@@ -114,8 +113,7 @@ type PushTarget struct {
 	Protocol string
 	// Concurrency is the maximum number of attempts that the agent executes at a time.
 	Concurrency int
-	// Secret is the bearer token that comet sends to the URL. It differs for each
-	// registration.
+	// Secret is the bearer token that comet sends to the URL. It differs for each registration.
 	Secret string
 	// Owner is the id of the token that registered the target. The target ends with that token.
 	Owner     string

@@ -23,8 +23,7 @@ func (op *operation) takeSlot(t *models.Task, agentID string) (ok bool, err erro
 		return false, nil
 	}
 	t.AgentID = agentID
-	begun := *t
-	op.changeSlot(slotChange{agentID: agentID, begun: &begun})
+	op.changeSlot(slotChange{agentID: agentID, begun: new(*t)})
 	return true, nil
 }
 
@@ -81,9 +80,8 @@ func (op *operation) changeSlotsOf(agentID string, changes []slotChange) error {
 	}
 	for _, c := range changes {
 		if err == nil && ok && c.begun != nil { // with the lock: another replica may have assigned another subtask to the agent
-			var siblings []string
-			siblings, err = op.siblingAgents(*c.begun)
-			ok = !slices.Contains(siblings, agentID)
+			siblings, e := op.siblingAgents(*c.begun)
+			ok, err = !slices.Contains(siblings, agentID), e
 		}
 	}
 	if err == nil && !ok {

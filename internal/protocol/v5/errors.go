@@ -246,8 +246,7 @@ func reportOf(t models.Task) (r storedReport) {
 	return r
 }
 
-// dataOfPieces returns the DATA of an S whose result was received in pieces, "" for another
-// result.
+// dataOfPieces returns the DATA of an S whose result was received in pieces, "" for another result.
 func dataOfPieces(t models.Task) wire.Data {
 	if report := reportOf(t); t.State == models.TaskDone && report.Code == "" {
 		return report.Data

@@ -106,9 +106,8 @@ func (p *Protocol) markUnauthenticated(ctx context.Context, from protocol.Peer, 
 // signedSession returns the SID of a signature for a CTX.
 func signedSession(name string) string { return cmp.Or(name, wire.SystemContext) }
 
-// signer returns the agent that a signed join without a token names with FROM, "" for another
-// join. A connection from another machine must begin with such a join. The signature is left to
-// verify.
+// signer returns the agent that a signed join without a token names with FROM, "" for another join.
+// A connection from another machine must begin with such a join. The signature is left to verify.
 func (p *Protocol) signer(ctx context.Context, from protocol.Peer, raw []byte) (agentID string, err error) {
 	m, err := wire.Parse(string(raw))
 	if err != nil {

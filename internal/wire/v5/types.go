@@ -160,8 +160,7 @@ func (b Budget) append(line []byte) []byte {
 }
 
 // parseNumber parses letter and 1 to digits digits; digits is at most 4. Leading zeros are valid:
-// M\d{1,4} of
-// §3.5 matches M0001 too.
+// M\d{1,4} of §3.5 matches M0001 too.
 func parseNumber(text string, letter byte, digits int) (int, bool) {
 	if len(text) < 2 || len(text) > digits+1 || text[0] != letter {
 		return 0, false
