@@ -107,7 +107,7 @@ func TestApp(t *testing.T) {
 	withoutLeaks(t, "a data directory is locked", func(t *testing.T, cfg config.Config) {
 		a := started(t, cfg)
 		_, err := app.New(t.Context(), cfg, nil)
-		require.ErrorContains(t, err, "--server")
+		require.ErrorContains(t, err, "stop it first")
 		require.Equal(t, http.StatusOK, answers(t, a.URL()+"/healthz"), "the first server is unaffected")
 		require.NoError(t, a.Stop(t.Context()))
 	})

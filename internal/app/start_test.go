@@ -174,7 +174,7 @@ func TestStartErrors(t *testing.T) {
 		p.url(t)
 		code, message := serve(t, data).fails(t)
 		require.Equal(t, 1, code)
-		for _, part := range []string{data, "--server", "--data"} {
+		for _, part := range []string{data, "stop it first", "--data"} {
 			require.Contains(t, message, part)
 		}
 		p.kill()
