@@ -109,7 +109,7 @@ func TestSlotsOfReplicas(t *testing.T) {
 		require.Equal(t, 2, runs, "it ran again without the agent")
 		require.Equal(t, 1, h.CachedWorker("a").InFlight, "the index is up to date")
 		require.Equal(t, 1, inUse(t, h, "a"))
-		require.Equal(t, 1, len(h.query(t, "SELECT id FROM tasks WHERE agent_id = 'a'")))
+		require.Len(t, h.query(t, "SELECT id FROM tasks WHERE agent_id = 'a'"), 1)
 		requireSound(t, h)
 	})
 
