@@ -119,12 +119,11 @@ func (o *Orchestrator) transact(ctx context.Context, fn func(*operation) error) 
 			found.accounts, err = true, nil
 		case errors.As(err, &unavailable): // the next runs have it in unavailable
 			found.unavailable, err = append(found.unavailable, unavailable.agentID), nil
-			defer func() {
-				w, err := o.store.Workers(ctx).Get(unavailable.agentID)
-				if err == nil {
+			defer func(id string) {
+				if w, err := o.store.Workers(ctx).Get(id); err == nil {
 					o.putWorker(w)
 				}
-			}()
+			}(unavailable.agentID)
 		}
 		if err != nil {
 			return err

@@ -56,15 +56,7 @@ func TestSlotsInMemory(t *testing.T) {
 		t.Parallel()
 		_, h := alone(t)
 		h.worker(t, "a", 1, "work")
-		refused := errors.New("refused")
-		for range 3 {
-			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
-				Capabilities: []string{"work"}, With: func(*store.Tx, *models.Task) error { return refused },
-			}, nil)
-			require.ErrorIs(t, err, refused)
-			require.Zero(t, inUse(t, h))
-		}
-		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
+		requireRefusalsReleaseSlots(t, h, "a")
 	})
 
 	t.Run("are counted again after a restart", func(t *testing.T) {
@@ -80,6 +72,24 @@ func TestSlotsInMemory(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, inUse(t, again))
 	})
+}
+
+// requireRefusalsReleaseSlots requires that submissions that fail after the claim release the only slot
+// of an agent.
+func requireRefusalsReleaseSlots(t *testing.T, h *harness, agentID string) {
+	t.Helper()
+	refused := errors.New("refused")
+	for range 3 {
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
+			Capabilities: []string{"work"}, With: func(*store.Tx, *models.Task) error { return refused },
+		}, nil)
+		require.ErrorIs(t, err, refused)
+		require.Zero(t, h.CachedWorker(agentID).InFlight)
+		w, err := h.Worker(t.Context(), agentID)
+		require.NoError(t, err)
+		require.Zero(t, w.InFlight)
+	}
+	require.Equal(t, agentID, h.submit(t, "work", nil).AgentID)
 }
 
 // TestSlotsOfReplicas proves that replicas together give each agent as many tasks as it has slots, even
@@ -110,6 +120,21 @@ func TestSlotsOfReplicas(t *testing.T) {
 		require.Equal(t, 1, h.CachedWorker("a").InFlight, "the index is up to date")
 		require.Equal(t, 1, inUse(t, h, "a"))
 		require.Len(t, h.query(t, "SELECT id FROM tasks WHERE agent_id = 'a'"), 1)
+		requireSound(t, h)
+	})
+
+	withDatabase(t, "every stale agent is updated in the index", func(t *testing.T, db *storetest.DB) {
+		h, there := twoHarnesses(t, db, func(t *testing.T, h *harness) {
+			t.Helper()
+			h.worker(t, "a", 1, "work")
+			h.worker(t, "b", 1, "work")
+		})
+		there.submit(t, "work", longTimeout)
+		there.submit(t, "work", longTimeout)
+		require.Equal(t, models.WaitForWorker, h.submit(t, "work", longTimeout).WaitingFor)
+		for _, id := range []string{"a", "b"} {
+			require.Equal(t, 1, h.CachedWorker(id).InFlight, id)
+		}
 		requireSound(t, h)
 	})
 
@@ -149,15 +174,6 @@ func TestSlotsOfReplicas(t *testing.T) {
 	withDatabase(t, "a failed submission releases its claim", func(t *testing.T, db *storetest.DB) {
 		h := start(t, db, &orchestrator.Options{Poll: time.Hour})
 		h.worker(t, "a", 1, "work")
-		refused := errors.New("refused")
-		for range 3 {
-			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{
-				Capabilities: []string{"work"}, With: func(*store.Tx, *models.Task) error { return refused },
-			}, nil)
-			require.ErrorIs(t, err, refused)
-			require.Zero(t, h.CachedWorker("a").InFlight)
-			require.Zero(t, inUse(t, h, "a"))
-		}
-		require.Equal(t, "a", h.submit(t, "work", nil).AgentID)
+		requireRefusalsReleaseSlots(t, h, "a")
 	})
 }
