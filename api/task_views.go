@@ -174,10 +174,18 @@ func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
 	if d.Question != nil {
 		v.Question = new(newTaskQuestion(*d.Question))
 	}
-	if len(d.Task.Decision) > 0 {
-		err = json.Unmarshal(d.Task.Decision, &v.Decision)
+	if c := d.Decision; c != nil {
+		v.Decision = &decisionView{string(c.Verdict), c.Considered, c.Eligible, newCandidates(c.Candidates), newCandidates(c.Rejected)}
 	}
 	return v, err
+}
+
+func newCandidates(ranked []orchestrator.Candidate) []candidateView {
+	views := make([]candidateView, len(ranked))
+	for i, c := range ranked {
+		views[i] = candidateView{c.AgentID, c.Score, c.Load, orNull(c.LastAssignedAt), string(c.Reason)}
+	}
+	return views
 }
 
 func newTaskRequest(in models.TaskInput) (taskRequest, error) {

@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"database/sql"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -235,19 +234,16 @@ func (r agentReader) AuditTrail(agentID string, before int64, limit int) ([]mode
 func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
 	rows := make([]outcomeRow, len(outcomes))
 	for i, o := range outcomes {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return err
-		}
-		rows[i] = outcomeRow{id.String(), o}
+		rows[i] = outcomeRow{o, rand.Int64()} //nolint:gosec // it only separates rows
 	}
 	return create(tx.reader, "", rows...)
 }
 
-// outcomeRow is an outcome with its id.
+// outcomeRow is an outcome with a random number, because an agent may have several at one time.
 type outcomeRow struct {
-	ID string
 	OutcomeRow
+
+	Number int64
 }
 
 // OutcomeRow is the outcome of one piece of an agent's work.

@@ -5,51 +5,40 @@ import "context"
 // The operations are grouped by aggregate. A reader reads on the read pool or in a transaction; the
 // type that embeds it adds what a transaction may do.
 type (
-	// agentReader reads agents.
 	agentReader struct{ reader }
 	// Agents holds the operations of a transaction on agents.
-	Agents struct{ agentReader }
-	// deliveryReader reads deliveries.
+	Agents         struct{ agentReader }
 	deliveryReader struct{ reader }
 	// Deliveries holds the operations of a transaction on deliveries.
 	Deliveries struct{ deliveryReader }
 	// EventReader reads events.
 	EventReader struct{ reader }
 	// Events holds the operations of a transaction on events.
-	Events struct{ EventReader }
-	// inboxReader reads agents' messages.
+	Events      struct{ EventReader }
 	inboxReader struct{ reader }
 	// Inbox holds the operations of a transaction on agents' messages.
-	Inbox struct{ inboxReader }
-	// jobReader reads jobs.
+	Inbox     struct{ inboxReader }
 	jobReader struct{ reader }
 	// Jobs holds the operations of a transaction on jobs.
-	Jobs struct{ jobReader }
-	// ledgerReader reads the ledger.
+	Jobs         struct{ jobReader }
 	ledgerReader struct{ reader }
 	// Ledger holds the operations of a transaction on the ledger.
-	Ledger struct{ ledgerReader }
-	// sessionReader reads sessions.
+	Ledger        struct{ ledgerReader }
 	sessionReader struct{ reader }
 	// Sessions holds the operations of a transaction on sessions.
-	Sessions struct{ sessionReader }
-	// taskReader reads tasks, their attempts and outputs.
+	Sessions   struct{ sessionReader }
 	taskReader struct{ reader }
 	// Tasks holds the operations of a transaction on tasks, their attempts and outputs.
-	Tasks struct{ taskReader }
-	// tokenReader reads tokens and agents' keys.
+	Tasks       struct{ taskReader }
 	tokenReader struct{ reader }
 	// Tokens holds the operations of a transaction on tokens and agents' keys.
-	Tokens struct{ tokenReader }
-	// toolReader reads tools, their upstreams and calls.
+	Tokens     struct{ tokenReader }
 	toolReader struct{ reader }
 	// Tools holds the operations of a transaction on tools, their upstreams and calls.
-	Tools struct{ toolReader }
-	// webhookReader reads webhooks.
+	Tools         struct{ toolReader }
 	webhookReader struct{ reader }
 	// Webhooks holds the operations of a transaction on webhooks.
-	Webhooks struct{ webhookReader }
-	// workerReader reads workers.
+	Webhooks     struct{ webhookReader }
 	workerReader struct{ reader }
 	// Workers holds the operations of a transaction on workers.
 	Workers struct{ workerReader }

@@ -175,15 +175,15 @@ func (r EventReader) LastPosition() (int64, error) {
 	return one[int64](r.reader, "SELECT position FROM event_head WHERE id = 1")
 }
 
-// Purge deletes up to limit events older than before that do not wait for Number, and returns how
-// many. Positions are never reused.
+// Purge deletes those of the first limit events that are older than before and do not wait for Number,
+// and returns how many. Positions are never reused.
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	log := tx.store.events
 	if !tx.store.Alone() {
-		return tx.exec(purgeEvents("position IS NOT NULL"), before, limit)
+		return tx.exec(purgeEvents("position IS NOT NULL"), limit, before)
 	}
 	_, delivered := log.Positions()
-	n, err := tx.exec(purgeEvents("position <= ?"), before, delivered, limit)
+	n, err := tx.exec(purgeEvents("position <= ?"), limit, before, delivered)
 	if err != nil || n == 0 {
 		return n, err
 	}
@@ -196,7 +196,7 @@ func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 }
 
 func purgeEvents(condition string) string {
-	return "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at < ? AND " + condition + " ORDER BY at LIMIT ?)"
+	return "DELETE FROM events WHERE seq IN (SELECT seq FROM (SELECT seq, position, at FROM events ORDER BY seq LIMIT ?) AS first WHERE at < ? AND " + condition + ")"
 }
 
 // EventDraft is a new event.

@@ -145,7 +145,7 @@ func (tx Ledger) Purge(day int64, limit int) (int64, error) {
 			(SELECT agent_id, hour, path FROM usage_windows WHERE hour / 24 < ? LIMIT ?)`, day},
 		{`DELETE FROM usage_reservations WHERE (agent_id, id) IN
 			(SELECT agent_id, id FROM usage_reservations WHERE state IN (1, 2, 3) AND due < ? LIMIT ?)`, before},
-		{`DELETE FROM outcomes WHERE id IN (SELECT o.id
+		{`DELETE FROM outcomes WHERE (agent_id, at, number) IN (SELECT o.agent_id, o.at, o.number
 			FROM agents a CROSS JOIN outcomes o WHERE o.agent_id = a.id AND o.at < ? LIMIT ?)`, before},
 		{`DELETE FROM usage_resets WHERE (agent_id, day, id) IN (SELECT r.agent_id, r.day, r.id FROM usage_resets r WHERE r.day < ? LIMIT ?)`, day},
 		{`DELETE FROM budget_additions WHERE (agent_id, id) IN (SELECT b.agent_id, b.id FROM budget_additions b WHERE b.expires_at < ? LIMIT ?)`, before},

@@ -100,6 +100,9 @@ func (tx Tasks) Save(before models.Task, after *models.Task) error {
 		return errs.New(errs.TaskState, "a task that is %s cannot become %s", before.State, after.State).With("state", before.State)
 	}
 	after.Version, after.UpdatedAt = before.Version+1, tx.now
+	if after.State.Ended() {
+		after.QueueKey = ""
+	}
 	changed := columns.Changed(&before, after)
 	n, err := update(tx.reader, *after, changed, "id = ? AND version = ?", before.ID, before.Version)
 	if err == nil && n == 0 {

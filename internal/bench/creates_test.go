@@ -61,6 +61,10 @@ func copyDatabase(b *testing.B, from, to storage) {
 	require.NoFileExists(b, from.testDatabase().file()+"-wal", "the database is open")
 	out, err := exec.CommandContext(b.Context(), "cp", from.testDatabase().file(), to.testDatabase().file()).CombinedOutput()
 	require.NoError(b, err, "%s", out)
+	f, err := os.Open(to.testDatabase().file())
+	require.NoError(b, err)
+	require.NoError(b, f.Sync(), "the disk would write the copy during the measurement")
+	require.NoError(b, f.Close())
 }
 
 // countRows counts the rows of a table.

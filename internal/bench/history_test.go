@@ -87,10 +87,10 @@ func newHistory(b *testing.B, count int) *history {
 	return h
 }
 
-// doTasks runs comet for some tasks.
+// doTasks runs comet for some tasks, at the beginning of the span of the history.
 func (h *history) doTasks(b *testing.B, n int) {
 	b.Helper()
-	comet, stop := openComet(b, h.storage, nil)
+	comet, stop := openComet(b, h.storage, &app.Options{Clock: func() time.Time { return time.Now().Add(-historySpan) }})
 	if h.workers == nil {
 		h.workers = registerEnvelopeWorkers(b, comet)
 	}

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,18 +99,18 @@ func addedRows(b *testing.B, before, after databaseRows) (added []*taskTable) {
 	return added
 }
 
-// rowCopier changes the keys and the times of rows, so that copies of a task are distinct and older.
+// rowCopier changes the keys and the times of rows, so that copies of a task are distinct and later.
 type rowCopier struct {
 	known  map[uuid.UUID]bool // that belong to no task: tokens and agents
-	stride int64              // between the integer keys of one copy and the next
+	stride int64              // between the integer keys of one copy and the next: their range
 	copies int
 	keys   map[string]bool // integer columns whose values are keys, by table and column
 
 	number int64 // of the copy
 }
 
-// copyTasks inserts copies of rows. Integer keys go down, so that those of the history are lower than
-// those of the tasks that follow.
+// copyTasks inserts copies of rows, in the order of their times and integer keys, as comet does: SQLite
+// fills the pages of an index completely only if keys are inserted in their order.
 func copyTasks(b *testing.B, s storage, before databaseRows, tables []*taskTable, copies int) {
 	b.Helper()
 	c := &rowCopier{known: map[uuid.UUID]bool{}, keys: map[string]bool{}, copies: copies}
@@ -157,12 +159,12 @@ func (c *rowCopier) learn(row []any) {
 }
 
 // findKeys finds the integer columns that identify something of a task: almost every row has a
-// different value, and it is no time.
+// different value, and it is neither a time nor a large random number.
 func (c *rowCopier) findKeys(t *taskTable) {
 	for i, column := range t.columns {
 		distinct := map[int64]bool{}
 		for _, row := range t.rows {
-			if n, ok := row[i].(int64); ok && !isTime(n) {
+			if n, ok := row[i].(int64); ok && max(n, -n) < 1<<40 {
 				distinct[n] = true
 			}
 		}
@@ -170,9 +172,8 @@ func (c *rowCopier) findKeys(t *taskTable) {
 			continue
 		}
 		c.keys[t.name+"."+column] = true
-		for n := range distinct {
-			c.stride = max(c.stride, n+1)
-		}
+		keys := slices.Collect(maps.Keys(distinct))
+		c.stride = max(c.stride, slices.Max(keys)-slices.Min(keys)+1)
 	}
 }
 
@@ -202,10 +203,10 @@ func (c *rowCopier) value(pattern *regexp.Regexp, column string, v any) any {
 	switch v := v.(type) {
 	case int64:
 		if isTime(v) {
-			return v - c.age().Microseconds()
+			return v + c.later().Microseconds()
 		}
 		if c.keys[column] {
-			return v - c.number*c.stride
+			return v + c.number*c.stride
 		}
 	case string:
 		return pattern.ReplaceAllStringFunc(v, func(id string) string { return c.uuid(uuid.MustParse(id)).String() })
@@ -218,8 +219,8 @@ func (c *rowCopier) value(pattern *regexp.Regexp, column string, v any) any {
 	return v
 }
 
-// age is how much older the copy is than the original.
-func (c *rowCopier) age() time.Duration {
+// later is how much later than the original the copy is.
+func (c *rowCopier) later() time.Duration {
 	return time.Duration(c.number) * (historySpan / time.Duration(c.copies))
 }
 
@@ -234,7 +235,7 @@ func (c *rowCopier) uuid(id uuid.UUID) uuid.UUID {
 	binary.BigEndian.PutUint64(fresh[8:], digest.Sum64())
 	fresh[8] = fresh[8]&0x3f | 0x80 // the variant
 	if id.Version() == 7 {
-		millis := binary.BigEndian.Uint64(id[:])>>16 - uint64(c.age().Milliseconds())
+		millis := binary.BigEndian.Uint64(id[:])>>16 + uint64(c.later().Milliseconds())
 		binary.BigEndian.PutUint64(fresh[:], millis<<16|uint64(binary.BigEndian.Uint16(id[6:])))
 		return fresh
 	}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -17,10 +18,6 @@ import (
 // maxHold is the lifetime of a reservation. The end of an attempt settles or releases it before;
 // maxHold limits reservations in a database that was restored from a backup.
 const maxHold = usage.MaxReservationTTL * time.Second
-
-// ReasonOverBudget rejects an agent whose budget does not cover the task. Only the ledger knows
-// that, so selection does not.
-const ReasonOverBudget selection.Reason = "over_budget"
 
 // assign assigns a task to the best agent that has a free slot and whose budget covers it. The
 // task is not saved yet. The agents in exclude get it only if there is no other one. The verdict
@@ -57,15 +54,14 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 			}
 			if reason == "" { // the candidates before it are rejected
 				d.Candidates = d.Candidates[i:]
-				if t.Decision, err = json.Marshal(d); err != nil {
-					return "", err
-				}
-				return selection.Chosen, op.dispatch(t, p)
+				t.Decision, err = json.Marshal(d)
+				return selection.Chosen, cmp.Or(err, op.dispatch(t, p))
 			}
-			if reason == ReasonOverBudget {
+			if reason == selection.ReasonOverBudget {
 				refused++
 			}
-			d.Rejected = append(d.Rejected, selection.Rejection{Ranked: c, Reason: reason})
+			c.Reason = reason
+			d.Rejected = append(d.Rejected, c)
 			exclude = append(exclude, c.AgentID)
 		}
 		d.Candidates = nil
@@ -81,20 +77,16 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 	if d.Verdict == selection.Chosen {
 		d.Verdict = selection.Saturated
 		if refused > 0 && refused >= eligible && !(full && t.WaitingFor == models.WaitForWorker) { // a queued task keeps waiting for them
-			d.Verdict = verdictOverBudget
+			d.Verdict = selection.OverBudget
 		}
 	}
 	d.Rejected = d.Rejected[:min(len(d.Rejected), selection.MaxListed)]
-	text, err := json.Marshal(d)
-	t.Decision = text
+	t.Decision, err = json.Marshal(d)
 	return d.Verdict, err
 }
 
 // maxClaims limits how many agents one assignment tries to claim a slot of.
 const maxClaims = 100
-
-// verdictOverBudget means that no suitable agent's budget covers the task.
-const verdictOverBudget selection.Verdict = "over_budget"
 
 // claimSlot claims a slot of an agent and reserves the task's budget, or returns why it could not.
 func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason, error) {
@@ -120,7 +112,7 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 			}
 			op.budgetErrors = append(op.budgetErrors, errs.From(err))
 			op.refusedBy = append(op.refusedBy, agentID)
-			return ReasonOverBudget, nil
+			return selection.ReasonOverBudget, nil
 		}
 		if err != nil {
 			return "", err
@@ -160,7 +152,7 @@ func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy
 		return errStaleIndex
 	case err != nil || verdict == selection.Chosen:
 		return err
-	case verdict == verdictOverBudget:
+	case verdict == selection.OverBudget:
 		op.failTask(t, FailureBudget, "no agent's budget covers it")
 	case verdict == selection.Unsupported:
 		op.failTask(t, FailureUnsupported, "no agent offers this work any more")

@@ -1,9 +1,12 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator/selection"
 	"comet/models"
 	"comet/store"
 )
@@ -17,10 +20,14 @@ type Detail struct {
 	Input    models.TaskInput
 	Attempts []models.Attempt
 	Timeline []models.Event
+	Decision *selection.Decision // of the last assignment, nil before the first
 	// Question is the open question of its agent, or of an agent of one of its subtasks, nil for
 	// none.
 	Question *Question
 }
+
+// Candidate is an agent that was considered for a task.
+type Candidate = selection.Ranked
 
 // Task returns a task, or errs.NotFound.
 func (o *Orchestrator) Task(ctx context.Context, id string) (models.Task, error) {
@@ -43,6 +50,9 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 		return d, err
 	}
 	if d.Timeline, err = o.store.Events(ctx).Timeline(id, maxTimeline); err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal([]byte(cmp.Or(string(d.Task.Decision), "null")), &d.Decision); err != nil {
 		return d, err
 	}
 	asking, ok, err := o.TaskAwaitingReply(ctx, d.Task)

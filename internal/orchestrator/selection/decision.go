@@ -2,6 +2,7 @@ package selection
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ const (
 	// Unsupported: no active agent offers the work with the required type, sphere, id, threshold
 	// and depth.
 	Unsupported Verdict = "unsupported"
+	// OverBudget: no suitable agent's budget covers the task. Only the caller sets it.
+	OverBudget Verdict = "over_budget"
 )
 
 // Reason is why an agent with one of the required capabilities is rejected. If several apply, it
@@ -43,6 +46,7 @@ const (
 	ReasonExcluded       Reason = "excluded"
 	ReasonBusy           Reason = "busy"
 	ReasonSaturated      Reason = "saturated"
+	ReasonOverBudget     Reason = "over_budget" // only the caller sets it
 )
 
 // MaxListed is the maximum number of candidates, and of rejected agents, in a decision.
@@ -60,7 +64,7 @@ type Decision struct {
 	Candidates []Ranked `json:"candidates"`
 	// Rejected are MaxListed of the other agents, ordered by how many checks they passed, then as
 	// ranked; never nil.
-	Rejected []Rejection `json:"rejected"`
+	Rejected []Ranked `json:"rejected"`
 }
 
 // Ranked is an agent as a Ranking compares it, and as the decision stores it.
@@ -71,15 +75,38 @@ type Ranked struct {
 	Score float64 `json:"score"`
 	// Load is the greater of the reported load and the share of slots in use, in percent, 0-100.
 	Load int `json:"load"`
-	// LastAssignedAt is omitted for an agent that never had a task.
-	LastAssignedAt time.Time `json:"last_used,omitzero"`
+	// LastAssignedAt is zero for an agent that never had a task.
+	LastAssignedAt time.Time `json:"last_used"`
+	// Reason is why it is not eligible, "" for a candidate.
+	Reason Reason `json:"reason"`
 }
 
-// Rejection is a considered agent that is not eligible.
-type Rejection struct {
-	Ranked
+// MarshalJSON encodes the fields as an array, with the time in microseconds since 1970, because the
+// decisions are a large part of the stored tasks.
+func (r Ranked) MarshalJSON() ([]byte, error) {
+	at := int64(0)
+	if !r.LastAssignedAt.IsZero() {
+		at = r.LastAssignedAt.UnixMicro()
+	}
+	fields := []any{r.AgentID, r.Score, r.Load, at, r.Reason}
+	if r.Reason == "" {
+		fields = fields[:4]
+	}
+	return json.Marshal(fields)
+}
 
-	Reason Reason `json:"reason"`
+// UnmarshalJSON implements json.Unmarshaler. It accepts the objects that earlier versions stored.
+func (r *Ranked) UnmarshalJSON(text []byte) error {
+	if text[0] == '{' {
+		type object Ranked
+		return json.Unmarshal(text, (*object)(r))
+	}
+	at := int64(0)
+	err := json.Unmarshal(text, &[]any{&r.AgentID, &r.Score, &r.Load, &at, &r.Reason})
+	if at != 0 {
+		r.LastAssignedAt = time.UnixMicro(at).UTC()
+	}
+	return err
 }
 
 // Ranking orders two eligible agents: negative if a is better than b. Equal ones are ordered by
@@ -107,7 +134,7 @@ type judged struct {
 
 // judge checks an agent.
 func (r *Request) judge(a *Agent, score float64) judged {
-	return judged{Ranked{a.ID, score, a.load(), a.Worker.LastAssignedAt}, r.check(a, score)}
+	return judged{Ranked{a.ID, score, a.load(), a.Worker.LastAssignedAt, ""}, r.check(a, score)}
 }
 
 // compare orders by checks passed, then as ranked, then by id.
@@ -134,12 +161,13 @@ func decide(rows []judged, rank Ranking) Decision {
 			rejected = insertRanked(rejected, &rows[i], rank)
 		}
 	}
-	d.Candidates, d.Rejected = make([]Ranked, len(best)), make([]Rejection, len(rejected))
+	d.Candidates, d.Rejected = make([]Ranked, len(best)), make([]Ranked, len(rejected))
 	for i, row := range best {
 		d.Candidates[i] = row.Ranked
 	}
 	for i, row := range rejected {
-		d.Rejected[i] = Rejection{row.Ranked, why[row.passed]}
+		d.Rejected[i] = row.Ranked
+		d.Rejected[i].Reason = why[row.passed]
 	}
 	if d.Verdict = d.WithoutCandidates(); len(best) > 0 {
 		d.Verdict = Chosen

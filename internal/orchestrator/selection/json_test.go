@@ -10,8 +10,8 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// TestDecisionJSON checks the JSON names with each package: they are read from tasks that were
-// stored long ago, so they must not change.
+// TestDecisionJSON checks the stored form with each package: it is read from tasks that were stored
+// long ago, so the accepted forms must not change.
 func TestDecisionJSON(t *testing.T) {
 	t.Parallel()
 	x := indexOf(
@@ -21,8 +21,7 @@ func TestDecisionJSON(t *testing.T) {
 	)
 	for want, d := range map[string]selection.Decision{
 		`{"verdict":"chosen","considered":3,"eligible":2,` +
-			`"candidates":[{"agent_id":"w2","score":1,"load":0},{"agent_id":"w1","score":0.5,"load":20,"last_used":"2026-01-19T04:21:00Z"}],` +
-			`"rejected":[{"agent_id":"w3","score":0.5,"load":100,"last_used":"2026-01-19T04:01:00Z","reason":"saturated"}]}`: x.Select(selection.Request{Capabilities: []string{"plan", "reason"}}),
+			`"candidates":[["w2",1,0,0],["w1",0.5,20,1768796460000000]],"rejected":[["w3",0.5,100,1768795260000000,"saturated"]]}`: x.Select(selection.Request{Capabilities: []string{"plan", "reason"}}),
 		`{"verdict":"unsupported","considered":0,"eligible":0,"candidates":[],"rejected":[]}`: x.Select(selection.Request{Capabilities: []string{"translate"}}),
 	} {
 		v1, err := stdjson.Marshal(d)
@@ -35,6 +34,19 @@ func TestDecisionJSON(t *testing.T) {
 		require.NoError(t, json.Unmarshal(v2, &back))
 		require.Equal(t, d, back)
 	}
+}
+
+func TestDecisionOfAnEarlierVersion(t *testing.T) {
+	t.Parallel()
+	var d selection.Decision
+	require.NoError(t, json.Unmarshal([]byte(`{"verdict":"chosen","considered":3,"eligible":2,`+
+		`"candidates":[{"agent_id":"w2","score":1,"load":0},{"agent_id":"w1","score":0.5,"load":20,"last_used":"2026-01-19T04:21:00Z"}],`+
+		`"rejected":[{"agent_id":"w3","score":0.5,"load":100,"last_used":"2026-01-19T04:01:00Z","reason":"saturated"}]}`), &d))
+	require.Equal(t, selection.Decision{
+		Verdict: selection.Chosen, Considered: 3, Eligible: 2,
+		Candidates: []selection.Ranked{{AgentID: "w2", Score: 1}, {AgentID: "w1", Score: 0.5, Load: 20, LastAssignedAt: minute(21)}},
+		Rejected:   []selection.Ranked{{AgentID: "w3", Score: 0.5, Load: 100, LastAssignedAt: minute(1), Reason: selection.ReasonSaturated}},
+	}, d)
 }
 
 func TestDecisionConstants(t *testing.T) {

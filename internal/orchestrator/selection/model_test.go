@@ -141,7 +141,7 @@ func (r request) sorted(entries []entry) []entry {
 }
 
 func (m model) Select(r request) selection.Decision {
-	d := selection.Decision{Verdict: selection.Unsupported, Candidates: []selection.Ranked{}, Rejected: []selection.Rejection{}}
+	d := selection.Decision{Verdict: selection.Unsupported, Candidates: []selection.Ranked{}, Rejected: []selection.Ranked{}}
 	var candidates, rejected []entry
 	ended := map[selection.Reason]bool{}
 	for _, e := range m.considered(r) {
@@ -160,7 +160,9 @@ func (m model) Select(r request) selection.Decision {
 	}
 	for i, e := range r.sorted(rejected) {
 		if i < 10 {
-			d.Rejected = append(d.Rejected, selection.Rejection{Ranked: e.ranked(), Reason: e.reason})
+			r := e.ranked()
+			r.Reason = e.reason
+			d.Rejected = append(d.Rejected, r)
 		}
 	}
 	switch {

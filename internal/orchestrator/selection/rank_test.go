@@ -39,7 +39,7 @@ func TestScore(t *testing.T) {
 	x := indexOf(onlineAgent("w1", "web_search", "web_fetch", "summarize"), onlineAgent("w2", "code_read", "code_write", "code_exec"), onlineAgent("w3", "web_search", "code_read"))
 	d := x.Select(selection.Request{Capabilities: []string{"web_search", "summarize", "code_read"}})
 	require.Equal(t, []selection.Ranked{{AgentID: "w1", Score: 2.0 / 3}, {AgentID: "w3", Score: 2.0 / 3}}, d.Candidates)
-	require.Equal(t, []selection.Rejection{{Ranked: selection.Ranked{AgentID: "w2", Score: 1.0 / 3}, Reason: selection.ReasonBelowThreshold}}, d.Rejected)
+	require.Equal(t, []selection.Ranked{{AgentID: "w2", Score: 1.0 / 3, Reason: selection.ReasonBelowThreshold}}, d.Rejected)
 	require.Equal(t, 3, d.Considered)
 	require.Equal(t, 2, d.Eligible)
 }

@@ -16,7 +16,8 @@ import (
 
 // meta is what is stored of a work_request, for the messages to the agent and to the requester.
 type meta struct {
-	Trace   string `json:"trace_id"`
+	// Trace is empty if the id is in the traceparent.
+	Trace   string `json:"trace_id,omitempty"`
 	Request string `json:"request_id"`
 	From    string `json:"from"`
 	To      string `json:"to"`
@@ -31,8 +32,12 @@ type meta struct {
 }
 
 func metaOf(e wire.Envelope, h wire.Hints) ([]byte, error) {
+	trace := ""
+	if traceparent(e) == "" {
+		trace = e.TraceID.String()
+	}
 	return json.Marshal(meta{
-		Trace: e.TraceID.String(), Request: e.RequestID.String(), From: e.From, To: e.To, Message: e.MessageID.String(),
+		Trace: trace, Request: e.RequestID.String(), From: e.From, To: e.To, Message: e.MessageID.String(),
 		MaxDuration: h.MaxDurationSeconds, MaxMemory: h.MaxMemoryMB, Hints: h.Other, Custom: e.Custom,
 	})
 }
@@ -64,8 +69,10 @@ func taskOf(stored orchestrator.TaskWithInput) (task, error) {
 	if err := json.Unmarshal(stored.Input.Meta, &t.meta); err != nil {
 		return t, err
 	}
-	if t.traceID, err = uuid.Parse(t.meta.Trace); err != nil {
-		return t, err
+	if t.meta.Trace != "" {
+		if t.traceID, err = uuid.Parse(t.meta.Trace); err != nil {
+			return t, err
+		}
 	}
 	t.requestID, err = uuid.Parse(t.meta.Request)
 	return t, err
