@@ -4,6 +4,8 @@ go 1.26.0
 
 replace github.com/mattn/go-sqlite3 => ./third_party/go-sqlite3
 
+replace github.com/tiktoken-go/tokenizer => ./third_party/tokenizer
+
 replace github.com/google/pprof => github.com/google/pprof v0.0.0-20230207041349-798e818bf904
 
 require (

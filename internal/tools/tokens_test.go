@@ -1,6 +1,9 @@
 package tools
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +21,31 @@ func TestTokenCounter(t *testing.T) {
 		require.EqualValues(t, 0, c.count(""))
 		require.EqualValues(t, 2, c.count("hello world")) // o200k_base: "hello", " world"
 		require.EqualValues(t, 4, c.count("hello world", "hello world"))
+		for text, tokens := range map[string]int64{
+			"package main\n\nfunc main() {\n\tprintln(\"hi\")\n}\n":          13,
+			`{"path": "/srv/data/report.json", "lines": [1, 20, 300, 4000]}`: 25,
+			"Les élèves préfèrent l'été à Noël; ÇA SUFFIT":                   14,
+			"日本語のテキスト и русский текст, مرحبا":                                12,
+			"antidisestablishmentarianism'S xkcdqzv 🦊🦊 \u00a0\u200b  \r\n":   23,
+			strings.Repeat("abcdefghijklmnop", 12):                           24,
+		} {
+			require.Equal(t, tokens, c.count(text), text)
+		}
+	})
+
+	t.Run("has all tokens of the vocabulary", func(t *testing.T) {
+		t.Parallel()
+		sum := sha256.New()
+		const tokens = 199_998
+		for id := range uint(tokens) {
+			token, err := c.codec().Decode([]uint{id})
+			require.NoError(t, err)
+			_, _ = fmt.Fprintf(sum, "%q\n", token)
+		}
+		_, err := c.codec().Decode([]uint{tokens})
+		require.Error(t, err)
+		// The same sum of github.com/tiktoken-go/tokenizer v0.10.0 as published.
+		require.Equal(t, "853cc171df1f36745b1818cfb67ba61a7d07e8e9b1d0300e2a5e328a64a39955", hex.EncodeToString(sum.Sum(nil)))
 	})
 
 	t.Run("extrapolates a long text from its beginning", func(t *testing.T) {

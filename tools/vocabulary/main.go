@@ -1,0 +1,53 @@
+// Command vocabulary writes the vocabulary of third_party/tokenizer: the tokens of o200k_base, read
+// from github.com/tiktoken-go/tokenizer, in the format that third_party/tokenizer/codec describes.
+// Run it in tools after an update of that library.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/tiktoken-go/tokenizer/codec"
+)
+
+func main() {
+	out := flag.String("out", "../third_party/tokenizer/codec/o200k_base.vocab.gz", "the file that is written")
+	flag.Parse()
+	packed, err := pack()
+	if err == nil {
+		err = os.WriteFile(*out, packed, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vocabulary:", err)
+		os.Exit(1)
+	}
+}
+
+// pack returns the compressed vocabulary.
+func pack() ([]byte, error) {
+	var lengths, text []byte
+	o200k := codec.NewO200kBase()
+	for id := uint(0); ; id++ {
+		token, err := o200k.Decode([]uint{id})
+		if err != nil {
+			break // the last id was the one before
+		}
+		if len(token) > math.MaxUint8 {
+			return nil, fmt.Errorf("token %d has %d bytes", id, len(token))
+		}
+		lengths, text = append(lengths, byte(len(token))), append(text, token...)
+	}
+	var packed bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	_, err = writer.Write(append(append(lengths, 0), text...))
+	err = errors.Join(err, writer.Close())
+	return packed.Bytes(), err
+}
