@@ -1,11 +1,8 @@
 package api
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"embed"
-	"io"
 	"net/http"
 	"strconv"
 	"sync"
@@ -96,24 +93,11 @@ func docsRoutes(r chi.Router) {
 
 // docsFile returns an embedded file of the page; those of Swagger UI are compressed.
 func docsFile(name string) []byte {
-	body, err := docsPage.ReadFile("docs/" + name)
-	if err != nil {
-		if body, err = docsPage.ReadFile("docs/" + name + ".gz"); err == nil {
-			body, err = gunzip(body)
-		}
+	if body, err := docsPage.ReadFile("docs/" + name); err == nil {
+		return body
 	}
-	if err != nil {
-		panic(err) // embedded; every test of the routes finds a wrong name
-	}
-	return body
-}
-
-func gunzip(data []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
+	packed, _ := docsPage.ReadFile("docs/" + name + ".gz")
+	return openapi.Gunzip(packed) // panics if there is no such file; every test of the routes finds a wrong name
 }
 
 // getOpenAPIJSON serves the API description as JSON.

@@ -1,18 +1,37 @@
-// Package openapi carries the description of comet's REST API inside the program,
-// so that every server can say what it offers, without a file beside it. The
-// description is made of the annotations in package api; see generate.go.
+// Package openapi contains the description of comet's REST API, so that a server serves it without
+// further files. The generators, in the module tools, make it of the annotations in package api.
 package openapi
 
-import _ "embed"
+//go:generate go run -C ../tools ./openapigen -out ../openapi
+//go:generate go tool -C ../tools oapi-codegen -config ../openapi/client/config.yaml -o ../openapi/client/client.gen.go ../openapi/openapi.yaml
 
-//go:embed openapi.json
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"io"
+)
+
+//go:embed openapi.json.gz
 var jsonText []byte
 
-//go:embed openapi.yaml
+//go:embed openapi.yaml.gz
 var yamlText []byte
 
-// JSON returns the OpenAPI 3.0.3 description as JSON. The caller must not change it.
-func JSON() []byte { return jsonText }
+// JSON decompresses the OpenAPI 3.0.3 description as JSON.
+func JSON() []byte { return Gunzip(jsonText) }
 
-// YAML returns the same description as YAML. The caller must not change it.
-func YAML() []byte { return yamlText }
+// YAML decompresses the same description as YAML.
+func YAML() []byte { return Gunzip(yamlText) }
+
+// Gunzip decompresses an embedded file. It panics if the file is damaged.
+func Gunzip(file []byte) []byte {
+	z, err := gzip.NewReader(bytes.NewReader(file))
+	if err == nil {
+		file, err = io.ReadAll(z)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return file
+}

@@ -1,9 +1,11 @@
 package openapi_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +55,18 @@ func setup(t *testing.T) (doc description, operations map[string]operation) {
 	}
 	require.NotEmpty(t, operations)
 	return doc, operations
+}
+
+func TestEmbeddedDescription(t *testing.T) {
+	t.Parallel()
+	for name, embedded := range map[string]func() []byte{"openapi.json": openapi.JSON, "openapi.yaml": openapi.YAML} {
+		t.Run("is "+name, func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(text, embedded()), "run tools/generate")
+		})
+	}
 }
 
 // resolve follows a reference to a shared response.

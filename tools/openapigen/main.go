@@ -8,6 +8,8 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +21,7 @@ import (
 func main() {
 	api := flag.String("api", "../api", "folder of the annotated handlers; its doc.go holds the general part")
 	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/auth,../internal/usage,../webhooks,../store,../internal/transport,../internal/protocol/v5,../internal/tools/builtin,../internal/orchestrator,openapigen/schema,openapigen/hooks", "further folders with annotated handlers, or with types that handlers name, separated by commas")
-	out := flag.String("out", "../openapi", "folder that gets openapi.json and openapi.yaml")
+	out := flag.String("out", "../openapi", "folder that gets openapi.json and openapi.yaml, and both compressed")
 	flag.Parse()
 
 	if err := run(*api, strings.Split(*types, ","), *out); err != nil {
@@ -33,10 +35,31 @@ func run(api string, types []string, out string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(out, "openapi.json"), jsonText, 0o644); err != nil {
-		return err
+	for name, text := range map[string][]byte{"openapi.json": jsonText, "openapi.yaml": yamlText} {
+		packed, err := compress(text)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, name+".gz"), packed, 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(filepath.Join(out, "openapi.yaml"), yamlText, 0o644)
+	return nil
+}
+
+// compress returns the gzip file of a text, which the program embeds.
+func compress(text []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	_, err = writer.Write(text)
+	err = errors.Join(err, writer.Close())
+	return packed.Bytes(), err
 }
 
 // generate describes the API whose general part is in the first folder.
