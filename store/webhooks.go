@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"time"
 
 	"gorm.io/gorm"
@@ -56,10 +57,7 @@ func (r webhookReader) CountEnabled() (int, error) {
 
 // Insert stores a new webhook. It returns errs.Conflict when its id is taken or its agent unknown.
 func (tx Webhooks) Insert(w models.Webhook) error {
-	if err := tx.changed(); err != nil {
-		return err
-	}
-	return tx.db().Create(&w).Error
+	return cmp.Or(tx.changed(), tx.db().Create(&w).Error)
 }
 
 // changed prepares a change of subscriptions.
@@ -72,10 +70,7 @@ func (tx Webhooks) changed() error {
 // errs.Conflict when its agent is unknown.
 func (tx Webhooks) Save(w models.Webhook) error {
 	tx.state.wroteDeliveries = true // it may have been enabled
-	if err := tx.changed(); err != nil {
-		return err
-	}
-	return tx.db().Select("*").Updates(&w).Error
+	return cmp.Or(tx.changed(), tx.db().Select("*").Updates(&w).Error)
 }
 
 // SaveFailing stores since when a webhook has failed, nil for one that works, and the number of

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"time"
@@ -182,17 +183,11 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 }
 
 func insert(tx *store.Tx, by models.Principal, t models.Token) error {
-	if err := tx.Tokens().Insert(t); err != nil {
-		return err
-	}
-	return emit(tx, by, t, events.TokenCreated)
+	return cmp.Or(tx.Tokens().Insert(t), emit(tx, by, t, events.TokenCreated))
 }
 
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
-	if err := tx.Tokens().Save(t); err != nil {
-		return err
-	}
-	return emit(tx, by, t, kind)
+	return cmp.Or(tx.Tokens().Save(t), emit(tx, by, t, kind))
 }
 
 func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {

@@ -11,8 +11,7 @@ import (
 	"comet/internal/errs"
 )
 
-// StreamLimits limits the open streams, in total and per token, and ends them when the server
-// stops.
+// StreamLimits limits the open streams, in total and per token, and ends them when the server stops.
 type StreamLimits struct {
 	max, maxPerToken int
 	limiter          *background.Limiter[string]

@@ -8,8 +8,7 @@ import (
 	"comet/models"
 )
 
-// ClassDefault is the class of tasks submitted over REST. Protocols add theirs with
-// Options.Classes.
+// ClassDefault is the class of tasks submitted over REST. Protocols add theirs with Options.Classes.
 const ClassDefault = "default"
 
 // Policy defines how tasks of a class are timed, retried and assigned. Each protocol has its own;
@@ -35,8 +34,7 @@ type Policy struct {
 	// BreakerFailures in a row open the breaker of an agent for BreakerPause.
 	BreakerFailures int
 	BreakerPause    time.Duration
-	// MaxDepth is the maximum depth of hand-offs, MaxQuestions the maximum number of
-	// clarifications.
+	// MaxDepth is the maximum depth of hand-offs, MaxQuestions the maximum number of clarifications.
 	MaxDepth     int
 	MaxQuestions int
 	// UseFirstOption replies to an unanswered question with its first option, if it has any.

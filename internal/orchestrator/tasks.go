@@ -43,16 +43,12 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	if d.Task, err = o.Task(ctx, id); err != nil {
 		return d, err
 	}
-	if d.Input, err = o.store.Tasks(ctx).Input(d.Task); err != nil {
-		return d, err
-	}
-	if d.Attempts, err = o.attemptsOf(ctx, d.Task); err != nil {
-		return d, err
-	}
-	if d.Timeline, err = o.store.Events(ctx).Timeline(id, maxTimeline); err != nil {
-		return d, err
-	}
-	if err := json.Unmarshal([]byte(cmp.Or(string(d.Task.Decision), "null")), &d.Decision); err != nil {
+	var failed [4]error
+	d.Input, failed[0] = o.store.Tasks(ctx).Input(d.Task)
+	d.Attempts, failed[1] = o.attemptsOf(ctx, d.Task)
+	d.Timeline, failed[2] = o.store.Events(ctx).Timeline(id, maxTimeline)
+	failed[3] = json.Unmarshal([]byte(cmp.Or(string(d.Task.Decision), "null")), &d.Decision)
+	if err := cmp.Or(failed[:]...); err != nil {
 		return d, err
 	}
 	asking, ok, err := o.TaskAwaitingReply(ctx, d.Task)
@@ -83,8 +79,7 @@ func (o *Orchestrator) Sessions(ctx context.Context, owner string, before store.
 	return o.store.Sessions(ctx).List(owner, before, limit)
 }
 
-// Output calls each with the chunks of the newest attempt's output, from a byte offset on, in
-// order.
+// Output calls each with the chunks of the newest attempt's output, from a byte offset on, in order.
 func (o *Orchestrator) Output(ctx context.Context, t models.Task, stream models.OutputStream, from int64, each func(models.OutputChunk) error) error {
 	if stream == models.StreamResult && t.Output != nil {
 		if from >= t.OutputBytes {

@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -139,10 +140,7 @@ func writeRows(tx *store.Tx, batch []*auditEntry) error {
 		}
 		calls, all = append(calls, e.call.ToolCall), append(all, eventOf(e.call.ToolCall))
 	}
-	if err := tx.Tools().AddCalls(calls); err != nil {
-		return err
-	}
-	return tx.Events().EmitAll(all)
+	return cmp.Or(tx.Tools().AddCalls(calls), tx.Events().EmitAll(all))
 }
 
 // writeSeparately writes each entry on its own, so that one that is rejected does not block the

@@ -3,6 +3,7 @@ package toolsearch
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -251,10 +252,7 @@ func (r *ranking) withRelated(q *Query, hits []Hit) []Hit {
 	for _, id := range q.ContextTools {
 		addNeighbours(id, 1-r.alpha)
 	}
-	related := make([]Hit, 0, len(best))
-	for _, h := range best {
-		related = append(related, h)
-	}
+	related := slices.Collect(maps.Values(best))
 	sortHits(related)
 	related = related[:min(len(related), (q.Limit+2)/3)]
 	r.addRelatedTools(q, related)

@@ -84,11 +84,7 @@ type Ranked struct {
 // MarshalJSON encodes the fields as an array, with the time in microseconds since 1970, because the
 // decisions are a large part of the stored tasks.
 func (r Ranked) MarshalJSON() ([]byte, error) {
-	at := int64(0)
-	if !r.LastAssignedAt.IsZero() {
-		at = r.LastAssignedAt.UnixMicro()
-	}
-	fields := []any{r.AgentID, r.Score, r.Load, at, r.Reason}
+	fields := []any{r.AgentID, r.Score, r.Load, max(r.LastAssignedAt.UnixMicro(), 0), r.Reason}
 	if r.Reason == "" {
 		fields = fields[:4]
 	}

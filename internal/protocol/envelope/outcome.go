@@ -126,8 +126,7 @@ func (p *Protocol) failure(ctx context.Context, t task, f orchestrator.Failure) 
 	return p.unavailable(ctx, t, attempts)
 }
 
-// unavailable names the agent that was tried last, or the requested agent or type if none was
-// tried.
+// unavailable names the agent that was tried last, or the requested agent or type if none was tried.
 func (p *Protocol) unavailable(ctx context.Context, t task, attempts []models.Attempt) (wire.Payload, error) {
 	for i := len(attempts) - 1; i >= 0; i-- {
 		id := attempts[i].AgentID

@@ -97,8 +97,7 @@ func (p *Protocol) Token(raw []byte) (token string, rest []byte) {
 // newID returns the id of a new message. NewV7 fails only without randomness, which Go does not survive.
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-// Class is the class of the tasks that this protocol submits, a key of
-// orchestrator.Options.Classes.
+// Class is the class of the tasks that this protocol submits, a key of orchestrator.Options.Classes.
 const Class = Name
 
 // Policy returns the time-outs, retries and limits of the class (Chiffon §Reliability Patterns).

@@ -16,8 +16,7 @@ import (
 
 // meta is what is stored of a work_request, for the messages to the agent and to the requester.
 type meta struct {
-	// Trace is empty if the id is in the traceparent.
-	Trace   string `json:"trace_id,omitempty"`
+	Trace   string `json:"trace_id"`
 	Request string `json:"request_id"`
 	From    string `json:"from"`
 	To      string `json:"to"`
@@ -32,12 +31,8 @@ type meta struct {
 }
 
 func metaOf(e wire.Envelope, h wire.Hints) ([]byte, error) {
-	trace := ""
-	if traceparent(e) == "" {
-		trace = e.TraceID.String()
-	}
 	return json.Marshal(meta{
-		Trace: trace, Request: e.RequestID.String(), From: e.From, To: e.To, Message: e.MessageID.String(),
+		Trace: e.TraceID.String(), Request: e.RequestID.String(), From: e.From, To: e.To, Message: e.MessageID.String(),
 		MaxDuration: h.MaxDurationSeconds, MaxMemory: h.MaxMemoryMB, Hints: h.Other, Custom: e.Custom,
 	})
 }
@@ -69,10 +64,8 @@ func taskOf(stored orchestrator.TaskWithInput) (task, error) {
 	if err := json.Unmarshal(stored.Input.Meta, &t.meta); err != nil {
 		return t, err
 	}
-	if t.meta.Trace != "" {
-		if t.traceID, err = uuid.Parse(t.meta.Trace); err != nil {
-			return t, err
-		}
+	if t.traceID, err = uuid.Parse(t.meta.Trace); err != nil {
+		return t, err
 	}
 	t.requestID, err = uuid.Parse(t.meta.Request)
 	return t, err
