@@ -59,7 +59,7 @@ type Task struct {
 	Owner      string
 	OwnerAgent string `gorm:"column:owner_agent_id"`
 	// QueueKey is derived from the requirements of the task: tasks with the same requirements
-	// share a queue. It is "" for a task that has ended.
+	// share a queue. It is cleared when a stored task ends.
 	QueueKey string
 	// OnEnd is the kind of the job that follows the end of the task, "" for none, and "/" and the
 	// key of the job unless that is the id of the task.

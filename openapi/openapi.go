@@ -1,5 +1,5 @@
-// Package openapi contains the description of comet's REST API, so that a server serves it without
-// further files. The generators, in the module tools, make it of the annotations in package api.
+// Package openapi embeds the description of comet's REST API, so that a server needs no other files to
+// serve it. The generators, in the module tools, generate it from the annotations in package api.
 package openapi
 
 //go:generate go run -C ../tools ./openapigen -out ../openapi
@@ -18,13 +18,13 @@ var jsonText []byte
 //go:embed openapi.yaml.gz
 var yamlText []byte
 
-// JSON decompresses the OpenAPI 3.0.3 description as JSON.
+// JSON decompresses and returns the OpenAPI 3.0.3 description as JSON.
 func JSON() []byte { return Gunzip(jsonText) }
 
-// YAML decompresses the same description as YAML.
+// YAML decompresses and returns the same description as YAML.
 func YAML() []byte { return Gunzip(yamlText) }
 
-// Gunzip decompresses an embedded file. It panics if the file is damaged.
+// Gunzip decompresses an embedded file. It panics if the file is invalid.
 func Gunzip(file []byte) []byte {
 	z, err := gzip.NewReader(bytes.NewReader(file))
 	if err == nil {

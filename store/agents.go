@@ -234,12 +234,13 @@ func (r agentReader) AuditTrail(agentID string, before int64, limit int) ([]mode
 func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
 	rows := make([]outcomeRow, len(outcomes))
 	for i, o := range outcomes {
-		rows[i] = outcomeRow{o, rand.Int64()} //nolint:gosec // it only separates rows
+		rows[i] = outcomeRow{o, rand.Int64()} //nolint:gosec // it only makes the key unique
 	}
 	return create(tx.reader, "", rows...)
 }
 
-// outcomeRow is an outcome with a random number, because an agent may have several at one time.
+// outcomeRow is an outcome with a random number, which distinguishes outcomes of an agent with the
+// same time.
 type outcomeRow struct {
 	OutcomeRow
 

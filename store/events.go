@@ -175,15 +175,16 @@ func (r EventReader) LastPosition() (int64, error) {
 	return one[int64](r.reader, "SELECT position FROM event_head WHERE id = 1")
 }
 
-// Purge deletes those of the first limit events that are older than before and do not wait for Number,
-// and returns how many. Positions are never reused.
+// Purge reads the oldest 100 times limit events in the order of insertion and deletes up to limit of
+// them that are older than before and do not wait for Number. It returns the number of deleted events.
+// Positions are never reused.
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	log := tx.store.events
 	if !tx.store.Alone() {
-		return tx.exec(purgeEvents("position IS NOT NULL"), limit, before)
+		return tx.exec(purgeEvents("position IS NOT NULL"), 100*limit, before, limit)
 	}
 	_, delivered := log.Positions()
-	n, err := tx.exec(purgeEvents("position <= ?"), limit, before, delivered)
+	n, err := tx.exec(purgeEvents("position <= ?"), 100*limit, before, delivered, limit)
 	if err != nil || n == 0 {
 		return n, err
 	}
@@ -196,7 +197,7 @@ func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 }
 
 func purgeEvents(condition string) string {
-	return "DELETE FROM events WHERE seq IN (SELECT seq FROM (SELECT seq, position, at FROM events ORDER BY seq LIMIT ?) AS first WHERE at < ? AND " + condition + ")"
+	return "DELETE FROM events WHERE seq IN (SELECT seq FROM (SELECT seq, position, at FROM events ORDER BY seq LIMIT ?) AS first WHERE at < ? AND " + condition + " LIMIT ?)"
 }
 
 // EventDraft is a new event.

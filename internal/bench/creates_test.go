@@ -63,7 +63,7 @@ func copyDatabase(b *testing.B, from, to storage) {
 	require.NoError(b, err, "%s", out)
 	f, err := os.Open(to.testDatabase().file())
 	require.NoError(b, err)
-	require.NoError(b, f.Sync(), "the disk would write the copy during the measurement")
+	require.NoError(b, f.Sync(), "sync the copy, so that it is not written to disk during the measurement")
 	require.NoError(b, f.Close())
 }
 

@@ -87,7 +87,7 @@ func newHistory(b *testing.B, count int) *history {
 	return h
 }
 
-// doTasks runs comet for some tasks, at the beginning of the span of the history.
+// doTasks lets comet complete n tasks with a clock that is historySpan behind.
 func (h *history) doTasks(b *testing.B, n int) {
 	b.Helper()
 	comet, stop := openComet(b, h.storage, &app.Options{Clock: func() time.Time { return time.Now().Add(-historySpan) }})

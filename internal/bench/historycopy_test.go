@@ -99,18 +99,19 @@ func addedRows(b *testing.B, before, after databaseRows) (added []*taskTable) {
 	return added
 }
 
-// rowCopier changes the keys and the times of rows, so that copies of a task are distinct and later.
+// rowCopier changes the keys and times of rows, so that each copy of a task has its own keys and later
+// times.
 type rowCopier struct {
 	known  map[uuid.UUID]bool // that belong to no task: tokens and agents
-	stride int64              // between the integer keys of one copy and the next: their range
+	stride int64              // difference between the integer keys of successive copies: the size of the range of keys
 	copies int
 	keys   map[string]bool // integer columns whose values are keys, by table and column
 
 	number int64 // of the copy
 }
 
-// copyTasks inserts copies of rows, in the order of their times and integer keys, as comet does: SQLite
-// fills the pages of an index completely only if keys are inserted in their order.
+// copyTasks inserts copies of rows in the order of their times and integer keys, as comet does. SQLite
+// fills the pages of an index completely only if keys are inserted in ascending order.
 func copyTasks(b *testing.B, s storage, before databaseRows, tables []*taskTable, copies int) {
 	b.Helper()
 	c := &rowCopier{known: map[uuid.UUID]bool{}, keys: map[string]bool{}, copies: copies}
@@ -158,8 +159,8 @@ func (c *rowCopier) learn(row []any) {
 	}
 }
 
-// findKeys finds the integer columns that identify something of a task: almost every row has a
-// different value, and it is neither a time nor a large random number.
+// findKeys finds the integer columns that are keys: almost every row has a different value, and the
+// values are neither times nor large random numbers.
 func (c *rowCopier) findKeys(t *taskTable) {
 	for i, column := range t.columns {
 		distinct := map[int64]bool{}
@@ -219,7 +220,7 @@ func (c *rowCopier) value(pattern *regexp.Regexp, column string, v any) any {
 	return v
 }
 
-// later is how much later than the original the copy is.
+// later returns the time between the original and the copy.
 func (c *rowCopier) later() time.Duration {
 	return time.Duration(c.number) * (historySpan / time.Duration(c.copies))
 }
@@ -235,7 +236,7 @@ func (c *rowCopier) uuid(id uuid.UUID) uuid.UUID {
 	binary.BigEndian.PutUint64(fresh[8:], digest.Sum64())
 	fresh[8] = fresh[8]&0x3f | 0x80 // the variant
 	if id.Version() == 7 {
-		millis := binary.BigEndian.Uint64(id[:])>>16 + uint64(c.later().Milliseconds())
+		millis := binary.BigEndian.Uint64(id[:])>>16 + uint64((c.later() - historySpan).Milliseconds())
 		binary.BigEndian.PutUint64(fresh[:], millis<<16|uint64(binary.BigEndian.Uint16(id[6:])))
 		return fresh
 	}

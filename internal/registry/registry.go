@@ -135,21 +135,24 @@ var orchestrators = [...]struct{ id, name string }{
 // Bootstrap creates nova and the nine orchestrators where they are missing. Any
 // number of replicas may call it at the same time.
 func (r *Registry) Bootstrap(ctx context.Context) error {
-	for _, a := range founders() {
-		if _, err := r.store.Agents(ctx).Get(a.ID); err == nil {
-			continue
-		} else if !errs.Is(err, errs.NotFound) {
-			return err
-		}
-		err := r.store.Write(ctx, func(tx *store.Tx) error {
+	err := r.store.Write(ctx, func(tx *store.Tx) error {
+		for _, a := range founders() {
+			if exists, err := tx.Agents().Exists(a.ID); err != nil {
+				return err
+			} else if exists {
+				continue
+			}
 			a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
-			return insert(ctx, tx, models.System(), a)
-		})
-		if err != nil && !errs.Is(err, errs.AgentExists) && !errs.Is(err, errs.Conflict) {
-			return err
+			if err := insert(ctx, tx, models.System(), a); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if errs.Is(err, errs.AgentExists) {
+		return r.Bootstrap(ctx) // another replica has just created one
 	}
-	return nil
+	return err
 }
 
 // founders are the ten agents every registry has, parents first.

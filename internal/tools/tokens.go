@@ -23,7 +23,7 @@ const (
 // tokenCounter counts tokens with o200k_base, the vocabulary of OpenAI's current models. Tool
 // calls are charged by it, because a tool does not report a cost. It is safe for concurrent use.
 type tokenCounter struct {
-	codec func() *codec.Codec // reads the vocabulary at its first call: 60 ms, 9 MB of memory
+	codec func() *codec.Codec // loads the vocabulary at its first call, which takes 60 ms and 9 MB of memory
 	// counts caches the numbers of tokens of recent texts, by SHA-256: agents read the same files and
 	// repeat the same arguments, and counting takes a hundred times as long as hashing.
 	counts *lru.Cache[[sha256.Size]byte, int64]

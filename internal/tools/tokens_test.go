@@ -44,7 +44,7 @@ func TestTokenCounter(t *testing.T) {
 		}
 		_, err := c.codec().Decode([]uint{tokens})
 		require.Error(t, err)
-		// The same sum of github.com/tiktoken-go/tokenizer v0.10.0 as published.
+		// The checksum of the published github.com/tiktoken-go/tokenizer v0.10.0.
 		require.Equal(t, "853cc171df1f36745b1818cfb67ba61a7d07e8e9b1d0300e2a5e328a64a39955", hex.EncodeToString(sum.Sum(nil)))
 	})
 

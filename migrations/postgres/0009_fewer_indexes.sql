@@ -1,16 +1,17 @@
--- The outcomes of an agent are stored in the order in which they are counted. Old events are found
--- by their order of insertion.
+-- Outcomes have one index, by agent and time, which also contains the columns for the statistics.
+-- Purges find old events by their order of insertion.
 
 -- +goose Up
-DROP INDEX events_at;
-ALTER TABLE outcomes ADD COLUMN number BIGINT; -- random: an agent may have several at one time
-UPDATE outcomes SET number = numbered.n FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM outcomes) AS numbered
-    WHERE outcomes.id = numbered.id;
-ALTER TABLE outcomes DROP COLUMN id; -- with its primary key
-ALTER TABLE outcomes ADD PRIMARY KEY (agent_id, at, number) INCLUDE (session_id, status, duration_ms);
 DROP INDEX outcomes_agent;
+ALTER TABLE outcomes DROP COLUMN id; -- with its primary key
+ALTER TABLE outcomes ADD COLUMN number BIGINT GENERATED ALWAYS AS IDENTITY;
+ALTER TABLE outcomes ALTER COLUMN number DROP IDENTITY; -- random from now on; distinguishes outcomes of an agent with the same time
+ALTER TABLE outcomes ADD PRIMARY KEY (agent_id, at, number) INCLUDE (session_id, status, duration_ms);
+DROP INDEX events_at;
 
 -- +goose Down
+-- The earlier program cannot read decisions in the new form.
+UPDATE tasks SET decision = '' WHERE decision LIKE '%:[[%';
 ALTER TABLE outcomes ADD COLUMN id TEXT COLLATE "C";
 UPDATE outcomes SET id = gen_random_uuid();
 ALTER TABLE outcomes DROP COLUMN number; -- with its primary key

@@ -259,4 +259,22 @@ func TestPurgeEvents(t *testing.T) {
 		numberAll(t, db)
 		require.EqualValues(t, 6, allEvents(t, db)[0].Position)
 	})
+
+	rule(t, "PassesEventsThatWereEmittedWithAClockAhead", func(t *testing.T, db *storetest.DB) {
+		db.Clock.Advance(time.Hour)
+		emit(t, db, "ahead")
+		db.Clock.Advance(-time.Hour)
+		for i := range 3 {
+			emit(t, db, fmt.Sprint(i))
+		}
+		numberAll(t, db)
+		for _, want := range []int64{2, 1, 0} {
+			write(t, db, func(tx *store.Tx) error {
+				n, err := tx.Events().Purge(db.Now().Add(time.Second), 2)
+				require.Equal(t, want, n)
+				return err
+			})
+		}
+		require.Equal(t, []string{"ahead"}, keysOf(allEvents(t, db)))
+	})
 }

@@ -157,7 +157,11 @@ func TestMigrationsWithTasks(t *testing.T) {
 		done := insertTask(t, db, "done", func(t *models.Task) {
 			t.AgentID, t.Attempt, t.State, t.EndedAt, t.Output, t.OutputBytes = "finance", 1, models.TaskDone, new(db.Now()), []byte("short"), 5
 			t.AttemptState, t.AssignedAt = models.AttemptSucceeded, db.Now()
+			t.Decision = json.RawMessage(`{"verdict":"chosen","candidates":[["finance",1,0,0]],"rejected":[]}`)
 		})
+		addOutcomes(t, db, outcome("a", "success", new(int64(100)), db.Now()), outcome("b", "failed", nil, db.Now()), outcome("b", "success", new(int64(200)), db.Now()))
+		stats := models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: 150, SuccessRate: new(0.6667)}
+		requireStats(t, db, "finance", stats)
 		long := inputOf("long")
 		long.Parameters = json.RawMessage(`{"text":"` + strings.Repeat("x", 5000) + `"}`)
 		write(t, db, func(tx *store.Tx) error {
@@ -195,7 +199,7 @@ func TestMigrationsWithTasks(t *testing.T) {
 		require.Equal(t, 1, attempts[0].Attempt)
 		require.Equal(t, "piece", string(outputOf(t, db, "t", 1, models.StreamResult, 0)[0].Data))
 		require.Equal(t, "short", string(outputOf(t, db, "done", 1, models.StreamResult, 0)[0].Data), "it is a chunk now")
-		done.Output = nil
+		done.Output, done.Decision = nil, task.Decision // earlier programs cannot read the decision
 		require.Equal(t, done, got["done"])
 		input, err := read.Input(models.Task{ID: "long"})
 		require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 func main() {
 	api := flag.String("api", "../api", "folder of the annotated handlers; its doc.go holds the general part")
 	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/auth,../internal/usage,../webhooks,../store,../internal/transport,../internal/protocol/v5,../internal/tools/builtin,../internal/orchestrator,openapigen/schema,openapigen/hooks", "further folders with annotated handlers, or with types that handlers name, separated by commas")
-	out := flag.String("out", "../openapi", "folder that gets openapi.json and openapi.yaml, and both compressed")
+	out := flag.String("out", "../openapi", "folder for openapi.json, openapi.yaml and their compressed copies")
 	flag.Parse()
 
 	if err := run(*api, strings.Split(*types, ","), *out); err != nil {
@@ -50,7 +50,7 @@ func run(api string, types []string, out string) error {
 	return nil
 }
 
-// compress returns the gzip file of a text, which the program embeds.
+// compress returns text in gzip format. The program embeds the result.
 func compress(text []byte) ([]byte, error) {
 	var packed bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)

@@ -1,6 +1,6 @@
-// Command vocabulary writes the vocabulary of third_party/tokenizer: the tokens of o200k_base, read
-// from github.com/tiktoken-go/tokenizer, in the format that third_party/tokenizer/codec describes.
-// Run it in tools after an update of that library.
+// Command vocabulary generates the compressed vocabulary of third_party/tokenizer. It reads the tokens
+// of o200k_base from github.com/tiktoken-go/tokenizer and writes them in the format that
+// third_party/tokenizer/codec describes. Run it in the folder tools after an update of that library.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "../third_party/tokenizer/codec/o200k_base.vocab.gz", "the file that is written")
+	out := flag.String("out", "../third_party/tokenizer/codec/o200k_base.vocab.gz", "output file")
 	flag.Parse()
 	packed, err := pack()
 	if err == nil {
@@ -35,7 +35,7 @@ func pack() ([]byte, error) {
 	for id := uint(0); ; id++ {
 		token, err := o200k.Decode([]uint{id})
 		if err != nil {
-			break // the last id was the one before
+			break // the previous id was the last one
 		}
 		if len(token) > math.MaxUint8 {
 			return nil, fmt.Errorf("token %d has %d bytes", id, len(token))

@@ -25,7 +25,7 @@ const (
 	// Unsupported: no active agent offers the work with the required type, sphere, id, threshold
 	// and depth.
 	Unsupported Verdict = "unsupported"
-	// OverBudget: no suitable agent's budget covers the task. Only the caller sets it.
+	// OverBudget: no suitable agent's budget covers the task. The caller of Select sets it.
 	OverBudget Verdict = "over_budget"
 )
 
@@ -46,7 +46,7 @@ const (
 	ReasonExcluded       Reason = "excluded"
 	ReasonBusy           Reason = "busy"
 	ReasonSaturated      Reason = "saturated"
-	ReasonOverBudget     Reason = "over_budget" // only the caller sets it
+	ReasonOverBudget     Reason = "over_budget" // set by the caller of Select
 )
 
 // MaxListed is the maximum number of candidates, and of rejected agents, in a decision.
@@ -77,12 +77,12 @@ type Ranked struct {
 	Load int `json:"load"`
 	// LastAssignedAt is zero for an agent that never had a task.
 	LastAssignedAt time.Time `json:"last_used"`
-	// Reason is why it is not eligible, "" for a candidate.
+	// Reason is why the agent is not eligible, "" for a candidate.
 	Reason Reason `json:"reason"`
 }
 
-// MarshalJSON encodes the fields as an array, with the time in microseconds since 1970, because the
-// decisions are a large part of the stored tasks.
+// MarshalJSON encodes the fields as an array, with the time in microseconds since 1970 (0 for none) and
+// without an empty reason, because decisions are a large part of a stored task.
 func (r Ranked) MarshalJSON() ([]byte, error) {
 	fields := []any{r.AgentID, r.Score, r.Load, max(r.LastAssignedAt.UnixMicro(), 0), r.Reason}
 	if r.Reason == "" {
@@ -91,7 +91,7 @@ func (r Ranked) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It accepts the objects that earlier versions stored.
+// UnmarshalJSON implements json.Unmarshaler. It also accepts the objects that earlier versions stored.
 func (r *Ranked) UnmarshalJSON(text []byte) error {
 	if text[0] == '{' {
 		type object Ranked

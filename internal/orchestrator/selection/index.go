@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	"comet/models"
 )
@@ -53,7 +54,10 @@ func (x *Index) Change(id string, fn func(*Agent) bool) {
 		return
 	}
 	x.unlink(e)
-	a.Capabilities = slices.Clone(a.Capabilities)
+	a.Type, a.Capabilities = unique.Make(a.Type).Value(), slices.Clone(a.Capabilities)
+	for i, name := range a.Capabilities { // many agents have the same
+		a.Capabilities[i] = unique.Make(name).Value()
+	}
 	e.Agent, e.names = a, canonical(a.Capabilities)
 	x.agents[id] = e
 	x.link(e)

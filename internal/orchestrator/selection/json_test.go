@@ -10,8 +10,8 @@ import (
 	"comet/internal/orchestrator/selection"
 )
 
-// TestDecisionJSON checks the stored form with each package: it is read from tasks that were stored
-// long ago, so the accepted forms must not change.
+// TestDecisionJSON checks the stored form with both JSON packages. Tasks that were stored long ago must
+// remain readable, so each form must stay accepted.
 func TestDecisionJSON(t *testing.T) {
 	t.Parallel()
 	x := indexOf(

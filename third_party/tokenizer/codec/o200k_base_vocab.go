@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// o200kBasePacked is compressed with gzip. It has the length of each token as one byte, in the order
-// of the ids, which begin at 0, and then the tokens, in the same order. No token is empty: a length
-// of 0 ends the lengths.
+// o200kBasePacked is a gzip file. It contains the lengths of all tokens, one byte each, in the order of
+// the ids from 0; then a zero byte; then the tokens in the same order. No token is empty, so the zero
+// byte is unambiguous.
 //
 //go:embed o200k_base.vocab.gz
 var o200kBasePacked []byte
