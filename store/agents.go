@@ -239,8 +239,7 @@ func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
 	return create(tx.reader, "", rows...)
 }
 
-// outcomeRow is an outcome with a random number, which distinguishes outcomes of an agent with the
-// same time.
+// outcomeRow is an outcome; its random number distinguishes outcomes of an agent with the same time.
 type outcomeRow struct {
 	OutcomeRow
 

@@ -175,9 +175,8 @@ func (r EventReader) LastPosition() (int64, error) {
 	return one[int64](r.reader, "SELECT position FROM event_head WHERE id = 1")
 }
 
-// Purge reads the oldest 100 times limit events in the order of insertion and deletes up to limit of
-// them that are older than before and do not wait for Number. It returns the number of deleted events.
-// Positions are never reused.
+// Purge deletes up to limit events older than before that do not wait for Number, among the first 100
+// times limit events, and returns how many it deleted. Positions are never reused.
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	log := tx.store.events
 	if !tx.store.Alone() {

@@ -12,9 +12,8 @@ import (
 )
 
 // unmapFilePages unmaps the pages of the program and of files that are mapped for reading, such as a
-// SQLite database. They stay in the page cache and are mapped again at their next use.
-// Only mappings without private changes qualify: shared ones, and those of a program that is not
-// relocated.
+// SQLite database. They stay in the page cache and are mapped again at their next use. Only mappings
+// without private changes qualify: shared ones, and those of a program that is not relocated.
 func unmapFilePages() {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 
 // Sources are the inputs of a configuration.
 type Sources struct {
-	// Flags are the command's, as registered by Flags; nil for none. Only flags that were set
-	// count.
+	// Flags are the command's, as registered by Flags; nil for none. Only flags that were set count.
 	Flags *pflag.FlagSet
 	// Environ is the environment as "NAME=value", as os.Environ returns it.
 	// An empty variable counts as not set.

@@ -70,8 +70,7 @@ var (
 )
 
 // failYAML records an error of the library. Its parser counts lines from 0, its scanner from 1, and
-// the parser names the line on which the unfinished collection begins. An unknown alias has no
-// line.
+// the parser names the line on which the unfinished collection begins. An unknown alias has no line.
 func (d *Document) failYAML(err error, data []byte) {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1

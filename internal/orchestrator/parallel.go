@@ -19,11 +19,10 @@ import (
 	"comet/store"
 )
 
-// A parallel task (Override.Workers > 1) has no agent of its own. It has subtasks: tasks
-// like any other, with their own deadlines and retries, no two of them with the same agent.
-// The first success is the result of the parent, and the other subtasks are cancelled. A
-// job decides about the parent after each end of a subtask, so that the end of a subtask
-// never waits for the lock of its parent.
+// A parallel task (Override.Workers > 1) has no agent of its own. It has subtasks: tasks like any
+// other, with their own deadlines and retries, no two of them with the same agent. The first success
+// is the result of the parent, and the other subtasks are cancelled. A job decides about the parent
+// after each end of a subtask, so that the end of a subtask never waits for the lock of its parent.
 
 // MaxParallel is the maximum number of workers that execute one task at the same time.
 const MaxParallel = 16

@@ -30,9 +30,8 @@ func newQueueCache() *queueCache {
 	return &queueCache{requests: needs}
 }
 
-// serveQueues assigns queued tasks to agents with free slots, each queue in its order, until no
-// task or no agent is left. A queue that fails does not block the others; the first error is
-// returned.
+// serveQueues assigns queued tasks to agents with free slots, each queue in its order, until no task
+// or no agent is left. A queue that fails does not block the others; the first error is returned.
 func (o *Orchestrator) serveQueues(ctx context.Context) error {
 	all, err := o.store.Tasks(ctx).WaitingQueues(maxQueues)
 	if err != nil {

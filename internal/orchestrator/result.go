@@ -35,8 +35,7 @@ type Result struct {
 // runs instead is cancelled.
 //
 // A repeated result changes nothing. Complete returns errs.NotFound for a task that the agent never
-// had, and errs.TaskState for a task that has ended without it; the tokens are charged
-// nevertheless.
+// had, and errs.TaskState for a task that has ended without it; the tokens are charged nevertheless.
 func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
 	late := false
 	err = o.transact(ctx, func(op *operation) error {

@@ -132,18 +132,16 @@ var orchestrators = [...]struct{ id, name string }{
 	{"orch-scholar", "Scholar"},
 }
 
-// Bootstrap creates nova and the nine orchestrators where they are missing. Any
-// number of replicas may call it at the same time.
+// Bootstrap creates nova and the nine orchestrators where they are missing. Replicas may run it together.
 func (r *Registry) Bootstrap(ctx context.Context) error {
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
 		for _, a := range founders() {
-			if exists, err := tx.Agents().Exists(a.ID); err != nil {
-				return err
-			} else if exists {
-				continue
+			exists, err := tx.Agents().Exists(a.ID)
+			if err == nil && !exists {
+				a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
+				err = insert(ctx, tx, models.System(), a)
 			}
-			a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
-			if err := insert(ctx, tx, models.System(), a); err != nil {
+			if err != nil {
 				return err
 			}
 		}

@@ -57,8 +57,7 @@ const DefaultThreshold = 0.5
 // Request describes the requirements of a task. Without capabilities it must name an agent or a
 // type; otherwise nothing matches.
 type Request struct {
-	// Capabilities are required. A name matches with or without the prefix custom:, and counts
-	// once.
+	// Capabilities are required. A name matches with or without the prefix custom:, and counts once.
 	Capabilities []string
 	// AgentType is the required type, "" for any.
 	AgentType string

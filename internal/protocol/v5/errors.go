@@ -97,8 +97,7 @@ func stateError(err error, m wire.Message) error {
 	return codedError{code: codes.E15, reason: codes.ReasonTransition, desc: desc, cause: err}
 }
 
-// errorReply replies with E to a message. One whose sender could not be parsed is addressed to
-// User.
+// errorReply replies with E to a message. One whose sender could not be parsed is addressed to User.
 func (p *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 	if m.From.Role == 0 || m.From.IsMulticast() {
 		m.From = wire.Address{Role: wire.User}

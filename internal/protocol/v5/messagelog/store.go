@@ -36,8 +36,7 @@ type Message struct {
 	State, Code string
 	// Data contains no secrets.
 	Data string
-	// Parent is the number of the message that this one names as its cause (§10.2, pid), 0 for
-	// none.
+	// Parent is the number of the message that this one names as its cause (§10.2, pid), 0 for none.
 	Parent int
 	// ParentID is the id of the message that caused this one: the one that Parent means, or the one
 	// that this one replies to; "" if it is not known.

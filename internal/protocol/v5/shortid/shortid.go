@@ -156,8 +156,7 @@ func TaskIDsByNumber(ctx context.Context, s *store.Store, owner string, number, 
 	return store.Rows[string](s.Reads(ctx), query, owner, maxSearched, number, limit)
 }
 
-// The names of contexts: S1 to S9999999, then with letters: Sa000000 and on
-// (PROTOCOL_V5 §6.1).
+// The names of contexts: S1 to S9999999, then with letters: Sa000000 and on (PROTOCOL_V5 §6.1).
 const (
 	contextBase   = 36
 	firstLettered = 10 * contextBase * contextBase * contextBase * contextBase * contextBase * contextBase
