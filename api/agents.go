@@ -104,6 +104,7 @@ func (s *Server) listAgents(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	q.Root = r.caller.AgentID
 	page, err := s.core.Registry.List(r.Context(), q)
 	list := agentList{Agents: views(page.Agents, newAgentItem), Total: page.Total, Limit: q.Limit}
 	if q.After == nil {

@@ -72,10 +72,13 @@ type auditLog struct {
 //	@Failure		404	"The root does not exist"
 func (s *Server) getHierarchy(r request) (any, error) {
 	q := newQuery(r.Request, "root", "depth", "active_only", "usage")
-	root := rosterRoot(q)
+	root := rosterRoot(q, r.caller)
 	depth, active := q.Int("depth", 0, int(models.LevelAssistant), int(models.LevelAssistant)), q.Bool("active_only")
 	withUsage := q.Bool("usage")
 	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.core.Registry.Confine(r.Context(), r.caller, root); err != nil {
 		return nil, err
 	}
 	node, total, err := s.core.Registry.Hierarchy(r.Context(), root, depth, active)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/klauspost/compress/gzhttp"
 
 	"comet/internal/auth"
@@ -136,6 +137,21 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(auth.With(r.Context(), from.Principal)))
 		return nil
+	})
+}
+
+// confine rejects a request with a token that is bound to an agent if the agent in its path is neither
+// that agent nor below it.
+func (s *Server) confine(next http.Handler) http.Handler {
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		path, err := readPath(r)
+		if err == nil && chi.URLParam(r, "agent_id") != "" {
+			err = s.core.Registry.Confine(r.Context(), path.caller, path.id)
+		}
+		if err == nil {
+			next.ServeHTTP(w, r)
+		}
+		return err
 	})
 }
 

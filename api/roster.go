@@ -50,9 +50,12 @@ type rosterEntry struct {
 //	@Failure		404	"The root does not exist"
 func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "root", "format")
-	root := rosterRoot(q)
+	root := rosterRoot(q, caller(r))
 	format := q.Enum("format", acceptedFormat(r), "json", "yaml")
 	if err := q.Err(); err != nil {
+		return err
+	}
+	if err := s.core.Registry.Confine(r.Context(), caller(r), root); err != nil {
 		return err
 	}
 	agents, err := s.core.Registry.Export(r.Context(), root)
@@ -73,9 +76,9 @@ func (s *Server) exportRoster(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// rosterRoot reads the parameter root.
-func rosterRoot(q *query) string {
-	return *cmp.Or(q.OptString("root", input.MaxID), new(models.RootAgentID))
+// rosterRoot reads the parameter root. It is the agent of a bound token by default, and nova for others.
+func rosterRoot(q *query, by models.Principal) string {
+	return *cmp.Or(q.OptString("root", input.MaxID), by.AgentID, new(models.RootAgentID))
 }
 
 // acceptedFormat returns the format that the Accept header prefers.

@@ -39,7 +39,7 @@ func (s *Server) router() http.Handler {
 	}
 
 	r.Group(func(r chi.Router) {
-		r.Use(s.authenticate)
+		r.Use(s.authenticate, s.confine)
 		read, write, admin := s.require(models.ScopeAgentsRead), s.require(models.ScopeAgentsWrite), s.require(models.ScopeAdmin)
 		spend := s.require(models.ScopeUsageWrite)
 

@@ -2,9 +2,11 @@ package store
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"time"
 
+	"comet/internal/errs"
 	"comet/models"
 	"comet/store/columns"
 	"comet/store/sqlerr"
@@ -81,6 +83,10 @@ func (r agentReader) conditions(q AgentQuery) []condition {
 			truth = "is_active = FALSE"
 		}
 		cs = append(cs, condition{"", truth, nil})
+	}
+	if q.Root != nil {
+		cs = append(cs, condition{"", `id IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM agents WHERE id = ?
+			UNION ALL SELECT a.id FROM agents a JOIN tree ON a.parent_id = tree.tid) SELECT tid FROM tree)`, []any{*q.Root}})
 	}
 	if q.Text != "" {
 		cs = append(cs, condition{"", r.engine.contains + "(search_text, ?) > 0", []any{strings.ToLower(q.Text)}})
@@ -192,6 +198,22 @@ func (r agentReader) Ancestors(id string) ([]models.Agent, error) {
 	return chain[1:], nil
 }
 
+// Confine returns errs.ForeignAgent if a principal is bound to an agent and id is neither that agent nor
+// one below it. Unknown agents are below no agent.
+func (r agentReader) Confine(by models.Principal, id string) error {
+	if by.AgentID == nil || *by.AgentID == id {
+		return nil
+	}
+	above, err := r.Ancestors(id)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return err
+	}
+	if slices.ContainsFunc(above, func(a models.Agent) bool { return a.ID == *by.AgentID }) {
+		return nil
+	}
+	return errs.New(errs.ForeignAgent, "this token is bound to the agent %q; it may use only that agent and the agents below it", *by.AgentID)
+}
+
 // Subtree returns up to limit agents from root down to depth levels below it,
 // level by level and by id, or errs.NotFound. activeOnly leaves out inactive agents
 // below the root and all agents below them.
@@ -245,6 +267,7 @@ type AgentQuery struct {
 	FrequencyHz  *int
 	Active       *bool
 	ParentID     *string
+	Root         *string  // the agent itself and those below it
 	Capabilities []string // all are required; with or without custom:
 	Text         string   // part of id, name or description, ignoring case
 

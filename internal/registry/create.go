@@ -60,6 +60,9 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	}
 	a := fromDraft(d)
 	a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
+	if err := authorize(tx, by, nil, a); err != nil {
+		return Created{}, err
+	}
 	if err := checkParent(&v, a, tx.Agents().LockShared); err != nil {
 		return Created{}, err
 	}

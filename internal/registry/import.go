@@ -79,6 +79,9 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	steps := slices.Clone(p.steps)
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.after.Level - b.after.Level) }) // parents first
 	for _, s := range steps {
+		if err := authorize(tx, by, s.before, s.after); err != nil {
+			return ImportReport{}, err
+		}
 		if s.before != nil {
 			err = save(ctx, tx, by, *s.before, s.after)
 		} else {

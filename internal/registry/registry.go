@@ -40,6 +40,12 @@ func (r *Registry) List(ctx context.Context, q store.AgentQuery) (store.AgentPag
 	return r.store.Agents(ctx).List(q)
 }
 
+// Confine returns errs.ForeignAgent if a principal is bound to an agent and id is neither that agent nor
+// one below it.
+func (r *Registry) Confine(ctx context.Context, by models.Principal, id string) error {
+	return r.store.Agents(ctx).Confine(by, id)
+}
+
 // Ancestors returns the agents above id, its parent first, or errs.NotFound.
 func (r *Registry) Ancestors(ctx context.Context, id string) ([]models.Agent, error) {
 	return r.store.Agents(ctx).Ancestors(id)
@@ -108,6 +114,29 @@ func requireRank(by models.Principal, level models.Level) error {
 		return nil
 	}
 	return errs.New(errs.MissingScope, "creating or changing an L%d agent needs the scope %q", level, models.ScopeAdmin).With("scope", models.ScopeAdmin)
+}
+
+// authorize returns errs.ForeignAgent if a principal that is bound to an agent may not make a change:
+// of an agent that is not below its own, to such a parent, or of its own budget, parent or state. before
+// is nil for a new agent.
+func authorize(tx *store.Tx, by models.Principal, before *models.Agent, after models.Agent) error {
+	if by.AgentID == nil {
+		return nil
+	}
+	if before != nil {
+		if err := tx.Agents().Confine(by, before.ID); err != nil {
+			return err
+		}
+		own := before.ID == *by.AgentID
+		if own && (deref(before.ParentID) != deref(after.ParentID) || deref(before.TokenBudget) != deref(after.TokenBudget) ||
+			before.BudgetScope != after.BudgetScope || before.IsActive != after.IsActive) {
+			return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and may not change its parent_id, token_budget, budget_scope or is_active", before.ID)
+		}
+		if deref(before.ParentID) == deref(after.ParentID) {
+			return nil
+		}
+	}
+	return tx.Agents().Confine(by, *after.ParentID)
 }
 
 type (

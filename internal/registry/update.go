@@ -45,6 +45,9 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		v := append(errs.Violations(nil), fields...)
 		checkImmutable(&v, before, p)
 		after := apply(before, p)
+		if err := authorize(tx, by, &before, after); err != nil {
+			return err
+		}
 		if err := checkChange(tx, &v, before, after, p); err != nil {
 			return err
 		}
@@ -82,6 +85,9 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 		var v errs.Violations
 		after := before
 		after.IsActive = false
+		if err := authorize(tx, by, &before, after); err != nil {
+			return err
+		}
 		if err := checkDeactivation(tx, &v, before, after); err != nil {
 			return err
 		}
