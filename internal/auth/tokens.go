@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,11 +55,17 @@ const lastYear = 9999
 
 func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	if d.AgentID != nil {
-		if _, err := tx.Agents().LockShared(*d.AgentID); errs.Is(err, errs.NotFound) {
-			var v errs.Violations
+		var v errs.Violations
+		agent, err := tx.Agents().LockShared(*d.AgentID)
+		switch {
+		case errs.Is(err, errs.NotFound):
 			v.Add(errs.InvalidRequest, "/agent_id", "exists", "there is no agent %q", *d.AgentID)
-			return Issued{}, v.Err()
-		} else if err != nil {
+		case err != nil:
+			return Issued{}, err
+		case agent.Level > models.LevelOrchestrator && slices.Contains(d.Scopes, models.ScopeAdmin):
+			v.Add(errs.InvalidRequest, "/scopes", "admin_level", "a token with the scope %q can be bound to agents of level 0 and 1 only; %q has level %d", models.ScopeAdmin, agent.ID, agent.Level)
+		}
+		if err := v.Err(); err != nil {
 			return Issued{}, err
 		}
 	}

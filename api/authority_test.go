@@ -1,0 +1,104 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// authorityTree has two agents of level 2 with one child each under orch-business, and one under
+// orch-social.
+func authorityTree(t *testing.T, h *fixture) {
+	t.Helper()
+	for _, a := range []struct {
+		id     string
+		level  int
+		hz     int
+		parent string
+	}{
+		{"own", 2, 555, "orch-business"}, {"child", 3, 444, "own"}, {"sibling", 2, 555, "orch-business"},
+		{"nephew", 3, 444, "sibling"}, {"stranger", 2, 555, "orch-social"},
+	} {
+		require.Equal(t, http.StatusCreated, h.create(t, a.id, a.level, a.hz, a.parent, "").status, a.id)
+	}
+}
+
+// TestTokenIsConfinedToItsSubtree makes requests with a token that is bound to the agent "own".
+func TestTokenIsConfinedToItsSubtree(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, secret := h.issueToken(t, `{"name":"bound","agent_id":"own","scopes":["agents:write","usage:write","messages:send","tasks:read"]}`)
+		const foreign, created, done, ok = http.StatusForbidden, http.StatusCreated, http.StatusNoContent, http.StatusOK
+		for _, c := range []struct {
+			method, target, body string
+			status               int
+		}{
+			{"PATCH", "/api/v1/agents/own", `{"name":"Own"}`, ok},
+			{"PATCH", "/api/v1/agents/own", `{"token_budget":100000}`, foreign},
+			{"PATCH", "/api/v1/agents/own", `{"budget_scope":"subtree"}`, foreign},
+			{"PATCH", "/api/v1/agents/own", `{"parent_id":"orch-social"}`, foreign},
+			{"PATCH", "/api/v1/agents/own", `{"is_active":false}`, foreign},
+			{"DELETE", "/api/v1/agents/own", "", foreign},
+			{"PATCH", "/api/v1/agents/child", `{"name":"Child","token_budget":2000}`, ok},
+			{"PATCH", "/api/v1/agents/child", `{"parent_id":"sibling"}`, foreign},
+			{"PATCH", "/api/v1/agents/sibling", `{"name":"changed"}`, foreign},
+			{"PATCH", "/api/v1/agents/nephew", `{"parent_id":"own"}`, foreign},
+			{"PATCH", "/api/v1/agents/missing", `{"name":"x"}`, foreign},
+			{"DELETE", "/api/v1/agents/stranger", "", foreign},
+			{"POST", "/api/v1/agents", `{"id":"second","name":"Second","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"own"}`, created},
+			{"POST", "/api/v1/agents", `{"id":"third","name":"Third","level":2,"sphere_id":2,"frequency_hz":555,"parent_id":"orch-business"}`, foreign},
+			{"POST", "/api/v1/agents", `{"id":"third","name":"Third","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"sibling"}`, foreign},
+			{"POST", "/api/v1/roster", `{"version":1,"agents":[{"id":"child","name":"Imported","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"own"}]}`, ok},
+			{"POST", "/api/v1/roster", `{"version":1,"agents":[{"id":"nephew","name":"Imported","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"sibling"}]}`, foreign},
+			{"POST", "/api/v1/roster", `{"version":1,"agents":[{"id":"fourth","name":"Imported","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"sibling"}]}`, foreign},
+			{"GET", "/api/v1/agents/own", "", ok},
+			{"GET", "/api/v1/agents/own/ancestors", "", ok},
+			{"GET", "/api/v1/agents/child/usage", "", ok},
+			{"GET", "/api/v1/agents/nova", "", foreign},
+			{"GET", "/api/v1/agents/orch-business/audit", "", foreign},
+			{"GET", "/api/v1/agents/sibling/usage/history", "", foreign},
+			{"GET", "/api/v1/agents/sibling/reservations", "", foreign},
+			{"GET", "/api/v1/workers/sibling", "", foreign},
+			{"GET", "/api/v1/hierarchy?root=nova", "", foreign},
+			{"GET", "/api/v1/hierarchy?root=child", "", ok},
+			{"GET", "/api/v1/roster?root=orch-business", "", foreign},
+			{"POST", "/api/v1/agents/sibling/usage", `{"tokens":1}`, foreign},
+			{"POST", "/api/v1/tasks", `{"agent_id":"nova","parameters":{}}`, foreign},
+			{"POST", "/api/v1/tasks", `{"agent_id":"sibling","parameters":{}}`, foreign},
+		} {
+			got := h.do(t, c.method, c.target, c.body, "Authorization", "Bearer "+secret)
+			require.Equal(t, c.status, got.status, "%s %s %s: %s", c.method, c.target, c.body, got.body)
+			if c.status == foreign {
+				require.Contains(t, string(got.body), `"code":"foreign-agent"`, "%s %s", c.method, c.target)
+			}
+		}
+		var list struct {
+			Agents []struct{ ID string }
+			Total  int
+		}
+		h.do(t, "GET", "/api/v1/agents", "", "Authorization", "Bearer "+secret).decode(t, http.StatusOK, &list)
+		require.Len(t, list.Agents, 3)
+		require.Equal(t, 3, list.Total)
+		for _, target := range []string{"/api/v1/hierarchy", "/api/v1/roster"} {
+			got := h.do(t, "GET", target, "", "Authorization", "Bearer "+secret)
+			require.Equal(t, http.StatusOK, got.status)
+			require.True(t, json.Valid(got.body))
+			require.False(t, strings.Contains(string(got.body), "sibling") || strings.Contains(string(got.body), `"nova"`), "%s: %s", target, got.body)
+		}
+	})
+}
+
+func TestAdminCannotBeBoundBelowLevel1(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		for agent, status := range map[string]int{"nova": http.StatusCreated, "orch-business": http.StatusCreated, "own": http.StatusBadRequest, "child": http.StatusBadRequest} {
+			got := h.do(t, "POST", "/api/v1/tokens", `{"name":"a","scopes":["admin"],"agent_id":"`+agent+`"}`)
+			require.Equal(t, status, got.status, "%s: %s", agent, got.body)
+		}
+	})
+}
