@@ -92,6 +92,31 @@ func TestTokenIsConfinedToItsSubtree(t *testing.T) {
 	})
 }
 
+// TestTasksOutsideTheSubtreeAreInvisible reads tasks and sessions with a bound token that has tasks:read.
+func TestTasksOutsideTheSubtreeAreInvisible(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, own := h.issueToken(t, `{"name":"own","agent_id":"own","scopes":["tasks:read"]}`)
+		_, child := h.issueToken(t, `{"name":"child","agent_id":"child","scopes":["messages:send"]}`)
+		_, sibling := h.issueToken(t, `{"name":"sibling","agent_id":"sibling","scopes":["messages:send"]}`)
+		open := func(secret string) string {
+			var session struct{ ID string }
+			h.do(t, "POST", "/api/v1/sessions", "", "Authorization", "Bearer "+secret).decode(t, http.StatusCreated, &session)
+			return session.ID
+		}
+		visible, hidden := open(child), open(sibling)
+		get := func(target string) response { return h.do(t, "GET", target, "", "Authorization", "Bearer "+own) }
+		require.Equal(t, http.StatusOK, get("/api/v1/sessions/"+visible).status)
+		require.Equal(t, http.StatusNotFound, get("/api/v1/sessions/"+hidden).status)
+		list := string(get("/api/v1/sessions").body)
+		require.Contains(t, list, visible)
+		require.NotContains(t, list, hidden)
+		require.Equal(t, http.StatusOK, get("/api/v1/tasks").status)
+		require.Equal(t, http.StatusOK, get("/api/v1/workers").status)
+	})
+}
+
 func TestAdminCannotBeBoundBelowLevel1(t *testing.T) {
 	t.Parallel()
 	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {

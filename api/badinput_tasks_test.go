@@ -43,7 +43,7 @@ func TestBadTasks(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, tasks, 1)
 		require.EqualValues(t, 1, tasks[0].Version)
-		sessions, err := h.orchestrator.Sessions(t.Context(), "", store.TaskCursor{}, 10)
+		sessions, err := h.orchestrator.Sessions(t.Context(), store.SessionQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, sessions, 1)
 		require.Equal(t, models.SessionOpen, sessions[0].State)

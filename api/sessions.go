@@ -89,7 +89,8 @@ func (s *Server) listSessions(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	sessions, err := s.core.Orchestrator.Sessions(r.Context(), ownerOf(r.caller, mine), before, limit+1)
+	owner, root := readable(r.caller, mine)
+	sessions, err := s.core.Orchestrator.Sessions(r.Context(), orchestrator.SessionQuery{Owner: owner, Root: root, Before: before, Limit: limit + 1})
 	sessions, next := cutPage(sessions, limit, func(s models.Session) string { return creationPosition(s.CreatedAt, s.ID) })
 	return reply{next: next, body: sessionList{views(sessions, newSessionView), next}}, err
 }

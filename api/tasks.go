@@ -49,10 +49,10 @@ func taskQuery(r request) (orchestrator.TaskQuery, error) {
 		AgentID:   orZero(q.OptString("agent_id", input.MaxID)),
 		SessionID: orZero(q.OptString("session_id", input.MaxID)),
 		ParentID:  orZero(q.OptString("parent_id", input.MaxID)),
-		Owner:     ownerOf(r.caller, q.Bool("mine")),
 		Limit:     q.pageLimit(),
 		Before:    q.taskCursor(),
 	}
+	out.Owner, out.Root = readable(r.caller, q.Bool("mine"))
 	out.Since, out.Until = q.period()
 	return out, q.Err()
 }
@@ -139,17 +139,27 @@ func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(htt
 	}
 }
 
-// canRead reports whether the caller sees what owner, a token id, requested.
-func canRead(p models.Principal, owner string) bool {
-	return p.Has(models.ScopeTasksRead) || owner == p.TokenID
+// canRead reports whether the caller sees what owner, a token id, requested, or what concerns one of the
+// agents; "" is no agent.
+func (s *Server) canRead(r request, owner string, agents ...string) (bool, error) {
+	if owner == r.caller.TokenID || !r.caller.Has(models.ScopeTasksRead) || r.caller.AgentID == nil {
+		return owner == r.caller.TokenID || r.caller.Has(models.ScopeTasksRead), nil
+	}
+	for _, id := range agents {
+		if err := s.core.Registry.Confine(r.Context(), r.caller, id); !errs.Is(err, errs.ForeignAgent) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
-// ownerOf returns the token whose tasks or sessions a list contains, "" for all.
-func ownerOf(p models.Principal, mine bool) string {
+// readable returns the token whose tasks or sessions a list contains, or the agent whose and whose
+// descendants' it contains, "" for all.
+func readable(p models.Principal, mine bool) (owner, root string) {
 	if mine || !p.Has(models.ScopeTasksRead) {
-		return p.TokenID
+		return p.TokenID, ""
 	}
-	return ""
+	return "", orZero(p.AgentID)
 }
 
 // requireOwner returns errs.MissingScope unless the caller requested the resource itself or is an
@@ -164,7 +174,11 @@ func requireOwner(p models.Principal, owner string) error {
 // visibleTask returns the task in the path if the caller sees it.
 func (s *Server) visibleTask(r request) (models.Task, error) {
 	t, err := s.core.Orchestrator.Task(r.Context(), r.id)
-	if err == nil && !canRead(r.caller, t.Owner) {
+	if err != nil {
+		return t, err
+	}
+	visible, err := s.canRead(r, t.Owner, t.AgentID, t.OwnerAgent)
+	if err == nil && !visible {
 		err = errs.New(errs.NotFound, "there is no task %q", r.id)
 	}
 	return t, err
@@ -182,7 +196,11 @@ func (s *Server) requireTaskOwner(r request) error {
 // visibleSession returns the session in the path if the caller sees it.
 func (s *Server) visibleSession(r request) (models.Session, error) {
 	session, err := s.core.Orchestrator.Session(r.Context(), r.id)
-	if err == nil && !canRead(r.caller, session.Owner) {
+	if err != nil {
+		return session, err
+	}
+	visible, err := s.canRead(r, session.Owner, session.AgentID)
+	if err == nil && !visible {
 		err = errs.New(errs.NotFound, "there is no session %q", r.id)
 	}
 	return session, err

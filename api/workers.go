@@ -74,7 +74,7 @@ func (s *Server) listWorkers(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	workers, err := s.workersPage(r.Context(), number, after, limit+1)
+	workers, err := s.workersPage(r, number, after, limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -98,13 +98,15 @@ func (s *Server) getWorker(r request) (any, error) {
 	return list[0], err
 }
 
-// workersPage returns up to limit workers after an id, or the worker with a number, if it exists.
-func (s *Server) workersPage(ctx context.Context, number int64, after string, limit int) ([]models.Worker, error) {
+// workersPage returns up to limit workers after an id, or the worker with a number, if it exists and the
+// caller may read it.
+func (s *Server) workersPage(r request, number int64, after string, limit int) ([]models.Worker, error) {
+	ctx := r.Context()
 	if number == 0 {
-		return s.core.Orchestrator.Workers(ctx, after, limit)
+		return s.core.Orchestrator.Workers(ctx, orZero(r.caller.AgentID), after, limit)
 	}
 	id, err := s.core.Messages.AgentID(ctx, number)
-	if err == nil && id > after {
+	if err == nil && id > after && s.core.Registry.Confine(ctx, r.caller, id) == nil {
 		var w models.Worker
 		if w, err = s.core.Orchestrator.Worker(ctx, id); err == nil {
 			return []models.Worker{w}, nil

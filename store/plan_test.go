@@ -155,12 +155,12 @@ func TestOwnerPlans(t *testing.T) {
 		require.Contains(t, plan, "SEARCH tasks USING INDEX tasks_owner (owner=?", name)
 		require.NotContains(t, plan, "TEMP B-TREE", name)
 
-		query, args = sessionsQuery("ops", before, 100)
+		query, args = sessionsQuery(SessionQuery{Owner: "ops", Before: before, Limit: 100})
 		plan = explain(t, s, query, args)
 		require.Contains(t, plan, "SEARCH sessions USING INDEX sessions_owner (owner=?", name)
 		require.NotContains(t, plan, "TEMP B-TREE", name)
 
-		query, args = sessionsQuery("", before, 100)
+		query, args = sessionsQuery(SessionQuery{Before: before, Limit: 100})
 		plan = explain(t, s, query, args)
 		require.Contains(t, plan, "USING INDEX sessions_created", name)
 		require.NotContains(t, plan, "TEMP B-TREE", name)

@@ -42,17 +42,29 @@ func (r sessionReader) Get(id string) (models.Session, error) {
 
 // List returns up to limit sessions, the newest first, that are older than before; an
 // owner of "" selects all owners.
-func (r sessionReader) List(owner string, before TaskCursor, limit int) ([]models.Session, error) {
-	query, args := sessionsQuery(owner, before, limit)
+func (r sessionReader) List(q SessionQuery) ([]models.Session, error) {
+	query, args := sessionsQuery(q)
 	return list[models.Session](r.reader, query, args...)
 }
 
-func sessionsQuery(owner string, before TaskCursor, limit int) (string, []any) {
+// SessionQuery selects a page of sessions, newest first. Empty fields do not filter.
+type SessionQuery struct {
+	Owner  string     // a token
+	Root   string     // the sessions of this agent and of those below it
+	Before TaskCursor // the zero value starts with the newest session
+	Limit  int
+}
+
+func sessionsQuery(q SessionQuery) (string, []any) {
 	var where filter
-	if where.equal("owner", owner); before.ID != "" {
-		where.and("(created_at, id) < (?, ?)", before.CreatedAt, before.ID)
+	where.equal("owner", q.Owner)
+	if q.Root != "" {
+		where.and("agent_id "+inSubtree, q.Root)
 	}
-	return selectRows[models.Session](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, limit)
+	if q.Before.ID != "" {
+		where.and("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
+	}
+	return selectRows[models.Session](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, q.Limit)
 }
 
 // Idle returns the ids of up to limit open sessions that have no open task and have not

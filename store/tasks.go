@@ -190,6 +190,9 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	}
 	where.equal("agent_id", q.AgentID)
 	where.equal("owner", q.Owner)
+	if q.Root != "" {
+		where.and("(agent_id "+inSubtree+" OR owner_agent_id "+inSubtree+")", q.Root, q.Root)
+	}
 	where.equal("parent_id", q.ParentID)
 	if q.SessionID != "" {
 		where.and("session_id = ? AND session_id <> ''", q.SessionID)
@@ -307,7 +310,9 @@ type TaskQuery struct {
 	AgentID   string
 	SessionID string
 	Owner     string
-	ParentID  string
+	// Root selects the tasks of an agent and of the agents below it, and those that they requested.
+	Root     string
+	ParentID string
 	// Since and Until limit the time of creation, [Since, Until).
 	Since, Until time.Time
 	// Before is the position after which the page starts, the zero value for the newest task.

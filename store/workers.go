@@ -54,9 +54,13 @@ func (r workerReader) ChangedSince(since time.Time) ([]models.Worker, error) {
 }
 
 // List returns up to limit workers ordered by agent, after the one with the id after, ""
-// for the first.
-func (r workerReader) List(after string, limit int) ([]models.Worker, error) {
-	return list[models.Worker](r.reader, selectRows[models.Worker]("WHERE agent_id > ? ORDER BY agent_id LIMIT ?"), after, limit)
+// for the first; only the agent root and those below it, unless root is "".
+func (r workerReader) List(root, after string, limit int) ([]models.Worker, error) {
+	var where filter
+	if where.and("agent_id > ?", after); root != "" {
+		where.and("agent_id "+inSubtree, root)
+	}
+	return list[models.Worker](r.reader, selectRows[models.Worker](where.where()+" ORDER BY agent_id LIMIT ?"), append(where.args, limit)...)
 }
 
 // Silent returns up to limit workers that are not offline and have sent no heartbeat since before.

@@ -112,7 +112,7 @@ func requireNone(t *testing.T, h *harness, why, query string) {
 // requireSound checks the invariants that hold between transactions.
 func requireSound(t *testing.T, h *harness) {
 	t.Helper()
-	workers, err := h.Work.Workers(t.Context(), "", 1000)
+	workers, err := h.Work.Workers(t.Context(), "", "", 1000)
 	require.NoError(t, err)
 	for _, w := range workers {
 		open := h.query(t, "SELECT count(*) FROM all_attempts a WHERE a.state < 2 AND a.agent_id = '"+w.AgentID+"'")

@@ -74,9 +74,9 @@ func (o *Orchestrator) Session(ctx context.Context, id string) (models.Session, 
 	return s, err
 }
 
-// Sessions returns up to limit sessions of an owner ("" for all), newest first, after a cursor.
-func (o *Orchestrator) Sessions(ctx context.Context, owner string, before store.TaskCursor, limit int) ([]models.Session, error) {
-	return o.store.Sessions(ctx).List(owner, before, limit)
+// Sessions returns the page of sessions that q selects, newest first.
+func (o *Orchestrator) Sessions(ctx context.Context, q store.SessionQuery) ([]models.Session, error) {
+	return o.store.Sessions(ctx).List(q)
 }
 
 // Output calls each with the chunks of the newest attempt's output, from a byte offset on, in order.
@@ -178,6 +178,8 @@ func (o *Orchestrator) IsProcessed(ctx context.Context, agentID, messageID strin
 type (
 	// TaskQuery selects the tasks that Tasks returns.
 	TaskQuery = store.TaskQuery
+	// SessionQuery selects a page of sessions.
+	SessionQuery = store.SessionQuery
 	// TaskCursor is a position in the list of tasks.
 	TaskCursor = store.TaskCursor
 )

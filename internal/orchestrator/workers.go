@@ -257,9 +257,10 @@ func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 	})
 }
 
-// Workers returns up to limit workers ordered by agent id, after the id after, "" for the first.
-func (o *Orchestrator) Workers(ctx context.Context, after string, limit int) ([]models.Worker, error) {
-	all, err := o.store.Workers(ctx).List(after, limit)
+// Workers returns up to limit workers ordered by agent id, after the id after, "" for the first: the
+// agent root and those below it, all for "".
+func (o *Orchestrator) Workers(ctx context.Context, root, after string, limit int) ([]models.Worker, error) {
+	all, err := o.store.Workers(ctx).List(root, after, limit)
 	for i := range all {
 		o.addSlots(&all[i])
 	}

@@ -150,7 +150,7 @@ func TestAWorker(t *testing.T) {
 		})
 		for after, want := range map[string][]string{"": {"finance", "health"}, "finance": {"health"}, "health": nil} {
 			for limit := 1; limit <= 2; limit++ {
-				page, err := db.Workers(t.Context()).List(after, limit)
+				page, err := db.Workers(t.Context()).List("", after, limit)
 				require.NoError(t, err)
 				var got []string
 				for _, w := range page {

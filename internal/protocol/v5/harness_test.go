@@ -95,7 +95,7 @@ func (f *fixture) send(t testing.TB, who, line string, wait time.Duration) []str
 func (f *fixture) waitForWorkerCache(t testing.TB) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		workers, err := f.work.Workers(t.Context(), "", 100)
+		workers, err := f.work.Workers(t.Context(), "", "", 100)
 		require.NoError(t, err)
 		for _, w := range workers {
 			if f.work.CachedWorker(w.AgentID).Version != w.Version {

@@ -80,7 +80,7 @@ func (p *Protocol) newPromptData(ctx context.Context, name, agentID string) (dat
 		}
 		data.Address, data.Caps = address.String(), capabilityList(agent)
 	}
-	workers, err := p.orchestrator.Workers(ctx, "", maxPromptWorkers)
+	workers, err := p.orchestrator.Workers(ctx, "", "", maxPromptWorkers)
 	if err != nil {
 		return data, err
 	}

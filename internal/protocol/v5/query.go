@@ -45,7 +45,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 	}
 	var found []int64
 	for after := ""; ; {
-		workers, err := p.orchestrator.Workers(ctx, after, workerBatch)
+		workers, err := p.orchestrator.Workers(ctx, "", after, workerBatch)
 		if err != nil {
 			return protocol.Reply{}, err
 		}

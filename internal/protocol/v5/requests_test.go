@@ -37,7 +37,7 @@ func TestRejectedRequest(t *testing.T) {
 				return tx.Agents().Update(before, after)
 			}))
 			require.Contains(t, f.send(t, "user", c.line, 0)[0], "|F|"+c.code+"|0|")
-			sessions, err := f.work.Sessions(t.Context(), "", store.TaskCursor{}, 10)
+			sessions, err := f.work.Sessions(t.Context(), store.SessionQuery{Limit: 10})
 			require.NoError(t, err)
 			require.Empty(t, sessions)
 			_, err = shortid.SessionID(t.Context(), f.db.Store, 1)
