@@ -127,3 +127,19 @@ func TestAdminCannotBeBoundBelowLevel1(t *testing.T) {
 		}
 	})
 }
+
+func TestEventsOutsideTheSubtreeAreInvisible(t *testing.T) {
+	t.Parallel()
+	runStreamTest(t, "ToABoundToken", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, secret := h.issueToken(t, `{"name":"bound","agent_id":"own","scopes":["agents:read"]}`)
+		h.lastPosition(t)
+		s := h.openStream(t, secret, stream)
+		s.next() // the position
+		for _, id := range []string{"sibling", "child", "stranger", "own"} {
+			h.renameAgent(t, id, "Renamed")
+		}
+		require.Equal(t, "child", s.next().data.Key)
+		require.Equal(t, "own", s.next().data.Key)
+	})
+}

@@ -1,13 +1,16 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/auth"
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
 	"comet/models"
@@ -46,6 +49,8 @@ type eventFilter struct {
 	agent, task string // "" for all
 	// caller limits tool calls to those of one agent, "" for none; nil for all agents.
 	caller *string
+	// inSubtree reports whether one of the agents is in the subtree of a bound token; nil for others.
+	inSubtree func(agents []string) (bool, error)
 }
 
 // readEventFilter reads the parameters of a stream. Without types it selects all that the caller
@@ -99,17 +104,57 @@ func (f eventFilter) wants(e models.Event) bool {
 	return f.agent == "" || concernsAgent(e, f.agent)
 }
 
+// allows is wants for an event of agents that the token may read.
+func (f eventFilter) allows(e models.Event) (bool, error) {
+	if wanted := f.wants(e); !wanted || f.inSubtree == nil {
+		return wanted, nil
+	}
+	return f.inSubtree(agentsOf(e))
+}
+
+// subtreeCheck returns the function inSubtree of an eventFilter for a bound token. It reads an agent at
+// most once a second.
+func (s *Server) subtreeCheck(ctx context.Context, by models.Principal) func([]string) (bool, error) {
+	known, read := map[string]bool{}, time.Time{}
+	return func(agents []string) (bool, error) {
+		if now := s.opts.Clock(); now.Sub(read) >= time.Second {
+			clear(known)
+			read = now
+		}
+		for _, id := range agents {
+			inside, ok := known[id]
+			if !ok {
+				err := s.core.Registry.Confine(ctx, by, id)
+				if err != nil && !errs.Is(err, errs.ForeignAgent) {
+					return false, err
+				}
+				inside = err == nil
+				known[id] = inside
+			}
+			if inside {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+}
+
 // concernsAgent reports whether an event is about an agent, its work, or a task it requested.
-func concernsAgent(e models.Event, agent string) bool {
+func concernsAgent(e models.Event, agent string) bool { return slices.Contains(agentsOf(e), agent) }
+
+// agentsOf returns the agent that an event is about, or those that work on a task and requested it; "" is
+// none.
+func agentsOf(e models.Event) []string {
 	kind, _, _ := strings.Cut(string(e.Type), ".")
 	if kind == "agent" || kind == "worker" {
-		return e.Key == agent
+		return []string{e.Key}
 	}
 	var data struct {
 		AgentID    string `json:"agent_id"`
 		OwnerAgent string `json:"owner_agent"`
 	}
-	return json.Unmarshal(e.Data, &data) == nil && (data.AgentID == agent || data.OwnerAgent == agent)
+	_ = json.Unmarshal(e.Data, &data) // the store has encoded it
+	return []string{data.AgentID, data.OwnerAgent}
 }
 
 func newEventView(e models.Event) eventView {

@@ -53,6 +53,9 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	if after, err = lastEventID(r, after); err != nil {
 		return err
 	}
+	if by := caller(r); by.AgentID != nil {
+		filter.inSubtree = s.subtreeCheck(r.Context(), by)
+	}
 	return s.serveEvents(w, r, after, &eventStream{limit: s.streams, encode: write, filter: filter})
 }
 
@@ -188,7 +191,11 @@ type eventView struct {
 func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []models.Event) error {
 	for _, e := range batch {
 		t.readPosition = e.Position
-		if !t.filter.wants(e) {
+		allowed, err := t.filter.allows(e)
+		if err != nil {
+			return err
+		}
+		if !allowed {
 			continue
 		}
 		data, err := t.encode(ctx, e)

@@ -51,6 +51,7 @@ type BreakerData struct {
 // SessionData is the data of session.closed.
 type SessionData struct {
 	SessionID string `json:"session_id"`
+	AgentID   string `json:"agent_id,omitempty"` // of the token that opened it
 	Tasks     int    `json:"tasks"`
 	Reason    string `json:"reason"`
 }

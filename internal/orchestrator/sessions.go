@@ -141,7 +141,7 @@ func (op *operation) leaveSession(t models.Task) error {
 	waiting := wake{wakeClosed, t.ID}
 	tasks, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.waits(waiting))
 	if tasks > 0 {
-		op.emit(events.SessionClosed, t.SessionID, events.SessionData{SessionID: t.SessionID, Tasks: tasks, Reason: "closed"})
+		op.emit(events.SessionClosed, t.SessionID, events.SessionData{SessionID: t.SessionID, AgentID: t.OwnerAgent, Tasks: tasks, Reason: "closed"})
 		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.wake(waiting) })
 	}
 	return err
@@ -149,7 +149,7 @@ func (op *operation) leaveSession(t models.Task) error {
 
 func (op *operation) closeSession(session *models.Session, why string) error {
 	session.State, session.ClosedAt = models.SessionClosed, new(op.tx.Now())
-	op.emit(events.SessionClosed, session.ID, events.SessionData{SessionID: session.ID, Tasks: session.Tasks, Reason: why})
+	op.emit(events.SessionClosed, session.ID, events.SessionData{SessionID: session.ID, AgentID: session.AgentID, Tasks: session.Tasks, Reason: why})
 	return op.tx.Sessions().Save(*session)
 }
 
