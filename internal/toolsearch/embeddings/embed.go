@@ -29,29 +29,10 @@ type response struct {
 	} `json:"data"`
 }
 
-// Embed returns a vector for each text, all of equal length. The error is errs.Unavailable for a
-// failure of the server, or the context's error.
+// Embed returns a vector for each text, all of equal length. It sends one request, again until that
+// succeeds or a retry would not help. The error is errs.Unavailable for a failure of the server, or the
+// context's error.
 func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	out := make([][]float32, 0, len(texts))
-	for len(texts) > 0 {
-		batch := texts[:min(len(texts), c.opts.Batch)]
-		texts = texts[len(batch):]
-		made, err := c.requestWithRetries(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, made...)
-	}
-	for _, v := range out {
-		if len(v) != len(out[0]) {
-			return nil, errs.New(errs.Unavailable, "the embeddings server returned vectors of different lengths")
-		}
-	}
-	return out, nil
-}
-
-// requestWithRetries sends a request until it succeeds or a retry would not help.
-func (c *Client) requestWithRetries(ctx context.Context, texts []string) ([][]float32, error) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = c.opts.Pause
 	out, err := backoff.Retry(ctx, func() ([][]float32, error) { return c.request(ctx, texts) },
@@ -148,6 +129,11 @@ func vectors(text []byte, n int) ([][]float32, error) {
 			return nil, errs.New(errs.Unavailable, "the embeddings server returned invalid vectors")
 		}
 		out[d.Index] = d.Embedding
+	}
+	for _, v := range out {
+		if len(v) != len(out[0]) {
+			return nil, errs.New(errs.Unavailable, "the embeddings server returned vectors of different lengths")
+		}
 	}
 	return out, nil
 }
