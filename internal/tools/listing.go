@@ -24,25 +24,24 @@ func (svc *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
 	return p, nil
 }
 
-// MCPTool is a tool as tools/list returns it, under its listed name.
-type MCPTool struct {
-	// Position sorts the tool among all.
-	Position string
-	Tool     *mcp.Tool
+// Listed is a tool, a resource, a template or a prompt as the lists of MCP return it. Key is its sort key.
+type Listed[T any] struct {
+	Key  string
+	Item T
 }
 
 // MCPTools returns what tools/list returns: comet's own tools and the pinned ones, or all.
-func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]MCPTool, error) {
+func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]Listed[*mcp.Tool], error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return nil, err
 	}
 	visible := svc.catalogue.Load().visible(policy)
 	servers := connectedServers(visible)
-	var out []MCPTool
+	var out []Listed[*mcp.Tool]
 	for _, t := range visible {
 		if svc.isListed(t) {
-			out = append(out, MCPTool{t.Position(), listing(t, servers)})
+			out = append(out, Listed[*mcp.Tool]{t.Position(), listing(t, servers)})
 		}
 	}
 	return out, nil
