@@ -200,11 +200,10 @@ func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req
 	case req.Params.RequestState != "":
 		return g.suspended.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
 	case asks && req.ProtocolVersion() >= statelessVersion:
-		w := g.suspended.start(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+		return g.suspended.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
 			opts.Elicit = ask
 			return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
 		})
-		return g.suspended.next(ctx, w)
 	case asks:
 		opts.Elicit = req.Session.Elicit
 	}
