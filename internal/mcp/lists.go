@@ -10,8 +10,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/input"
 	"comet/internal/tools"
 )
+
+// pageSize is the number of tools, prompts or resources of a page.
+const pageSize = 200
 
 // cacheHints returns how long a client may cache a list (MCP 2026-07-28, cache hints). The list is
 // private, because it depends on the token.
@@ -21,35 +25,35 @@ func cacheHints() mcp.Cacheable {
 
 func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
 	list, err := g.tools.MCPTools(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor)
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listResources answers resources/list with the resources of all upstreams, sorted by server.
 func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
 	list, err := g.tools.Resources(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor)
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
 	list, err := g.tools.ResourceTemplates(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor)
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
 	list, err := g.tools.Prompts(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor)
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // pageOf returns one page of a list. listErr is the error of the list.
-func pageOf[T any](g *Server, list []tools.Listed[T], listErr error, cursor string) (items []T, next string, err error) {
+func pageOf[T any](list []tools.Listed[T], listErr error, cursor string) (items []T, next string, err error) {
 	if listErr != nil {
 		return nil, "", toRPCError(listErr)
 	}
-	page, next, err := paginate(list, cursor, g.opts.PageSize)
+	page, next, err := paginate(list, cursor, pageSize)
 	items = make([]T, 0, len(page))
 	for _, o := range page {
 		items = append(items, o.Item)
@@ -67,7 +71,7 @@ func paginate[T any](list []tools.Listed[T], cursor string, size int) (page []to
 	if cursor != "" {
 		after, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || len(after) > 4096 || len(after) == 0 || after[0] != cursorMark {
-			return nil, "", invalidParams("the cursor %q is invalid", clip(cursor))
+			return nil, "", invalidParams("the cursor %q is invalid", input.Clip(cursor))
 		}
 		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v tools.Listed[T], k string) int { return strings.Compare(v.Key, k) })
 		if found {

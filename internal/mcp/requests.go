@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/input"
 	"comet/internal/mcp/stdio"
 )
 
@@ -140,7 +141,7 @@ func checkResponses(list mcp.InputResponseMap) string {
 }
 
 // printable returns a name of a client for a sentence.
-func printable(name string) string { return clip(strings.ToValidUTF8(name, "?")) }
+func printable(name string) string { return input.Clip(strings.ToValidUTF8(name, "?")) }
 
 // describeMistake returns a sentence with the location of a value of the wrong type.
 func describeMistake(err error) string {
@@ -172,7 +173,7 @@ func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
 	check, known := c.params[req.Method]
 	switch {
 	case strings.HasPrefix(req.Method, "notifications/") && req.IsCall():
-		return stdio.InvalidRequest("%s is a notification and must not have an id", clip(req.Method))
+		return stdio.InvalidRequest("%s is a notification and must not have an id", input.Clip(req.Method))
 	case known && !req.IsCall():
 		return stdio.InvalidRequest("%s is a request and must have an id", req.Method)
 	case !known:
