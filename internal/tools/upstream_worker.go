@@ -94,13 +94,6 @@ type attempt struct {
 // attempts are the running attempts of a worker, each with its context.CancelFunc.
 type attempts struct{ sync.Map }
 
-// finish ends and removes an attempt.
-func (u *attempts) finish(a attempt) {
-	if cancel, running := u.LoadAndDelete(a); running {
-		cancel.(context.CancelFunc)()
-	}
-}
-
 // cancelUpTo cancels the attempts of a task up to a number, 0 for all; found is false for none.
 func (u *attempts) cancelUpTo(upTo attempt) (found bool) {
 	for a, cancel := range u.Range {
@@ -132,7 +125,8 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 		inner, cancel := context.WithCancel(ctx)
 		running.Store(this, cancel)
 		tasks.Go(func() {
-			defer running.finish(this)
+			defer cancel()
+			defer running.Delete(this)
 			w.runTask(inner, m.TaskID)
 		})
 	}
