@@ -150,7 +150,8 @@ func New(p Dependencies, opts *Options) *Service {
 	svc.services.Add("the audit log of tools", svc.auditLog)
 	svc.services.Add("the catalogue of tools", background.NewLoop(svc.newRefresher().Run))
 	svc.services.Add("the agents of upstreams", svc.upstreamAgents)
-	svc.services.Add("the definitions of upstreams", svc.loader)
+	svc.services.Add("the definitions of upstreams", background.NewLoop(svc.loader.poller.Run))
+	svc.services.Add("the events of upstreams", background.NewLoop(svc.loader.follower.Run))
 	return svc
 }
 
