@@ -115,10 +115,10 @@ type Service struct {
 	// subscribing serialises subscriptions to resources, so that an end does not overtake a start.
 	subscribing sync.Mutex
 
-	// catalogue is the set of all tools, built from upstreamTools, which catalogueMu guards.
-	catalogue   atomic.Pointer[catalogue]
-	catalogueMu sync.Mutex
-	// refreshing serialises refreshes, so that an earlier read does not overwrite a later one.
+	// catalogue is the set of all tools, built from upstreamTools.
+	catalogue atomic.Pointer[catalogue]
+	// refreshing guards upstreamTools and serialises refreshes, so that an earlier read does not
+	// overwrite a later one.
 	refreshing    sync.Mutex
 	upstreamTools map[string][]*Tool
 	builtins      []*Tool
