@@ -130,7 +130,7 @@ func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *j
 
 // isKnownMethod reports whether a method belongs to versions with sessions or may be tried.
 func (c requestChecker) isKnownMethod(method string) bool {
-	return c.params[method] != nil || slices.Contains([]string{
+	return c[method] != nil || slices.Contains([]string{
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",
 	}, method)
 }
