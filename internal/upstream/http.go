@@ -39,11 +39,8 @@ type httpClient struct {
 	lastError atomic.Pointer[string] // status of the last error response
 }
 
-func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, aside messageHook) (*httpClient, error) {
-	origin, err := url.Parse(l.URL)
-	if err != nil {
-		return nil, errors.New("its url is not an address")
-	}
+func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, aside messageHook) *httpClient {
+	origin, _ := url.Parse(l.URL) // resolve has checked it
 	w := &httpClient{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, invalid: garbage, hook: aside}
 	for name, value := range l.Headers {
 		w.headers.Set(name, value)
@@ -58,7 +55,7 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 1 << 20,
 	}
-	return w, nil
+	return w
 }
 
 // sdkClient returns the HTTP client for the SDK's transport.
@@ -132,7 +129,10 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 		w.lastError.Store(new(resp.Status))
 		fallthrough
 	default:
-		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxErrorBody), resp.Body}
 	case kind == "text/event-stream":
 		events, ok := resp.Body.(*eventFilter)
 		if !ok {
@@ -209,9 +209,4 @@ func (r *releasingBody) Close() error {
 	err := r.ReadCloser.Close()
 	r.release()
 	return err
-}
-
-type limitedBody struct {
-	io.Reader
-	io.Closer
 }

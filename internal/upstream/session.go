@@ -102,13 +102,9 @@ func (s *session) transport() (mcp.Transport, error) {
 		})
 		return s.stdio, nil
 	}
-	w, err := newHTTPClient(l, s.opts, s.invalid, s.progress)
-	if err != nil {
-		return nil, err
-	}
-	s.http = w
+	s.http = newHTTPClient(l, s.opts, s.invalid, s.progress)
 	size := s.opts.MaxMessage + maxErrorBody
-	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.sdkClient(), MaxEventSize: size}, nil
+	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: s.http.sdkClient(), MaxEventSize: size}, nil
 }
 
 // implementation describes comet to the upstream.
