@@ -149,9 +149,6 @@ func (svc *Service) parseUpstream(id string, config json.RawMessage) (upstream.S
 	if err != nil {
 		return upstream.Server{}, withoutFilePosition(id, err)
 	}
-	if len(servers) != 1 {
-		return upstream.Server{}, errs.New(errs.InvalidRequest, "the definition must be one object")
-	}
 	if svc.opts.RejectCommands && servers[0].Command != "" {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "programs are allowed only in the upstreams file, because mcp.add_commands is off")
 	}
