@@ -17,7 +17,7 @@ func (svc *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toCallError(err)
 	}
-	p, err := svc.policies.get(ctx, by.Principal.TokenID)
+	p, err := svc.cachedPolicyOf(ctx, by.Principal.TokenID)
 	if err != nil {
 		return nil, toCallError(err)
 	}
@@ -71,7 +71,7 @@ func listing(t *Tool, servers string) *mcp.Tool {
 // Tools returns up to limit tools that a token may call, of one server or of all (""), in the
 // order of MCPTools, after the position after.
 func (svc *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]*Tool, error) {
-	p, err := svc.policies.get(ctx, by.TokenID)
+	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"comet/internal/background"
@@ -107,9 +108,9 @@ type Service struct {
 	opts         Options
 	log          *slog.Logger
 
-	policies  *policyCache
+	policies  *lru.Cache[string, cachedPolicy] // by token
 	auditLog  *auditLog
-	sequences *callSequences
+	lastCalls *lru.Cache[string, lastCall] // by client
 	metrics   callMetrics
 
 	// subscribing serialises subscriptions to resources, so that an end does not overtake a start.
@@ -140,9 +141,9 @@ func New(p Dependencies, opts *Options) *Service {
 	}
 	svc.log = svc.opts.Logger
 	svc.metrics = newCallMetrics(svc.opts.Registerer)
-	svc.policies = newPolicyCache(svc.store, svc.opts.Clock)
+	svc.policies, _ = lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
 	svc.auditLog = newAuditLog(svc.store, p.Usage, svc.opts.Clock, svc.log)
-	svc.sequences = newCallSequences()
+	svc.lastCalls, _ = lru.New[string, lastCall](maxSequences) // fails only for a size that is not positive
 	svc.upstreamAgents = newUpstreamAgents(svc)
 	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
 	svc.catalogue.Store(newCatalogue(nil, nil))
