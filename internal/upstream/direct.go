@@ -175,7 +175,7 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(data))
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
-		events := s.http.newEventFilter(resp.Body)
+		events := newEventFilter(resp.Body, &s.inbound)
 		if reply, found := events.readDirect(id); found {
 			go func() { // until the end, so that the connection can be reused; the context ends within drainTimeout
 				_, _ = io.Copy(io.Discard, resp.Body)

@@ -91,7 +91,7 @@ func (s *session) describe(out *Status) {
 	c := s.catalogue.Load()
 	out.Tools, out.Resources, out.Templates, out.Prompts = len(c.tools.items), len(c.resources.items), len(c.templates.items), len(c.prompts.items)
 	out.Warnings = c.warnings()
-	if w := s.invalid.warning(s.launch.secrets); w != "" {
+	if w := s.inbound.invalid.warning(s.launch.secrets); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
 }
