@@ -181,12 +181,6 @@ var (
 // translate converts errors of the client library to errs.
 func translate(conn *nats.Conn, err error) error {
 	switch {
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.Is(err, context.DeadlineExceeded):
-		return errs.Wrap(errs.Timeout, err, "there was no response in time")
-	case errors.Is(err, nats.ErrNoResponders):
-		return errs.Wrap(errs.Unavailable, err, "the subject has no subscriber")
 	case errors.Is(err, nats.ErrMaxPayload):
 		return errs.Wrap(errs.BodyTooLarge, err, "the message exceeds the NATS server's limit of %d bytes", conn.MaxPayload())
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
