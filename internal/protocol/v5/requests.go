@@ -78,8 +78,7 @@ func (p *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Mess
 		return nil, nil //nolint:nilnil // there is none
 	}
 	t, err := p.namedTask(ctx, m)
-	var coded codedError
-	if errors.As(err, &coded) && coded.code == codes.E40 {
+	if coded, ok := errors.AsType[codedError](err); ok && coded.code == codes.E40 {
 		return nil, nil //nolint:nilnil // the number is free
 	}
 	if err != nil {
