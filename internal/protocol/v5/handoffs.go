@@ -65,9 +65,7 @@ func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, par
 	if err = parseHandoffOptions(&sub, m.Data); err != nil {
 		return sub, err
 	}
-	if sub.Parameters, err = parseParameters(m.Data); err != nil {
-		return sub, err
-	}
+	sub.Parameters = parseParameters(m.Data)
 	root, err := p.rootTask(ctx, parent)
 	if err != nil {
 		return sub, err
