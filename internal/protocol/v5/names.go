@@ -117,6 +117,24 @@ func (p *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, er
 	return t, nil
 }
 
+// openTasksBelow returns the open tasks of an agent that have a task at the top of their hierarchy.
+func (p *Protocol) openTasksBelow(ctx context.Context, agentID string, top models.Task) (found []orchestrator.TaskWithInput, err error) {
+	open, err := p.orchestrator.OpenTasksOf(ctx, agentID)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range open {
+		root, err := p.rootTask(ctx, o.Task)
+		if err != nil {
+			return nil, err
+		}
+		if root.ID == top.ID {
+			found = append(found, o)
+		}
+	}
+	return found, nil
+}
+
 // shortID returns the short id of a task's root.
 func (p *Protocol) shortID(ctx context.Context, t models.Task) (shortid.ID, error) {
 	root, err := p.rootTask(ctx, t)
@@ -159,16 +177,13 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 	if m.Depth == 0 {
 		return p.workerCopy(ctx, s, t)
 	}
-	open, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
+	open, err := p.openTasksBelow(ctx, s.agentID, t)
 	if err != nil {
 		return t, err
 	}
 	for _, o := range open {
-		if o.Task.Depth != m.Depth {
-			continue
-		}
-		if root, err := p.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
-			return o.Task, err
+		if o.Task.Depth == m.Depth {
+			return o.Task, nil
 		}
 	}
 	// A worker sends a result again when it has not received the A, and late when its subtask
@@ -240,8 +255,10 @@ func (p *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (m
 		return t, err
 	}
 	for _, sub := range subtasks {
-		if own, err := p.worksOnSubtask(ctx, s.agentID, sub); err != nil || own {
-			return sub.Task, err
+		for _, end := range []models.Task{sub.Task, sub.parent} {
+			if own, err := p.worksOn(ctx, s.agentID, end); err != nil || own {
+				return sub.Task, err
+			}
 		}
 	}
 	if len(subtasks) > 0 && s.owns(t) {
@@ -289,24 +306,16 @@ func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) 
 	return found, nil
 }
 
-// worksOnSubtask reports whether an agent executes a subtask, or did, or has handed it off.
-func (p *Protocol) worksOnSubtask(ctx context.Context, agentID string, sub subtask) (bool, error) {
+// worksOn reports whether an agent executes a task, or did. For a user ("") it is false.
+func (p *Protocol) worksOn(ctx context.Context, agentID string, t models.Task) (bool, error) {
 	if agentID == "" {
 		return false, nil
 	}
-	for _, t := range []models.Task{sub.Task, sub.parent} {
-		if t.AgentID == agentID {
-			return true, nil
-		}
-		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }) {
-			return true, nil
-		}
+	if t.AgentID == agentID {
+		return true, nil
 	}
-	return false, nil
+	attempts, err := p.orchestrator.Attempts(ctx, t.ID)
+	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }), err
 }
 
 // newMessage returns a message about a task, without type, receiver and DATA.
