@@ -74,13 +74,12 @@ func (n *natsTransport) run(ctx context.Context) {
 	if sub == nil {
 		return
 	}
-	defer n.group.Wait()
-	defer sub.Unsubscribe()
-	var runners sync.WaitGroup
 	for _, l := range n.lanes {
-		runners.Go(func() { n.runLane(ctx, l) })
+		n.group.Go(func() { n.runLane(ctx, l) })
 	}
-	runners.Wait()
+	<-ctx.Done()
+	sub.Unsubscribe()
+	n.group.Wait()
 }
 
 // subscribe retries until it succeeds. It returns nil when ctx ends first.
