@@ -188,15 +188,11 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 	}
 	// A worker sends a result again when it has not received the A, and late when its subtask
 	// has been assigned to another worker meanwhile.
-	found, err := p.subtasksAt(ctx, t, m.Depth)
+	subtasks, err := p.subtasksAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
 	}
-	tasks := make([]models.Task, len(found))
-	for i, sub := range found {
-		tasks[i] = sub.Task
-	}
-	if sub, ok, err := p.selectTask(ctx, s.agentID, tasks); ok || err != nil {
+	if sub, ok, err := p.selectTask(ctx, s.agentID, subtasks); ok || err != nil {
 		return sub, err
 	}
 	return t, errorf(codes.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
@@ -255,23 +251,16 @@ func (p *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (m
 		return t, err
 	}
 	for _, sub := range subtasks {
-		for _, end := range []models.Task{sub.Task, sub.parent} {
-			if own, err := p.worksOn(ctx, s.agentID, end); err != nil || own {
-				return sub.Task, err
+		for _, id := range []string{sub.ID, *sub.ParentID} {
+			if own, err := p.worksOn(ctx, s.agentID, id); err != nil || own {
+				return sub, err
 			}
 		}
 	}
 	if len(subtasks) > 0 && s.owns(t) {
-		return subtasks[0].Task, nil
+		return subtasks[0], nil
 	}
 	return t, errorf(codes.E40, "", "%s has no subtask of %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
-}
-
-// subtask is a task that was handed off, with the task that it was handed off from.
-type subtask struct {
-	models.Task
-
-	parent models.Task
 }
 
 // maxSearched is the number of subtasks that a search looks through.
@@ -279,7 +268,7 @@ const maxSearched = 1000
 
 // subtasksAt returns the subtasks of a task at a depth, the newest first, of the first maxSearched
 // subtasks at any depth.
-func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
+func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []models.Task, err error) {
 	level, searched := []models.Task{root}, 0
 	for len(level) > 0 && searched < maxSearched {
 		var next []models.Task
@@ -293,28 +282,25 @@ func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) 
 				case child.Depth < depth:
 					next = append(next, child)
 				case child.Depth == depth:
-					found = append(found, subtask{child, t})
+					found = append(found, child)
 				}
 			}
 			searched += len(children) + 1
 		}
 		level = next
 	}
-	slices.SortStableFunc(found, func(a, b subtask) int {
+	slices.SortStableFunc(found, func(a, b models.Task) int {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
 	})
 	return found, nil
 }
 
 // worksOn reports whether an agent executes a task, or did. For a user ("") it is false.
-func (p *Protocol) worksOn(ctx context.Context, agentID string, t models.Task) (bool, error) {
+func (p *Protocol) worksOn(ctx context.Context, agentID, taskID string) (bool, error) {
 	if agentID == "" {
 		return false, nil
 	}
-	if t.AgentID == agentID {
-		return true, nil
-	}
-	attempts, err := p.orchestrator.Attempts(ctx, t.ID)
+	attempts, err := p.orchestrator.Attempts(ctx, taskID)
 	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }), err
 }
 

@@ -160,7 +160,7 @@ func (p *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, 
 			return err == nil, err
 		}
 	}
-	return p.worksOn(ctx, s.agentID, t)
+	return p.worksOn(ctx, s.agentID, t.ID)
 }
 
 // taskField returns what a field of a reference to a task refers to: the result for raw and S,
