@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxName is the maximum length of a member's name in a document, in bytes. A longer name is an
@@ -59,7 +61,7 @@ func Field(pointer string) string {
 		return "the document"
 	}
 	var b strings.Builder
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+	for token := range jsontext.Pointer(pointer).Tokens() {
 		if b.Len() > maxField {
 			b.WriteString("…")
 			break
@@ -71,24 +73,13 @@ func Field(pointer string) string {
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
-		b.WriteString(Clip(unescape(token)))
+		b.WriteString(Clip(token))
 	}
 	return b.String()
 }
 
-// unescape returns the name that a token of a JSON pointer represents (RFC 6901 §4).
-func unescape(token string) string {
-	if !strings.Contains(token, "~") {
-		return token
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
-}
-
 // Escape returns the token of a JSON pointer that represents a name (RFC 6901 §4).
 func Escape(name string) string {
-	if !strings.ContainsAny(name, "~/") {
-		return name
-	}
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
