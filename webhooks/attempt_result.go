@@ -66,14 +66,8 @@ func statusError(resp *http.Response) string {
 
 // retryAfter parses a number of seconds or a date (RFC 9110 §10.2.3); anything else counts as 0.
 func retryAfter(text string, now time.Time) time.Duration {
-	if text == "" {
-		return 0
-	}
-	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
+	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	if strings.Trim(text, "0123456789") == "" { // a number beyond 64 bits
-		return maxRetryAfter
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
