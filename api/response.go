@@ -62,12 +62,10 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	readable := isRead && status == http.StatusOK && h.Get("Cache-Control") != "no-store"
 	if version > 0 || readable {
 		tag := entityTag(version, body)
-		if lines := r.Header["If-None-Match"]; readable && lines != nil {
-			if known, ok := matchingTag(lines, tag); ok {
-				h.Set("ETag", known)
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
+		if known, ok := matchingTag(r.Header["If-None-Match"], tag); ok && readable {
+			h.Set("ETag", known)
+			w.WriteHeader(http.StatusNotModified)
+			return
 		}
 		h.Set("ETag", tag)
 	}
