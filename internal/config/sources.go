@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -112,9 +111,7 @@ func readEnviron(environ []string) *layer {
 		known = append(known, s.env())
 	}
 	l := &layer{values: map[string]sourced{}}
-	environ = slices.Clone(environ)
-	sort.Strings(environ)
-	for _, v := range environ {
+	for _, v := range slices.Sorted(slices.Values(environ)) {
 		name, text, _ := strings.Cut(v, "=")
 		if !strings.HasPrefix(name, envPrefix) || name == envConfig ||
 			strings.HasPrefix(name, envTest) || slices.Contains(clientVariables(), name) {
