@@ -96,7 +96,7 @@ func excerpt(resp *http.Response) string {
 // excerptText turns the beginning of a body into UTF-8 without control characters.
 func excerptText(begin []byte) string {
 	if len(begin) == store.MaxResponseExcerpt {
-		begin = begin[:len(begin)-cutRune(begin)]
+		begin, _ = input.SplitRune(begin)
 	}
 	text := printable(string(begin))
 	for len(text) > store.MaxResponseExcerpt { // a replacement character is longer than the replaced byte
@@ -104,19 +104,6 @@ func excerptText(begin []byte) string {
 		text = text[:len(text)-last]
 	}
 	return text
-}
-
-// cutRune returns how many bytes at the end are the beginning of a character.
-func cutRune(b []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if last := b[len(b)-n:]; utf8.RuneStart(last[0]) {
-			if utf8.FullRune(last) {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
 }
 
 func printable(text string) string {

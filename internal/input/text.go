@@ -51,6 +51,19 @@ func ClipBytes(s string, most int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
+// SplitRune splits off an incomplete character at the end of text.
+func SplitRune(text []byte) (complete, rest []byte) {
+	for at := len(text) - 1; at >= 0 && at > len(text)-utf8.UTFMax; at-- {
+		if utf8.RuneStart(text[at]) {
+			if !utf8.FullRune(text[at:]) {
+				return text[:at], text[at:]
+			}
+			break
+		}
+	}
+	return text, nil
+}
+
 // Quote returns Clip(s) in double quotes, with unprintable characters escaped.
 func Quote(s string) string { return strconv.Quote(Clip(s)) }
 
