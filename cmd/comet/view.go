@@ -239,10 +239,7 @@ func joinAny(list any, separator string) string {
 
 // compact is a value as JSON in one line.
 func compact(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
+	text, _ := json.Marshal(v) // it was decoded from JSON
 	return string(text)
 }
 
