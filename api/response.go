@@ -3,6 +3,8 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -106,11 +108,7 @@ func entityTag(version int64, body []byte) string {
 	if version > 0 {
 		b = append(strconv.AppendInt(b, version, 10), '.')
 	}
-	sum := xxhash.Sum64(body)
-	const digits = "0123456789abcdef"
-	for shift := 60; shift >= 0; shift -= 4 {
-		b = append(b, digits[sum>>shift&0xf])
-	}
+	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, xxhash.Sum64(body)))
 	return string(append(b, '"'))
 }
 
