@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"comet/internal/config"
-	"comet/internal/errs"
 )
 
 // httpServer is a listener and its HTTP server as one service.
@@ -98,14 +97,6 @@ func (s *httpServer) Stop(ctx context.Context) error {
 	}
 	<-s.served
 	return err
-}
-
-// ready returns an error while the server drains. It is a readiness check.
-func (s *httpServer) ready(context.Context) error {
-	if s.draining.Load() {
-		return errs.New(errs.Unavailable, "shutting down")
-	}
-	return nil
 }
 
 // url returns the URL of the server for clients on this machine.
