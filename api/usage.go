@@ -23,6 +23,8 @@ type usageReport struct {
 }
 
 // usageFactBatch is several facts in one request.
+//
+//nolint:unused // the description is made from it
 type usageFactBatch struct {
 	// The facts; all are recorded, or none.
 	Facts []usage.FactDraft `json:"facts" validate:"required" minItems:"1" maxItems:"1000"`
