@@ -9,10 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 
+	"comet/internal/input"
 	"comet/internal/wire/envelope"
 )
 
@@ -175,7 +175,7 @@ func (w *Work) flush() error {
 	if w.outputRejected.Load() {
 		w.buffer = nil
 	}
-	text, rest := splitUTF8(w.buffer)
+	text, rest := input.SplitRune(w.buffer)
 	if len(text) == 0 && !w.dirty {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (w *Work) resendStatus() error {
 	if w.ended {
 		return nil
 	}
-	text, rest := splitUTF8(w.buffer)
+	text, rest := input.SplitRune(w.buffer)
 	return w.sendStatus(text, rest)
 }
 
@@ -239,17 +239,4 @@ func (w *Work) setSend(send func(envelope.WorkStatus) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.send = send
-}
-
-// splitUTF8 splits off an incomplete character at the end of text.
-func splitUTF8(text []byte) (complete, rest []byte) {
-	for i := len(text) - 1; i >= 0 && i >= len(text)-utf8.UTFMax+1; i-- {
-		if utf8.RuneStart(text[i]) {
-			if !utf8.FullRune(text[i:]) {
-				return text[:i], text[i:]
-			}
-			break
-		}
-	}
-	return text, nil
 }

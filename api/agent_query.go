@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/base64"
 	"net/http"
 	"strings"
 	"time"
@@ -36,10 +35,9 @@ func agentQuery(r *http.Request) (registry.AgentQuery, error) {
 		Text:         orZero(q.OptString("q", maxSearchText)),
 	}
 	sort := q.Enum("sort", "id", "id", "-id", "name", "-name", "level", "-level", "created_at", "-created_at")
-	sort, out.Descending = strings.CutPrefix(sort, "-")
-	out.Sort = sort
-	if text := q.OptString("cursor", maxCursor); text != nil {
-		readCursor(q, &out, *text)
+	out.Sort, out.Descending = strings.CutPrefix(sort, "-")
+	if key, ok := q.cursor(maxCursor); ok {
+		readCursor(q, &out, key)
 	}
 	out.Count = out.After == nil
 	if total := q.OptBool("total"); total != nil {
@@ -73,18 +71,15 @@ func agentCursor(q registry.AgentQuery, last models.Agent) string {
 	if err != nil {
 		return "" // cannot happen: strings from the database are valid UTF-8
 	}
-	return base64.RawURLEncoding.EncodeToString(text)
+	return encodeCursor(string(text))
 }
 
-func readCursor(q *query, out *registry.AgentQuery, text string) {
+func readCursor(q *query, out *registry.AgentQuery, key string) {
 	var c cursor
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil {
-		err = json.Unmarshal(raw, &c)
-	}
+	err := json.Unmarshal([]byte(key), &c)
 	switch {
 	case err != nil || c.ID == "" || !storable(c.ID+c.Name):
-		q.Fail("cursor", "cursor", "cursor is invalid; use the next_cursor of the previous page")
+		q.failCursor()
 	case c.List != fingerprint(*out):
 		q.Fail("cursor", "cursor", "cursor was issued for other filters or another order; start again without cursor")
 	case q.Has("offset"):

@@ -110,10 +110,8 @@ type webhookTested struct {
 //	@Description	Sends a `webhook.test` event to the webhook, even if it is disabled, in a single attempt, and returns the result after at most 15 seconds. If the server has reached its limit of concurrent attempts, the request waits, and fails with 503 if no slot becomes free. The status is 200 even if the attempt failed; check `succeeded`.
 //	@Success		200	{object}	webhookTested	"The result of the test"
 func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
-	tested, err := s.core.Webhooks.Test(r.Context(), r.caller, r.id)
-	return webhookTested{
-		DeliveryID: tested.Delivery.ID, Succeeded: tested.Delivery.State == models.DeliverySucceeded, Attempt: tested.Attempt,
-	}, err
+	d, attempt, err := s.core.Webhooks.Test(r.Context(), r.caller, r.id)
+	return webhookTested{DeliveryID: d.ID, Succeeded: d.State == models.DeliverySucceeded, Attempt: attempt}, err
 }
 
 // redeliveryRequest is the body of a request to redeliver failed deliveries.

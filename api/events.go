@@ -147,10 +147,8 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 		case <-ctx.Done():
 			return
 		case batch := <-batches:
-			if s.tokenRevoked(r) { // the result is cached for less than a second
-				return
-			}
-			if s.appendEvents(ctx, t, batch) != nil {
+			// The look-up of the token is cached for less than a second.
+			if s.tokenRevoked(r) || s.appendEvents(ctx, t, batch) != nil {
 				return
 			}
 		case <-look.C:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -157,19 +158,10 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 // extensionMembers returns the further members of a problem without those that collide with
 // standard members.
 func extensionMembers(meta map[string]any) map[string]any {
-	for _, name := range []string{"type", "title", "status", "detail", "instance", "code", "request_id", "errors"} {
-		if _, taken := meta[name]; !taken {
-			continue
-		}
-		rest := map[string]any{}
-		for k, v := range meta {
-			if k != name {
-				rest[k] = v
-			}
-		}
-		meta = rest
-	}
-	return meta
+	standard := []string{"type", "title", "status", "detail", "instance", "code", "request_id", "errors"}
+	further := maps.Clone(meta)
+	maps.DeleteFunc(further, func(name string, _ any) bool { return slices.Contains(standard, name) })
+	return further
 }
 
 // setErrorHeaders sets the headers of an error response, and removes those that a handler set for a

@@ -3,6 +3,8 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -62,12 +64,10 @@ func (p *responder) writeBody(w http.ResponseWriter, r *http.Request, status int
 	readable := isRead && status == http.StatusOK && h.Get("Cache-Control") != "no-store"
 	if version > 0 || readable {
 		tag := entityTag(version, body)
-		if lines := r.Header["If-None-Match"]; readable && lines != nil {
-			if known, ok := matchingTag(lines, tag); ok {
-				h.Set("ETag", known)
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
+		if known, ok := matchingTag(r.Header["If-None-Match"], tag); ok && readable {
+			h.Set("ETag", known)
+			w.WriteHeader(http.StatusNotModified)
+			return
 		}
 		h.Set("ETag", tag)
 	}
@@ -108,11 +108,7 @@ func entityTag(version int64, body []byte) string {
 	if version > 0 {
 		b = append(strconv.AppendInt(b, version, 10), '.')
 	}
-	sum := xxhash.Sum64(body)
-	const digits = "0123456789abcdef"
-	for shift := 60; shift >= 0; shift -= 4 {
-		b = append(b, digits[sum>>shift&0xf])
-	}
+	b = hex.AppendEncode(b, binary.BigEndian.AppendUint64(nil, xxhash.Sum64(body)))
 	return string(append(b, '"'))
 }
 

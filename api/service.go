@@ -151,12 +151,10 @@ func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
 		body, tag := document()
 		h := w.Header()
 		h.Set("Cache-Control", "public, no-cache")
-		if lines := r.Header["If-None-Match"]; lines != nil {
-			if known, ok := matchingTag(lines, tag); ok {
-				h.Set("ETag", known)
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
+		if known, ok := matchingTag(r.Header["If-None-Match"], tag); ok {
+			h.Set("ETag", known)
+			w.WriteHeader(http.StatusNotModified)
+			return
 		}
 		h.Set("ETag", tag)
 		h.Set("Content-Type", contentType)

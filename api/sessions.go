@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -231,7 +230,7 @@ func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
 	}
 	if *d.Choice > len(q.Options) {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/choice", "max", "choice must be from 1 to %s, the number of options, not %d", strconv.Itoa(len(q.Options)), *d.Choice)
+		v.Add(errs.InvalidRequest, "/choice", "max", "choice must be from 1 to %d, the number of options, not %d", len(q.Options), *d.Choice)
 		return "", v.Err()
 	}
 	return q.Options[*d.Choice-1], nil

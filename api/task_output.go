@@ -66,57 +66,42 @@ func (s *Server) getTaskOutput(w http.ResponseWriter, r *http.Request) error {
 
 const contentTypeText = "text/plain; charset=utf-8"
 
-// writeOutput writes the stored output, or a range of it.
-func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) error {
+// writeOutput writes the stored output, or a range of it. The total length of a result with parts
+// whose offsets are not yet known is unknown, so it has no ranges.
+func (s *Server) writeOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) (err error) {
+	size := streamLength(t, which)
+	c, h, status := &outputCopy{end: size, fill: true}, w.Header(), http.StatusOK
 	if !t.State.Ended() {
-		if unplaced, err := s.core.Orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil || unplaced {
-			if err == nil {
-				s.writeUnalignedOutput(w, r, t, which)
-			}
+		if c.whole, err = s.core.Orchestrator.HasUnalignedOutput(r.Context(), t, which); err != nil {
 			return err
 		}
 	}
-	size := streamLength(t, which)
-	from, to, partial := byteRange(r, size)
-	h := w.Header()
-	h.Set("Accept-Ranges", "bytes")
-	if partial && from >= size {
-		h.Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
-		return errs.New(errs.RangeNotSatisfiable, "the range starts after the end of the output, which has %d bytes", size)
-	}
-	status := http.StatusOK
-	if partial {
-		status = http.StatusPartialContent
-		h.Set("Content-Range", "bytes "+strconv.FormatInt(from, 10)+"-"+strconv.FormatInt(to-1, 10)+"/"+strconv.FormatInt(size, 10))
+	if c.whole {
+		h.Set("Accept-Ranges", "none")
+	} else {
+		var partial bool
+		c.at, c.end, partial = byteRange(r, size)
+		h.Set("Accept-Ranges", "bytes")
+		if partial && c.at >= size {
+			h.Set("Content-Range", "bytes */"+strconv.FormatInt(size, 10))
+			return errs.New(errs.RangeNotSatisfiable, "the range starts after the end of the output, which has %d bytes", size)
+		}
+		if partial {
+			status = http.StatusPartialContent
+			h.Set("Content-Range", "bytes "+strconv.FormatInt(c.at, 10)+"-"+strconv.FormatInt(c.end-1, 10)+"/"+strconv.FormatInt(size, 10))
+		}
+		h.Set("Content-Length", strconv.FormatInt(c.end-c.at, 10))
 	}
 	h.Set("Content-Type", contentTypeText)
-	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
-	out := httpkit.NewStream(w, s.opts.StreamWriteTimeout)
+	c.to = httpkit.NewStream(w, s.opts.StreamWriteTimeout)
 	w.WriteHeader(status)
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	c := &outputCopy{to: out, at: from, end: to, fill: true}
-	if err := s.copyOutput(r.Context(), c, t, which); err != nil || c.at < to {
-		panic(http.ErrAbortHandler) // the response is shorter than its Content-Length
+	if err := s.copyOutput(r.Context(), c, t, which); err != nil || c.at < c.end {
+		panic(http.ErrAbortHandler) // the client must notice that the response is incomplete
 	}
 	return nil
-}
-
-// writeUnalignedOutput writes the parts of a result whose offsets are not yet known. Its total
-// length is unknown, so there are no ranges.
-func (s *Server) writeUnalignedOutput(w http.ResponseWriter, r *http.Request, t models.Task, which models.OutputStream) {
-	w.Header().Set("Content-Type", contentTypeText)
-	w.Header().Set("Accept-Ranges", "none")
-	out := httpkit.NewStream(w, s.opts.StreamWriteTimeout)
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return
-	}
-	c := &outputCopy{to: out, end: streamLength(t, which), fill: true, whole: true}
-	if err := s.copyOutput(r.Context(), c, t, which); err != nil || c.at < c.end {
-		panic(http.ErrAbortHandler)
-	}
 }
 
 // followOutput writes stored and new output until the task has ended. If it ends early it aborts

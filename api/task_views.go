@@ -157,16 +157,7 @@ type taskEventView struct {
 }
 
 func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
-	v := taskDetail{taskView: newTaskView(d.Task), Attempts: make([]attemptView, len(d.Attempts)), Timeline: make([]taskEventView, len(d.Timeline))}
-	for i, a := range d.Attempts {
-		v.Attempts[i] = attemptView{
-			Attempt: a.Attempt, AgentID: orNull(a.AgentID), State: a.State, Tokens: a.Tokens, Failure: orNull(a.ErrorCode), Error: a.Error,
-			AssignedAt: a.AssignedAt, AcceptedAt: a.AcceptedAt, EndedAt: a.EndedAt,
-		}
-	}
-	for i, e := range d.Timeline {
-		v.Timeline[i] = taskEventView{ID: e.ID, Type: e.Type, At: e.At, Data: jsontext.Value(e.Data)}
-	}
+	v := taskDetail{taskView: newTaskView(d.Task), Attempts: views(d.Attempts, newAttemptView), Timeline: views(d.Timeline, newTaskEventView)}
 	var err error
 	if v.Request, err = newTaskRequest(d.Input); err != nil {
 		return v, err
@@ -175,17 +166,24 @@ func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
 		v.Question = new(newTaskQuestion(*d.Question))
 	}
 	if c := d.Decision; c != nil {
-		v.Decision = &decisionView{string(c.Verdict), c.Considered, c.Eligible, newCandidates(c.Candidates), newCandidates(c.Rejected)}
+		v.Decision = &decisionView{string(c.Verdict), c.Considered, c.Eligible, views(c.Candidates, newCandidateView), views(c.Rejected, newCandidateView)}
 	}
 	return v, err
 }
 
-func newCandidates(ranked []orchestrator.Candidate) []candidateView {
-	views := make([]candidateView, len(ranked))
-	for i, c := range ranked {
-		views[i] = candidateView{c.AgentID, c.Score, c.Load, orNull(c.LastAssignedAt), string(c.Reason)}
+func newAttemptView(a models.Attempt) attemptView {
+	return attemptView{
+		Attempt: a.Attempt, AgentID: orNull(a.AgentID), State: a.State, Tokens: a.Tokens, Failure: orNull(a.ErrorCode), Error: a.Error,
+		AssignedAt: a.AssignedAt, AcceptedAt: a.AcceptedAt, EndedAt: a.EndedAt,
 	}
-	return views
+}
+
+func newTaskEventView(e models.Event) taskEventView {
+	return taskEventView{ID: e.ID, Type: e.Type, At: e.At, Data: jsontext.Value(e.Data)}
+}
+
+func newCandidateView(c orchestrator.Candidate) candidateView {
+	return candidateView{c.AgentID, c.Score, c.Load, orNull(c.LastAssignedAt), string(c.Reason)}
 }
 
 func newTaskRequest(in models.TaskInput) (taskRequest, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -125,16 +126,11 @@ func (s *Server) waitForChange(version *int) waitFunc {
 func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
-			err := auth.Require(caller(r), scope)
-			for _, other := range others {
-				if err != nil && caller(r).Has(other) {
-					err = nil
-				}
+			if err := auth.Require(caller(r), scope); err != nil && !slices.ContainsFunc(others, caller(r).Has) {
+				return err
 			}
-			if err == nil {
-				next.ServeHTTP(w, r)
-			}
-			return err
+			next.ServeHTTP(w, r)
+			return nil
 		})
 	}
 }

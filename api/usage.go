@@ -15,12 +15,16 @@ import (
 // usageReport is the body of a request to record usage: one fact or several.
 //
 // Exactly one member is set; the description shows them as alternatives.
+//
+//nolint:unused // the description is made from it
 type usageReport struct {
 	Fact  *usage.FactDraft `json:"fact" extensions:"x-one-of"`
 	Facts *usageFactBatch  `json:"facts" extensions:"x-one-of"`
 }
 
 // usageFactBatch is several facts in one request.
+//
+//nolint:unused // the description is made from it
 type usageFactBatch struct {
 	// The facts; all are recorded, or none.
 	Facts []usage.FactDraft `json:"facts" validate:"required" minItems:"1" maxItems:"1000"`
@@ -67,53 +71,38 @@ func (s *Server) getUsage(r request) (any, error) { return s.core.Usage.Usage(r.
 //	@Failure		409	"A request_id or the Idempotency-Key was used with different content"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
-	var both usageDocument
-	req, body, err := s.readRequest(w, r, jsonBody, &both)
+	var d usageDocument
+	req, body, err := s.readRequest(w, r, jsonBody, &d)
 	if err != nil {
 		return err
 	}
-	report, err := both.report()
-	if err != nil {
-		return err
+	drafts := d.Facts
+	switch {
+	case d.Facts == nil:
+		drafts = []usage.FactDraft{d.FactDraft}
+	case d.FactDraft != usage.FactDraft{}:
+		var wrong errs.Violations
+		wrong.Add(errs.InvalidRequest, "/facts", "exclusive", "facts cannot be combined with members of a single fact; put all facts into facts")
+		return wrong.Err()
 	}
 	return runOnce(s, w, r, body, func(once *models.Idempotency) (usage.Recorded, error) {
-		recorded, err := s.core.Usage.Record(r.Context(), req.caller, req.id, report.drafts(), once)
-		return recorded, report.locate(err)
-	}, report.reply)
+		recorded, err := s.core.Usage.Record(r.Context(), req.caller, req.id, drafts, once)
+		return recorded, d.locate(err)
+	}, d.reply)
 }
 
-// usageDocument is the body of a request to record usage, in either form.
+// usageDocument is the body of a request to record usage, in either form. Facts is nil for a single
+// fact.
 type usageDocument struct {
 	usage.FactDraft
 	Facts []usage.FactDraft `json:"facts"`
 }
 
-// report returns the form that was sent.
-func (d usageDocument) report() (usageReport, error) {
-	switch {
-	case d.Facts == nil:
-		return usageReport{Fact: &d.FactDraft}, nil
-	case d.FactDraft != usage.FactDraft{}:
-		var wrong errs.Violations
-		wrong.Add(errs.InvalidRequest, "/facts", "exclusive", "facts cannot be combined with members of a single fact; put all facts into facts")
-		return usageReport{}, wrong.Err()
-	}
-	return usageReport{Facts: &usageFactBatch{d.Facts}}, nil
-}
-
-// drafts returns the facts of either form.
-func (u usageReport) drafts() []usage.FactDraft {
-	if u.Fact != nil {
-		return []usage.FactDraft{*u.Fact}
-	}
-	return u.Facts.Facts
-}
-
 // locate changes the pointers of an error, which refer to a batch, to those of the form that was
 // sent.
-func (u usageReport) locate(err error) error {
+func (d usageDocument) locate(err error) error {
 	var e *errs.Error
-	if u.Fact == nil || !errors.As(err, &e) {
+	if d.Facts != nil || !errors.As(err, &e) {
 		return err
 	}
 	for i := range e.Fields {
@@ -124,7 +113,7 @@ func (u usageReport) locate(err error) error {
 
 // reply returns the response to a report: 200 if all facts had been recorded before, else
 // 201.
-func (u usageReport) reply(recorded usage.Recorded) reply {
+func (d usageDocument) reply(recorded usage.Recorded) reply {
 	replayed := 0
 	for _, f := range recorded.Facts {
 		if f.Replayed {
@@ -135,7 +124,7 @@ func (u usageReport) reply(recorded usage.Recorded) reply {
 	if replayed == len(recorded.Facts) {
 		out.status = http.StatusOK
 	}
-	if u.Fact != nil {
+	if d.Facts == nil {
 		out.body = usageFactRecorded{recorded.Facts[0], recorded.Balance}
 	} else {
 		out.body = usageFactsRecorded{recorded.Facts, len(recorded.Facts) - replayed, replayed, recorded.Balance}

@@ -66,14 +66,8 @@ func statusError(resp *http.Response) string {
 
 // retryAfter parses a number of seconds or a date (RFC 9110 §10.2.3); anything else counts as 0.
 func retryAfter(text string, now time.Time) time.Duration {
-	if text == "" {
-		return 0
-	}
-	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil {
+	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
-	}
-	if strings.Trim(text, "0123456789") == "" { // a number beyond 64 bits
-		return maxRetryAfter
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {
@@ -102,7 +96,7 @@ func excerpt(resp *http.Response) string {
 // excerptText turns the beginning of a body into UTF-8 without control characters.
 func excerptText(begin []byte) string {
 	if len(begin) == store.MaxResponseExcerpt {
-		begin = begin[:len(begin)-cutRune(begin)]
+		begin, _ = input.SplitRune(begin)
 	}
 	text := printable(string(begin))
 	for len(text) > store.MaxResponseExcerpt { // a replacement character is longer than the replaced byte
@@ -110,19 +104,6 @@ func excerptText(begin []byte) string {
 		text = text[:len(text)-last]
 	}
 	return text
-}
-
-// cutRune returns how many bytes at the end are the beginning of a character.
-func cutRune(b []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
-		if last := b[len(b)-n:]; utf8.RuneStart(last[0]) {
-			if utf8.FullRune(last) {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
 }
 
 func printable(text string) string {

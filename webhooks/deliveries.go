@@ -86,25 +86,19 @@ func requireEnabled(hook models.Webhook) error {
 	return errs.New(errs.WebhookDisabled, "the webhook %q is disabled; enable it first", hook.ID)
 }
 
-// TestResult is the result of a test delivery.
-type TestResult struct {
-	Delivery models.Delivery
-	Attempt  models.DeliveryAttempt
-}
-
 // Test makes one attempt to deliver a webhook.test event, also to a disabled webhook. It is stored
 // as a finished delivery without other consequences. It returns errs.NotFound, or errs.Busy.
-func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (TestResult, error) {
+func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (models.Delivery, models.DeliveryAttempt, error) {
 	hook, err := w.Get(ctx, by, id)
 	if err != nil {
-		return TestResult{}, err
+		return models.Delivery{}, models.DeliveryAttempt{}, err
 	}
 	d, err := newPing(hook, w.store.Now())
 	if err != nil {
-		return TestResult{}, err
+		return models.Delivery{}, models.DeliveryAttempt{}, err
 	}
 	if background.AcquireWithin(ctx, w.attempts, w.opts.Timeout) != nil {
-		return TestResult{}, errs.New(errs.Busy, "so many deliveries are being made that the test could not begin; try again later")
+		return models.Delivery{}, models.DeliveryAttempt{}, errs.New(errs.Busy, "so many deliveries are being made that the test could not begin; try again later")
 	}
 	out := w.makeAttempt(ctx, hook, d)
 	w.attempts.Release(1)
@@ -121,7 +115,7 @@ func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (Te
 		d, err = tx.Deliveries().InsertTest(d, out.attempt)
 		return err
 	})
-	return TestResult{Delivery: d, Attempt: out.attempt}, err
+	return d, out.attempt, err
 }
 
 func newPing(hook models.Webhook, now time.Time) (models.Delivery, error) {

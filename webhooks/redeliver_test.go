@@ -122,7 +122,7 @@ func TestRedeliver(t *testing.T) {
 				return all[0].State == models.DeliverySucceeded && all[1].State == models.DeliverySucceeded
 			})
 			status.Store(http.StatusInternalServerError)
-			_, err = h.Test(t.Context(), ops(), hook.ID)
+			_, _, err = h.Test(t.Context(), ops(), hook.ID)
 			require.NoError(t, err)
 			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, time.Time{})
 			require.NoError(t, err)
@@ -159,22 +159,22 @@ func TestPing(t *testing.T) {
 		for status, state := range map[int]models.DeliveryState{200: models.DeliverySucceeded, 410: models.DeliveryDead, 500: models.DeliveryDead} {
 			rec := receive(t, always(status))
 			hook := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.Enabled = new(false) })
-			tested, err := h.Test(t.Context(), ops(), hook.ID)
+			tested, attempt, err := h.Test(t.Context(), ops(), hook.ID)
 			require.NoError(t, err)
-			require.Equal(t, state, tested.Delivery.State)
-			require.Equal(t, status, tested.Attempt.Status)
-			require.Equal(t, 1, tested.Attempt.Attempt)
+			require.Equal(t, state, tested.State)
+			require.Equal(t, status, attempt.Status)
+			require.Equal(t, 1, attempt.Attempt)
 			got := rec.got()
-			require.Equal(t, []request{{ID: tested.Delivery.EventID, Type: "webhook.test", Status: status}}, got)
-			kept, attempts, err := h.Delivery(t.Context(), ops(), hook.ID, tested.Delivery.ID)
+			require.Equal(t, []request{{ID: tested.EventID, Type: "webhook.test", Status: status}}, got)
+			kept, attempts, err := h.Delivery(t.Context(), ops(), hook.ID, tested.ID)
 			require.NoError(t, err)
-			require.Equal(t, tested.Delivery, kept)
-			require.Equal(t, []models.DeliveryAttempt{tested.Attempt}, attempts)
+			require.Equal(t, tested, kept)
+			require.Equal(t, []models.DeliveryAttempt{attempt}, attempts)
 			require.Contains(t, string(kept.Data), hook.ID)
 			after, err := h.Get(t.Context(), ops(), hook.ID)
 			require.NoError(t, err)
 			require.Equal(t, hook, after, "nothing else follows")
-			_, err = uuid.Parse(tested.Delivery.EventID)
+			_, err = uuid.Parse(tested.EventID)
 			require.NoError(t, err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestPing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			_, err := h.Test(ctx, ops(), hook.ID)
+			_, _, err := h.Test(ctx, ops(), hook.ID)
 			ended <- err
 		}()
 		take(t, arrived)
@@ -198,7 +198,7 @@ func TestPing(t *testing.T) {
 	})
 
 	rule(t, "SaysThatThereIsNoSuchWebhook", func(t *testing.T, h *fixture) {
-		_, err := h.Test(t.Context(), ops(), "no-such-agent")
+		_, _, err := h.Test(t.Context(), ops(), "no-such-agent")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 }

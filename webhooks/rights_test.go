@@ -81,11 +81,11 @@ func TestABoundToken(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.Rotate(t.Context(), by, hook.ID, rotation("", 0), nil)
 		require.NoError(t, err)
-		tested, err := h.Test(t.Context(), by, hook.ID)
+		tested, _, err := h.Test(t.Context(), by, hook.ID)
 		require.NoError(t, err)
-		_, _, err = h.Delivery(t.Context(), by, hook.ID, tested.Delivery.ID)
+		_, _, err = h.Delivery(t.Context(), by, hook.ID, tested.ID)
 		require.NoError(t, err)
-		_, err = h.Redeliver(t.Context(), by, hook.ID, tested.Delivery.ID)
+		_, err = h.Redeliver(t.Context(), by, hook.ID, tested.ID)
 		require.NoError(t, err)
 		_, err = h.RedeliverSince(t.Context(), by, hook.ID, time.Time{})
 		require.NoError(t, err)
@@ -113,7 +113,7 @@ func (h *fixture) requireMissing(t *testing.T, by models.Principal, hook models.
 			return err
 		},
 		"rotate":     func(id string) error { _, err := h.Rotate(ctx, by, id, rotation("", 0), nil); return err },
-		"test":       func(id string) error { _, err := h.Test(ctx, by, id); return err },
+		"test":       func(id string) error { _, _, err := h.Test(ctx, by, id); return err },
 		"deliveries": func(id string) error { _, err := h.Deliveries(ctx, by, id, store.DeliveryQuery{Limit: 1}); return err },
 		"delivery":   func(id string) error { _, _, err := h.Delivery(ctx, by, id, delivery); return err },
 		"redeliver":  func(id string) error { _, err := h.Redeliver(ctx, by, id, delivery); return err },

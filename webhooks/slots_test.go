@@ -48,7 +48,7 @@ func TestAttemptsAreBoundedTogether(t *testing.T) {
 	}
 	tested := make(chan error, 1)
 	go func() {
-		_, err := h.Test(t.Context(), ops(), all[0].ID)
+		_, _, err := h.Test(t.Context(), ops(), all[0].ID)
 		tested <- err
 	}()
 	require.Empty(t, arrived)
@@ -73,7 +73,7 @@ func TestATestThatCannotBeginIsRefused(t *testing.T) {
 	h := newFixture(t, storetest.Open(t, "sqlite"), opts)
 	hook := h.hook(t, receive(t, nil).URL, nil)
 	require.True(t, h.TakeSlot(t.Context()))
-	_, err := h.Test(t.Context(), ops(), hook.ID)
+	_, _, err := h.Test(t.Context(), ops(), hook.ID)
 	require.Equal(t, errs.Busy, errs.CodeOf(err))
 	require.Empty(t, h.deliveries(t, hook.ID))
 	ctx, cancel := context.WithCancel(t.Context())

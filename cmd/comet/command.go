@@ -80,15 +80,15 @@ type call struct {
 }
 
 func addTable(root *cobra.Command, groups []commandGroup, table []command) {
-	parents, flags := map[string]*cobra.Command{"": root}, map[string]*clientFlags{}
+	parents := map[string]*cobra.Command{"": root}
 	for _, g := range groups {
 		above, name := cutLast(g.name)
 		cmd := &cobra.Command{Use: name, Aliases: g.aliases, Short: g.short, Long: g.long}
-		if flags[g.name] = flags[above]; above == "" {
+		if above == "" {
 			cmd.GroupID = cmp.Or(g.group, groupClient)
 		}
 		if cmd.GroupID == groupClient {
-			flags[g.name] = addClientFlags(cmd)
+			addClientFlags(cmd)
 		}
 		parents[above].AddCommand(cmd)
 		parents[g.name] = cmd
@@ -102,22 +102,21 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 		if above == "" && row.group != groupOther {
 			cmd.GroupID = cmp.Or(row.group, groupClient)
 		}
-		f := flags[above]
-		if f == nil && row.settings == "" && row.group != groupOther {
-			f = addClientFlags(cmd)
+		if above == "" && row.group != groupOther && row.settings == "" {
+			addClientFlags(cmd)
 		}
 		addSettings(cmd, row.settings)
 		cmd.Flags().SetInterspersed(!strings.HasPrefix(arguments, "[flags]"))
 		for _, p := range row.params {
 			p.register(cmd)
 		}
-		cmd.RunE = func(cmd *cobra.Command, args []string) error { return runRow(cmd, f, row, args) }
+		cmd.RunE = func(cmd *cobra.Command, args []string) error { return runRow(cmd, row, args) }
 		parents[above].AddCommand(cmd)
 	}
 }
 
-func runRow(cmd *cobra.Command, flags *clientFlags, row command, args []string) error {
-	s, err := newSession(cmd, flags)
+func runRow(cmd *cobra.Command, row command, args []string) error {
+	s, err := newSession(cmd)
 	if err != nil {
 		return err
 	}

@@ -62,20 +62,6 @@ func (o output) show(body []byte, table func() error) error {
 	return table()
 }
 
-// fields prints one object, a name and a value per line. Empty values are left out.
-func (o output) fields(pairs ...string) error {
-	w := tabwriter.NewWriter(o.w, 0, 0, 2, ' ', 0)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "%s:\t%s\n", pairs[i], printable(pairs[i+1])); err != nil {
-			return err
-		}
-	}
-	return w.Flush()
-}
-
 // yaml prints a JSON document as YAML, with its members in the same order.
 func (o output) yaml(body []byte) error {
 	node, err := yamlNode(jsontext.NewDecoder(bytes.NewReader(body)))

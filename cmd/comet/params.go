@@ -92,11 +92,10 @@ var fileFlag = param{"--file -f", "*", document, "JSON `file` with the request, 
 
 // flag is the name of a flag without dashes, "" for an argument.
 func (p param) flag() string {
-	name, isFlag := strings.CutPrefix(p.name, "--")
+	name, isFlag := strings.CutPrefix(p.display(), "--")
 	if !isFlag {
 		return ""
 	}
-	name, _, _ = strings.Cut(name, " ")
 	return name
 }
 
@@ -110,10 +109,8 @@ func (p param) argument() string {
 
 // display is the name that messages have for the parameter.
 func (p param) display() string {
-	if name := p.flag(); name != "" {
-		return "--" + name
-	}
-	return p.name
+	name, _, _ := strings.Cut(p.name, " ")
+	return name
 }
 
 // register adds the flag to a command.

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -94,17 +93,10 @@ func (c *call) printDone(ctx context.Context, verb string, run func(context.Cont
 
 // checkHealth checks the server's health, for containers without a shell.
 func checkHealth(ctx context.Context, c *call) error {
-	host, port, err := net.SplitHostPort(c.config.Listen)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	c.server = "http://" + net.JoinHostPort(host, port)
-	_, err = c.do(ctx, http.MethodGet, "/healthz", nil, nil)
+	c.server = app.LocalURL(c.config.Listen)
+	_, err := c.do(ctx, http.MethodGet, "/healthz", nil, nil)
 	return err
 }
 

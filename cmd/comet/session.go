@@ -39,21 +39,23 @@ type session struct {
 	messages io.Writer
 }
 
-// newSession returns the session of a command; flags is nil for one that talks to no server.
-func newSession(cmd *cobra.Command, flags *clientFlags) (*session, error) {
+// newSession returns the session of a command, which talks to a server if it has clientFlags.
+func newSession(cmd *cobra.Command) (*session, error) {
 	s := &session{
 		http: &http.Client{Timeout: requestTimeout}, out: output{w: cmd.OutOrStdout(), format: formatTable},
 		in: func() ([]byte, error) { return readUntilDone(cmd.Context(), cmd.InOrStdin()) }, messages: cmd.ErrOrStderr(),
 	}
-	if flags == nil {
+	flags := cmd.Flags()
+	if flags.Lookup(flagClientConfig) == nil {
 		return s, nil
 	}
-	set, err := loadSettings(cmd.Flags(), flags)
+	set, err := loadSettings(flags)
 	if err != nil {
 		return nil, err
 	}
 	s.server, s.token = set.Server, set.Token
-	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, flags.noHeaders)
+	noHeaders, _ := flags.GetBool("no-headers") // it is registered as one
+	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, noHeaders)
 	return s, err
 }
 
@@ -197,28 +199,23 @@ const (
 	envClientConfig = "COMET_CLIENT_CONFIG"
 )
 
-// clientFlags are the flags of every client command.
-type clientFlags struct {
-	server, token, configFile, output string
-	noHeaders                         bool
-}
+// flagClientConfig is a flag that only client commands have.
+const flagClientConfig = "client-config"
 
-// addClientFlags registers them for a command and its subcommands.
-func addClientFlags(cmd *cobra.Command) *clientFlags {
-	f := &clientFlags{}
+// addClientFlags registers the flags of client commands for a command and its subcommands.
+func addClientFlags(cmd *cobra.Command) {
 	fs := cmd.PersistentFlags()
-	fs.StringVar(&f.server, "server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
-	fs.StringVar(&f.token, "token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
-	fs.StringVar(&f.configFile, "client-config", "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
-	fs.StringVarP(&f.output, "output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
-	fs.BoolVar(&f.noHeaders, "no-headers", false, "omit table headers")
+	fs.String("server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
+	fs.String("token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
+	fs.String(flagClientConfig, "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
+	fs.StringP("output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
+	fs.Bool("no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is registered two lines above
 	}
-	return f
 }
 
-// settings are what clientFlags, the environment and the client configuration set.
+// settings are what the flags, the environment and the client configuration set.
 type settings struct {
 	Server    string `json:"server"`
 	Token     string `json:"token"`
@@ -228,27 +225,21 @@ type settings struct {
 
 // loadSettings combines them: a flag overrides the environment, which overrides the file, which
 // overrides the default. An empty variable counts as not set.
-func loadSettings(flags *pflag.FlagSet, f *clientFlags) (settings, error) {
+func loadSettings(flags *pflag.FlagSet) (settings, error) {
 	s := settings{Server: defaultServer}
-	path, wanted := configPath(flags, f)
+	path, wanted := configPath(flags.Lookup(flagClientConfig))
 	if path != "" {
 		if err := s.readFile(path, wanted); err != nil {
 			return settings{}, err
 		}
 	}
-	for _, source := range []struct {
-		flag, env, value string
-		into             *string
-	}{
-		{"server", envServer, f.server, &s.Server},
-		{"token", envToken, f.token, &s.Token},
-		{"output", envOutput, f.output, &s.Output},
-	} {
-		if v := os.Getenv(source.env); v != "" {
-			*source.into = v
+	for env, into := range map[string]*string{envServer: &s.Server, envToken: &s.Token, envOutput: &s.Output} {
+		if v := os.Getenv(env); v != "" {
+			*into = v
 		}
-		if flags.Changed(source.flag) {
-			*source.into = source.value
+		name := strings.ToLower(strings.TrimPrefix(env, "COMET_"))
+		if f := flags.Lookup(name); f.Changed {
+			*into = f.Value.String()
 		}
 	}
 	return s, s.check()
@@ -272,9 +263,9 @@ func (s *settings) check() error {
 }
 
 // configPath returns the file to read, and whether the user named it, so that it must exist.
-func configPath(flags *pflag.FlagSet, f *clientFlags) (path string, named bool) {
-	if flags.Changed("client-config") {
-		return f.configFile, f.configFile != ""
+func configPath(flag *pflag.Flag) (path string, named bool) {
+	if flag.Changed {
+		return flag.Value.String(), flag.Value.String() != ""
 	}
 	if path := os.Getenv(envClientConfig); path != "" {
 		return path, true

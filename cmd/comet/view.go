@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"text/template"
 	"time"
 
@@ -116,17 +117,19 @@ func failure(template string, data map[string]any) error {
 	return err
 }
 
-// printFields prints fields of one object; empty ones are left out.
+// printFields prints fields of one object, a name and a value per line; empty ones are left out.
 func (s *session) printFields(fields []column, data any) error {
-	var pairs []string
+	w := tabwriter.NewWriter(s.out.w, 0, 0, columnGap, ' ', 0)
 	for _, f := range fields {
 		text, err := f.render(data, ", ", "")
+		if err == nil && text != "" {
+			_, err = fmt.Fprintf(w, "%s:\t%s\n", f.head, printable(text))
+		}
 		if err != nil {
 			return err
 		}
-		pairs = append(pairs, f.head, text)
 	}
-	return s.out.fields(pairs...)
+	return w.Flush()
 }
 
 // printTable prints a row for every entry.
@@ -236,10 +239,7 @@ func joinAny(list any, separator string) string {
 
 // compact is a value as JSON in one line.
 func compact(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
-	}
+	text, _ := json.Marshal(v) // it was decoded from JSON
 	return string(text)
 }
 

@@ -83,11 +83,14 @@ func (a *App) Start(ctx context.Context) (err error) {
 }
 
 // ready returns an error until Start has returned, and while the server drains.
-func (a *App) ready(ctx context.Context) error {
-	if !a.started.Load() {
+func (a *App) ready(context.Context) error {
+	switch {
+	case !a.started.Load():
 		return errs.New(errs.Unavailable, "the server is starting")
+	case a.http.draining.Load():
+		return errs.New(errs.Unavailable, "shutting down")
 	}
-	return a.http.ready(ctx)
+	return nil
 }
 
 // URL returns the URL of the server for clients on this machine. Call it after Start.

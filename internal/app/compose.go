@@ -39,18 +39,8 @@ import (
 	"comet/webhooks"
 )
 
-// The kinds of the recurring jobs, and their interval over all replicas together.
-const (
-	purgeEventsKind     = "events.purge"
-	purgeResponsesKind  = "responses.purge"
-	purgeDeliveriesKind = "deliveries.purge"
-	purgeUsageKind      = "usage.purge"
-	purgeTasksKind      = "tasks.purge"
-	purgeV5Kind         = "v5.purge"
-	purgeSignaturesKind = "signatures.purge"
-	purgeCallsKind      = "tool_calls.purge"
-	purgeInterval       = time.Hour
-)
+// purgeInterval is the interval of each purge over all replicas together.
+const purgeInterval = time.Hour
 
 // New locks the data directory, opens the database, creates the founding agents and the admin token
 // at the first start, and creates all parts of the server. Call Stop when it is no longer needed.
@@ -92,7 +82,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.metrics.Registerer().MustRegister(ledger)
 	hooks := a.newWebhooks()
 	feed := events.NewFeed(a.store, &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log})
-	relay := a.newRelay(feed, hooks)
+	relay := events.NewRelay(a.store, feed, &events.Options{Poll: a.cfg.Events.PollInterval, Deliveries: hooks, Logger: a.log})
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{
 		MaxFailures: a.cfg.HTTP.MaxAuthFailures, RateLimit: a.cfg.HTTP.RateLimit.Requests, RateWindow: a.cfg.HTTP.RateLimit.Window,
 	})
@@ -171,12 +161,6 @@ func (a *App) newWebhooks() *webhooks.Webhooks {
 	})
 }
 
-func (a *App) newRelay(feed *events.Feed, hooks *webhooks.Webhooks) *events.Relay {
-	return events.NewRelay(a.store, feed, &events.Options{
-		Poll: a.cfg.Events.PollInterval, Deliveries: hooks, Logger: a.log,
-	})
-}
-
 // tracer returns the tracer of a package, nil if traces are not exported.
 func (a *App) tracer(pkg string) trace.Tracer {
 	if a.cfg.Tracing.Endpoint == "" {
@@ -207,14 +191,14 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 
 func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, v5 *v5.Protocol, hub *tools.Service) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
-	r.Every(purgeEventsKind, purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
-	r.Every(purgeResponsesKind, purgeInterval, jobs.PurgeStoredResponses(a.store))
-	r.Every(purgeDeliveriesKind, purgeInterval, hooks.Purge)
-	r.Every(purgeUsageKind, purgeInterval, ledger.Purge)
-	r.Every(purgeTasksKind, purgeInterval, work.Purge)
-	r.Every(purgeV5Kind, purgeInterval, v5.Purge)
-	r.Every(purgeSignaturesKind, purgeInterval, a.keys.Purge)
-	r.Every(purgeCallsKind, purgeInterval, hub.Purge)
+	r.Every("events.purge", purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
+	r.Every("responses.purge", purgeInterval, jobs.PurgeStoredResponses(a.store))
+	r.Every("deliveries.purge", purgeInterval, hooks.Purge)
+	r.Every("usage.purge", purgeInterval, ledger.Purge)
+	r.Every("tasks.purge", purgeInterval, work.Purge)
+	r.Every("v5.purge", purgeInterval, v5.Purge)
+	r.Every("signatures.purge", purgeInterval, a.keys.Purge)
+	r.Every("tool_calls.purge", purgeInterval, hub.Purge)
 	work.RegisterJobs(r)
 	return r
 }

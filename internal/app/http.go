@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"comet/internal/config"
-	"comet/internal/errs"
 )
 
 // httpServer is a listener and its HTTP server as one service.
@@ -100,24 +99,13 @@ func (s *httpServer) Stop(ctx context.Context) error {
 	return err
 }
 
-// ready returns an error while the server drains. It is a readiness check.
-func (s *httpServer) ready(context.Context) error {
-	if s.draining.Load() {
-		return errs.New(errs.Unavailable, "shutting down")
-	}
-	return nil
-}
-
 // url returns the URL of the server for clients on this machine.
-func (s *httpServer) url() string { return localURL(s.listener.Addr().String()) }
+func (s *httpServer) url() string { return LocalURL(s.listener.Addr().String()) }
 
-// localURL returns the URL of a listener's address for clients on this machine.
-func localURL(address string) string {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return "http://" + address
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+// LocalURL returns the URL of a listener's address for clients on this machine.
+func LocalURL(address string) string {
+	host, port, _ := net.SplitHostPort(address) // a listener's address and a configured one are valid
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port)

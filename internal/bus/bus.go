@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"comet/internal/background"
 	"comet/internal/errs"
@@ -57,7 +58,7 @@ func New(opts *Options) (*Bus, error) {
 
 // Start implements background.Service. An embedded server is running when Start returns; an address
 // in use, for example, is an error. With a URL, Start returns after the first attempt to connect, which
-// takes up to ConnectTimeout per server. A server that is unreachable, refuses the credentials or
+// takes up to two seconds per server. A server that is unreachable, refuses the credentials or
 // shows an invalid certificate is no error: it is logged, reported by Check, and retried until Stop. A
 // stopped bus cannot be started again.
 func (b *Bus) Start(ctx context.Context) error {
@@ -167,11 +168,7 @@ func (b *Bus) OnGap(fn func()) (stop func()) { return b.gaps.add(fn) }
 func (b *Bus) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(b, to) }
 
 // Collect implements prometheus.Collector.
-func (b *Bus) Collect(to chan<- prometheus.Metric) {
-	for _, c := range b.metrics.all() {
-		c.Collect(to)
-	}
-}
+func (b *Bus) Collect(to chan<- prometheus.Metric) { b.metrics.registry.Collect(to) }
 
 var (
 	_ background.Service   = (*Bus)(nil)
@@ -181,12 +178,6 @@ var (
 // translate converts errors of the client library to errs.
 func translate(conn *nats.Conn, err error) error {
 	switch {
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.Is(err, context.DeadlineExceeded):
-		return errs.Wrap(errs.Timeout, err, "there was no response in time")
-	case errors.Is(err, nats.ErrNoResponders):
-		return errs.Wrap(errs.Unavailable, err, "the subject has no subscriber")
 	case errors.Is(err, nats.ErrMaxPayload):
 		return errs.Wrap(errs.BodyTooLarge, err, "the message exceeds the NATS server's limit of %d bytes", conn.MaxPayload())
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
@@ -210,30 +201,29 @@ func isWriteError(err error) bool {
 
 // metrics are the metrics of a bus. The counters count since New.
 type metrics struct {
+	registry                                 *prometheus.Registry
 	published, failures, reconnects, dropped prometheus.Counter
-	connected                                prometheus.GaugeFunc
 }
 
 func newMetrics(isConnected func() bool) metrics {
+	registry := prometheus.NewRegistry()
+	create := promauto.With(registry)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		return create.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
+	create.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "comet_bus_connected", Help: "1 while there is a connection to NATS, else 0.",
+	}, func() float64 {
+		if isConnected() {
+			return 1
+		}
+		return 0
+	})
 	return metrics{
+		registry:   registry,
 		published:  counter("comet_bus_messages_published_total", "Messages handed to NATS."),
 		failures:   counter("comet_bus_publish_failures_total", "Messages that could not be handed to NATS."),
 		reconnects: counter("comet_bus_reconnects_total", "Connections to NATS that were lost and made again."),
 		dropped:    counter("comet_bus_messages_dropped_total", "Messages dropped because their handler was too slow."),
-		connected: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "comet_bus_connected", Help: "1 while there is a connection to NATS, else 0.",
-		}, func() float64 {
-			if isConnected() {
-				return 1
-			}
-			return 0
-		}),
 	}
-}
-
-func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.published, m.failures, m.reconnects, m.dropped, m.connected}
 }

@@ -134,29 +134,6 @@ func TestRequestReturnsTheResponse(t *testing.T) {
 	})
 }
 
-func TestARequestWithoutAResponseEnds(t *testing.T) {
-	t.Parallel()
-	testBoth(t, func(t *testing.T, f fixture) {
-		b := f.open(t)
-		_, err := b.Request(t.Context(), "nothing", nil)
-		require.True(t, errs.Is(err, errs.Unavailable), "%v", err)
-
-		requests := receive(t, b, "silent")
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			<-requests
-			cancel()
-		}()
-		_, err = b.Request(ctx, "silent", nil)
-		require.ErrorIs(t, err, context.Canceled)
-
-		ctx, cancel = context.WithTimeout(t.Context(), 1)
-		defer cancel()
-		_, err = b.Request(ctx, "silent", nil)
-		require.True(t, errs.Is(err, errs.Timeout), "%v", err)
-	})
-}
-
 func TestRespondToAPlainMessageFails(t *testing.T) {
 	t.Parallel()
 	testBoth(t, func(t *testing.T, f fixture) {
@@ -387,8 +364,6 @@ func TestAMessageOverTheLimitIsRejected(t *testing.T) {
 		err := b.Publish("large", make([]byte, 1<<20+1))
 		require.True(t, errs.Is(err, errs.BodyTooLarge), "%v", err)
 		require.ErrorContains(t, err, "1048577 bytes")
-		_, err = b.Request(t.Context(), "large", make([]byte, 1<<20+1))
-		require.True(t, errs.Is(err, errs.BodyTooLarge), "%v", err)
 		require.NoError(t, b.Check(t.Context()), "the connection is not affected")
 	})
 }

@@ -10,6 +10,8 @@ import (
 )
 
 const (
+	// connectTimeout limits one connection attempt to one server.
+	connectTimeout = 2 * time.Second
 	// writeTimeout limits how long a publisher waits for a server that does not read.
 	writeTimeout = 2 * time.Second
 	// A connection is lost after two pings without a response.
@@ -24,8 +26,8 @@ const (
 // connect returns a connection that lives until Stop, even if all servers fail.
 func (b *Bus) connect() (*nats.Conn, error) {
 	all := []nats.Option{
-		nats.Name(b.opts.Name),
-		nats.Timeout(b.opts.ConnectTimeout),
+		nats.Name("comet"),
+		nats.Timeout(connectTimeout),
 		nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.CustomReconnectDelay(reconnectDelay),
 		nats.IgnoreAuthErrorAbort(), // credentials can be corrected while comet runs
 		nats.ReconnectBufSize(b.opts.PublishBuffer),

@@ -138,22 +138,6 @@ func TestStopWhileTheServerIsUnreachable(t *testing.T) {
 	stop(t, b)
 }
 
-func TestARequestEndsWithItsServer(t *testing.T) {
-	t.Parallel()
-	server := bustest.Start(t, bustest.Settings{})
-	b := start(t, &bus.Options{URL: server.URL()})
-	requests := receive(t, b, "ask")
-	ended := make(chan error, 1)
-	go func() {
-		_, err := b.Request(t.Context(), "ask", nil)
-		ended <- err
-	}()
-	next(t, requests)
-	server.Kill()
-	err := next(t, ended)
-	require.True(t, errs.Is(err, errs.Unavailable) || errs.Is(err, errs.Timeout), "%v", err)
-}
-
 // TestPublishersSurviveRestartsOfTheServer checks that publishers do not block during three restarts,
 // and that messages arrive after the last one.
 func TestPublishersSurviveRestartsOfTheServer(t *testing.T) {

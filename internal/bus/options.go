@@ -48,8 +48,6 @@ type Options struct {
 	// it stays.
 	Recheck time.Duration
 
-	// Name identifies the connection to operators of the NATS server; default "comet".
-	Name string
 	// MaxPayload is the largest message in bytes, default 1 MiB. An external server may allow less.
 	MaxPayload int
 	// PendingMessages and PendingBytes limit the backlog of one subscription, default 4,096
@@ -58,20 +56,16 @@ type Options struct {
 	// PublishBuffer is how many bytes are buffered while NATS is unreachable; default 4 MiB.
 	// Further messages are refused.
 	PublishBuffer int
-	// ConnectTimeout limits one connection attempt to one server, default 2 s.
-	ConnectTimeout time.Duration
 	// Logger receives the loss and return of NATS; default discards.
 	Logger *slog.Logger
 }
 
 func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
-	out.Name = cmp.Or(out.Name, "comet")
 	out.MaxPayload = cmp.Or(out.MaxPayload, 1<<20)
 	out.PendingMessages = cmp.Or(out.PendingMessages, 4096)
 	out.PendingBytes = cmp.Or(out.PendingBytes, 8<<20)
 	out.PublishBuffer = cmp.Or(out.PublishBuffer, 4<<20)
-	out.ConnectTimeout = cmp.Or(out.ConnectTimeout, 2*time.Second)
 	out.Recheck = cmp.Or(out.Recheck, 15*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
@@ -89,7 +83,7 @@ func (o *Options) check() error {
 		}
 	}
 	wrong(o.MaxPayload < 0 || o.MaxPayload > maxMaxPayload, "MaxPayload is %d, not between 1 and %d bytes", o.MaxPayload, maxMaxPayload)
-	wrong(min(o.PendingMessages, o.PendingBytes, o.PublishBuffer) < 0 || min(o.ConnectTimeout, o.Recheck) < 0, "a limit is negative")
+	wrong(min(o.PendingMessages, o.PendingBytes, o.PublishBuffer) < 0 || o.Recheck < 0, "a limit is negative")
 	wrong(o.URL != "" && o.Listen != "", "Listen is for the embedded server, and URL names another one")
 	wrong(o.URL == "" && o.Credentials != "", "Credentials are for a server that URL names")
 	wrong(o.URL == "" && o.Listen == "" && o.CAFile+o.CertFile+o.KeyFile != "", "CAFile, CertFile and KeyFile are for URL or Listen")

@@ -12,8 +12,8 @@ import (
 	"comet/internal/input"
 )
 
-// requestTimeout limits a request whose context has no deadline.
-const requestTimeout = 10 * time.Second
+// flushTimeout limits Flush.
+const flushTimeout = 10 * time.Second
 
 // Publish passes a message to the connection and does not wait for the server; data may be reused.
 // Without an error the message may still be lost. While NATS is unreachable, messages are buffered up
@@ -65,27 +65,6 @@ func (b *Bus) publish(subject string, header map[string][]string, data []byte) e
 	return nil
 }
 
-// Request publishes data and returns the first response. It ends with ctx, or after 10 s without
-// a deadline: errs.Timeout. It is errs.Unavailable if there is no subscriber, or if the
-// connection is lost meanwhile, in which case the request may have been received. Errors of
-// Publish are possible, too. A cancelled ctx returns ctx's error.
-func (b *Bus) Request(ctx context.Context, subject string, data []byte) (Message, error) {
-	conn, err := b.running()
-	if err != nil {
-		return Message{}, err
-	}
-	if err := b.checkMessage(subject, data); err != nil {
-		return Message{}, err
-	}
-	ctx, cancel := withDeadline(ctx)
-	defer cancel()
-	m, err := conn.RequestWithContext(ctx, subject, data)
-	if err != nil {
-		return Message{}, translate(conn, err)
-	}
-	return Message{Subject: m.Subject, Header: m.Header, Data: m.Data, bus: b}, nil
-}
-
 // Flush returns when the server has processed everything published and subscribed before. It
 // returns errs.Unavailable at once if NATS is unreachable, and if there is no response before ctx
 // ends or within 10 s.
@@ -94,7 +73,7 @@ func (b *Bus) Flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := withDeadline(ctx)
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if !conn.IsConnected() {
 		err = conn.LastError()
@@ -105,13 +84,6 @@ func (b *Bus) Flush(ctx context.Context) error {
 		return err
 	}
 	return errs.Wrap(errs.Unavailable, err, "NATS does not respond")
-}
-
-func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, requestTimeout)
 }
 
 func (b *Bus) checkMessage(subject string, data []byte) error {

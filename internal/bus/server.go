@@ -31,14 +31,11 @@ type server struct {
 	secret string
 	// watch verifies the connections of agents.
 	watch *background.Loop
-	// ended is closed when the server has ended, after the first stop.
-	ended    chan struct{}
-	stopping sync.Once
 }
 
 // startServer returns a server that accepts connections.
 func startServer(ctx context.Context, o *Options) (*server, error) {
-	s := &server{secret: rand.Text(), ended: make(chan struct{})}
+	s := &server{secret: rand.Text()}
 	settings, err := s.settings(o)
 	if err != nil {
 		return nil, err
@@ -104,24 +101,19 @@ func (s *server) stop(ctx context.Context) error {
 			return err
 		}
 	}
-	s.stopping.Do(func() {
-		go func() {
-			defer close(s.ended)
-			s.nats.Shutdown()
-			s.nats.WaitForShutdown()
-		}()
-	})
-	select {
-	case <-s.ended:
-		return nil
-	case <-time.After(time.Second): // ctx may have ended while other services stopped
+	shutDown := func() {
+		s.nats.Shutdown()
+		s.nats.WaitForShutdown()
 	}
-	select {
-	case <-s.ended:
+	atLeast, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if background.WaitFor(atLeast, shutDown) == nil { // ctx may have ended while other services stopped
 		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("the embedded NATS server: %w", ctx.Err())
 	}
+	if err := background.WaitFor(ctx, shutDown); err != nil {
+		return fmt.Errorf("the embedded NATS server: %w", err)
+	}
+	return nil
 }
 
 // serverLog receives the embedded server's log. The server's notices are logged at debug level.

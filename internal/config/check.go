@@ -1,11 +1,11 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,9 +37,10 @@ func optional(check func(any) string) func(any) string {
 }
 
 // between checks a number or a duration against its bounds, both included. text is low..high.
-func between[T cmp.Ordered](low, high T, text string) func(any) string {
+func between(low, high any, text string) func(any) string {
+	least, most := reflect.ValueOf(low).Int(), reflect.ValueOf(high).Int()
 	return func(value any) string {
-		if v := value.(T); v < low || v > high {
+		if v := reflect.ValueOf(value).Int(); v < least || v > most {
 			return "must be between " + strings.Replace(text, "..", " and ", 1)
 		}
 		return ""

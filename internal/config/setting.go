@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,21 +40,15 @@ var settings = sync.OnceValue(func() []setting { //nolint:gochecknoglobals // bu
 
 func appendSettings(all []setting, t reflect.Type, prefix string, index []int) []setting {
 	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			all = appendSettings(all, f.Type, prefix, append(index[:len(index):len(index)], i))
-			continue
-		}
-		key, ok := f.Tag.Lookup("key")
-		if !ok {
-			continue
-		}
-		at := append(index[:len(index):len(index)], i)
-		if f.Type.Kind() == reflect.Struct {
+		f, at := t.Field(i), append(slices.Clip(index), i)
+		switch key, ok := f.Tag.Lookup("key"); {
+		case f.Anonymous:
+			all = appendSettings(all, f.Type, prefix, at)
+		case ok && f.Type.Kind() == reflect.Struct:
 			all = appendSettings(all, f.Type, prefix+key+".", at)
-			continue
+		case ok:
+			all = append(all, newSetting(f, prefix+key, at))
 		}
-		all = append(all, newSetting(f, prefix+key, at))
 	}
 	return all
 }
@@ -85,13 +80,7 @@ func newCheck(tag string, s setting) func(any) string {
 	if low, high, ok := strings.Cut(tag, ".."); ok {
 		least, _ := s.parse(low, tag)
 		most, _ := s.parse(high, tag)
-		switch least := least.(type) {
-		case time.Duration:
-			return between(least, most.(time.Duration), tag)
-		case int64:
-			return between(least, most.(int64), tag)
-		}
-		return between(least.(int), most.(int), tag)
+		return between(least, most, tag)
 	}
 	if strings.Contains(tag, "|") {
 		return oneOf(strings.Split(tag, "|")...)

@@ -1,10 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -33,10 +33,9 @@ var kubernetesNames = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST
 // with a bare number it is probably a mistake.
 func fromKubernetes(name, value string) bool {
 	if strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") {
-		for _, scheme := range []string{"tcp://", "udp://", "sctp://"} {
-			if strings.HasPrefix(value, scheme) {
-				return true
-			}
+		scheme, _, isURL := strings.Cut(value, "://")
+		if isURL && slices.Contains([]string{"tcp", "udp", "sctp"}, scheme) {
+			return true
 		}
 	}
 	return kubernetesNames.MatchString(name)
@@ -112,9 +111,7 @@ func readEnviron(environ []string) *layer {
 		known = append(known, s.env())
 	}
 	l := &layer{values: map[string]sourced{}}
-	environ = slices.Clone(environ)
-	sort.Strings(environ)
-	for _, v := range environ {
+	for _, v := range slices.Sorted(slices.Values(environ)) {
 		name, text, _ := strings.Cut(v, "=")
 		if !strings.HasPrefix(name, envPrefix) || name == envConfig ||
 			strings.HasPrefix(name, envTest) || slices.Contains(clientVariables(), name) {
@@ -133,10 +130,7 @@ func readEnviron(environ []string) *layer {
 }
 
 func unknown(what, name string, known []string) string {
-	if hint := input.DidYouMean(name, known); hint != "" {
-		return what + " is not a setting" + hint
-	}
-	return what + " is not a setting."
+	return what + " is not a setting" + cmp.Or(input.DidYouMean(name, known), ".")
 }
 
 // readFile reads the settings in a YAML document.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"math"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -181,25 +180,17 @@ func BearerToken(values []string) (string, error) {
 // ClientPrefix returns the address of a request as AddressPrefix does, the zero value if it is
 // unknown.
 func ClientPrefix(r *http.Request) netip.Prefix {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Prefix{}
 	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return AddressPrefix(addr)
+	return AddressPrefix(client.Addr())
 }
 
 // AddressPrefix returns the prefix by which failures of an address are counted: an IPv4 address, or
 // the /64 of an IPv6 address, which one subscriber usually has.
 func AddressPrefix(addr netip.Addr) netip.Prefix {
 	addr = addr.WithZone("").Unmap()
-	bits := 64
-	if addr.Is4() {
-		bits = 32
-	}
-	p, _ := addr.Prefix(bits) // the number of bits is valid for the address
+	p, _ := addr.Prefix(min(addr.BitLen(), 64)) // the number of bits is valid for the address
 	return p
 }

@@ -19,22 +19,16 @@ const maxFields = 100
 //
 // Names match case-sensitively. null is valid for pointers, interfaces and models.Optional only.
 func DecodeJSON(data []byte, v any) error {
-	checked := !isPlain(data)
-	if checked {
-		if err := checkJSON(data, v); err != nil {
-			return err
-		}
-	}
-	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true))
-	if err == nil {
+	if isPlain(data) && json.Unmarshal(data, v, json.RejectUnknownMembers(true)) == nil {
 		return nil
 	}
-	if !checked {
-		if err := checkJSON(data, v); err != nil {
-			return err
-		}
+	if err := checkJSON(data, v); err != nil {
+		return err
 	}
-	return decodeError(data, err)
+	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
+		return decodeError(data, err)
+	}
+	return nil
 }
 
 // isPlain reports whether data is free of everything that the decoder accepts and DecodeJSON

@@ -157,19 +157,11 @@ func (s *shape) addMembers(t reflect.Type) {
 // optional returns T for models.Optional[T], which distinguishes absent from null itself and
 // decodes its Value as usual.
 func optional(t reflect.Type) (reflect.Type, bool) {
-	if t.Kind() != reflect.Struct || !ownDecoding(t) {
+	if t.Kind() != reflect.Struct || !implements[member](t) {
 		return nil, false
 	}
 	value, ok := t.FieldByName("Value")
-	if !ok {
-		return nil, false
-	}
-	for _, flag := range []string{"Set", "Null"} {
-		if f, ok := t.FieldByName(flag); !ok || f.Type.Kind() != reflect.Bool {
-			return nil, false
-		}
-	}
-	return value.Type, true
+	return value.Type, ok
 }
 
 func ownDecoding(t reflect.Type) bool {

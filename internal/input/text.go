@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxName is the maximum length of a member's name in a document, in bytes. A longer name is an
@@ -49,6 +51,19 @@ func ClipBytes(s string, most int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
+// SplitRune splits off an incomplete character at the end of text.
+func SplitRune(text []byte) (complete, rest []byte) {
+	for at := len(text) - 1; at >= 0 && at > len(text)-utf8.UTFMax; at-- {
+		if utf8.RuneStart(text[at]) {
+			if !utf8.FullRune(text[at:]) {
+				return text[:at], text[at:]
+			}
+			break
+		}
+	}
+	return text, nil
+}
+
 // Quote returns Clip(s) in double quotes, with unprintable characters escaped.
 func Quote(s string) string { return strconv.Quote(Clip(s)) }
 
@@ -59,7 +74,7 @@ func Field(pointer string) string {
 		return "the document"
 	}
 	var b strings.Builder
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+	for token := range jsontext.Pointer(pointer).Tokens() {
 		if b.Len() > maxField {
 			b.WriteString("…")
 			break
@@ -71,24 +86,13 @@ func Field(pointer string) string {
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
-		b.WriteString(Clip(unescape(token)))
+		b.WriteString(Clip(token))
 	}
 	return b.String()
 }
 
-// unescape returns the name that a token of a JSON pointer represents (RFC 6901 §4).
-func unescape(token string) string {
-	if !strings.Contains(token, "~") {
-		return token
-	}
-	return strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
-}
-
 // Escape returns the token of a JSON pointer that represents a name (RFC 6901 §4).
 func Escape(name string) string {
-	if !strings.ContainsAny(name, "~/") {
-		return name
-	}
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 

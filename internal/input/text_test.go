@@ -89,3 +89,14 @@ func TestClipBytesKeepsWholeCharacters(t *testing.T) {
 	require.Equal(t, "a…", input.ClipBytes("aéb", 2))
 	require.Equal(t, "aé…", input.ClipBytes("aéb", 3))
 }
+
+func TestSplitRune(t *testing.T) {
+	t.Parallel()
+	for text, rest := range map[string]string{
+		"": "", "a": "", "aé": "", "a\xc3": "\xc3", "a\xf0\x9f\x98": "\xf0\x9f\x98", "\xe2\x82": "\xe2\x82", "a\x80": "", "\x80\x80\x80\x80": "",
+	} {
+		complete, end := input.SplitRune([]byte(text))
+		require.Equal(t, rest, string(end), "%q", text)
+		require.Equal(t, text, string(complete)+string(end))
+	}
+}

@@ -22,6 +22,9 @@ import (
 // concurrent use.
 func Validate(v any) errs.Violations { return violations(instance().Struct(v)) }
 
+// member is a models.Optional.
+type member interface{ IsNull() bool }
+
 // ValidatePatch is Validate for a partial update. It also rejects null for members whose tag does
 // not declare them as x-nullable.
 func ValidatePatch(v any) errs.Violations {
@@ -29,8 +32,8 @@ func ValidatePatch(v any) errs.Violations {
 	value := reflect.ValueOf(v)
 	for i := range value.NumField() {
 		tag := value.Type().Field(i).Tag
-		member, ok := value.Field(i).Interface().(interface{ IsNull() bool })
-		if ok && member.IsNull() && tag.Get("extensions") != "x-nullable" {
+		m, ok := value.Field(i).Interface().(member)
+		if ok && m.IsNull() && tag.Get("extensions") != "x-nullable" {
 			all.Add(errs.InvalidRequest, "/"+tag.Get("json"), "not_null", "%s must not be null", tag.Get("json"))
 		}
 	}

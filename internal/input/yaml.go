@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -123,17 +124,13 @@ func firstFailure(data []byte, failure error) int {
 
 // fromParser reports whether the message is from the library's parser, not its scanner.
 func fromParser(message string) bool {
-	for _, m := range []string{
+	beginnings := []string{
 		"did not find expected <document start>", "did not find expected node content",
 		"did not find expected '-' indicator", "did not find expected key",
 		"did not find expected ',' or", "found undefined tag handle",
 		"found incompatible YAML document", "found duplicate %",
-	} {
-		if strings.HasPrefix(message, m) {
-			return true
-		}
 	}
-	return false
+	return slices.ContainsFunc(beginnings, func(m string) bool { return strings.HasPrefix(message, m) })
 }
 
 // tabIndent returns the line of a tab in the indentation at or next to the line of a syntax error,

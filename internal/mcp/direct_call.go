@@ -175,10 +175,9 @@ func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall
 	if !c.asks {
 		return g.outcomeOf(g.tools.CallTool(ctx, by, c.name, c.arguments, nil))
 	}
-	out, err := g.suspended.next(ctx, g.suspended.start(ctx, by.Principal.TokenID, c.name,
-		func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
-			return g.tools.Call(ctx, by, c.name, c.arguments, &tools.CallOptions{Elicit: ask})
-		}))
+	out, err := g.suspended.run(ctx, by.Principal.TokenID, c.name, func(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
+		return g.tools.Call(ctx, by, c.name, c.arguments, &tools.CallOptions{Elicit: ask})
+	})
 	return g.outcomeOf(upstream.NewResult(out), err)
 }
 

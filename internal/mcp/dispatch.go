@@ -109,9 +109,6 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 			ctx = context.WithValue(ctx, callerKey{}, by)
 			switch p := req.GetParams().(type) {
 			case *mcp.CallToolParamsRaw:
-				if p.Name == "" {
-					return nil, invalidParams("params.name must name the tool")
-				}
 				// The SDK calls the one tool that it knows; its handler finds the target of the
 				// call in the context.
 				r := *req.(*mcp.CallToolRequest)
@@ -169,10 +166,7 @@ type calledToolKey struct{}
 
 func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
-	name, ok := ctx.Value(calledToolKey{}).(string)
-	if !ok {
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the call has no target"}
-	}
+	name, _ := ctx.Value(calledToolKey{}).(string)
 	out, err := g.callTool(ctx, by, name, req)
 	res, err := g.outcomeOf(upstream.NewResult(out), err)
 	if err != nil || res == nil {
@@ -200,11 +194,10 @@ func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req
 	case req.Params.RequestState != "":
 		return g.suspended.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
 	case asks && req.ProtocolVersion() >= statelessVersion:
-		w := g.suspended.start(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error) {
+		return g.suspended.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
 			opts.Elicit = ask
 			return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
 		})
-		return g.suspended.next(ctx, w)
 	case asks:
 		opts.Elicit = req.Session.Elicit
 	}

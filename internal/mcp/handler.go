@@ -20,6 +20,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/httpkit"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -82,7 +83,7 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 		}
 	}
 	pages.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeHTTPError(w, http.StatusForbidden, nil, "", "web pages of "+clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins lists the permitted origins")
+		writeHTTPError(w, http.StatusForbidden, nil, "", "web pages of "+input.Clip(r.Header.Get("Origin"))+" may not call this server; mcp.origins lists the permitted origins")
 	}))
 	d.handler = allowOrigins(d.opts.Origins, pages.Handler(d.authenticate(d.validateMessages(passIdentity(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*resultFilter); ok {
@@ -150,7 +151,7 @@ func (d *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := newResultFilter(w, r, d.writeTimeout, d.server.countFailure)
 	defer a.finish()
 	if !d.knowsHost(r) {
-		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the host "+clip(r.Host)+" is not a name of this server; behind a proxy, list it in mcp.hosts")
+		writeHTTPError(a, http.StatusForbidden, nil, errs.InvalidHeader, "the host "+input.Clip(r.Host)+" is not a name of this server; behind a proxy, list it in mcp.hosts")
 		return
 	}
 	if r.URL.Path != Path {

@@ -10,8 +10,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/input"
 	"comet/internal/tools"
 )
+
+// pageSize is the number of tools, prompts or resources of a page.
+const pageSize = 200
 
 // cacheHints returns how long a client may cache a list (MCP 2026-07-28, cache hints). The list is
 // private, because it depends on the token.
@@ -21,47 +25,40 @@ func cacheHints() mcp.Cacheable {
 
 func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
 	list, err := g.tools.MCPTools(ctx, by)
-	if err != nil {
-		return nil, toRPCError(err)
-	}
-	page, next, err := paginate(list, p.Cursor, g.opts.PageSize, func(o tools.MCPTool) string { return o.Position })
-	return &mcp.ListToolsResult{Tools: mapSlice(page, func(o tools.MCPTool) *mcp.Tool { return o.Tool }), NextCursor: next, Cacheable: cacheHints()}, err
+	page, next, err := pageOf(list, err, p.Cursor)
+	return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 // listResources answers resources/list with the resources of all upstreams, sorted by server.
 func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
 	list, err := g.tools.Resources(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.Resource) string { return r.URI })
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
 	list, err := g.tools.ResourceTemplates(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.ResourceTemplate) string { return r.URITemplate })
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
 func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
 	list, err := g.tools.Prompts(ctx, by)
-	page, next, err := pageOf(g, list, err, p.Cursor, func(r *mcp.Prompt) string { return r.Name })
+	page, next, err := pageOf(list, err, p.Cursor)
 	return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: cacheHints()}, err
 }
 
-// pageOf returns one page of the items of all upstreams. listErr is the error of their list.
-func pageOf[T any](g *Server, list []tools.ServerItem[T], listErr error, cursor string, key func(T) string) (items []T, next string, err error) {
+// pageOf returns one page of a list. listErr is the error of the list.
+func pageOf[T any](list []tools.Listed[T], listErr error, cursor string) (items []T, next string, err error) {
 	if listErr != nil {
 		return nil, "", toRPCError(listErr)
 	}
-	page, next, err := paginate(list, cursor, g.opts.PageSize, func(o tools.ServerItem[T]) string { return o.Server + " " + key(o.Item) })
-	return mapSlice(page, func(o tools.ServerItem[T]) T { return o.Item }), next, err
-}
-
-func mapSlice[T, U any](list []T, of func(T) U) []U {
-	out := make([]U, 0, len(list))
-	for _, v := range list {
-		out = append(out, of(v))
+	page, next, err := paginate(list, cursor, pageSize)
+	items = make([]T, 0, len(page))
+	for _, o := range page {
+		items = append(items, o.Item)
 	}
-	return out
+	return items, next, err
 }
 
 // cursorMark is the first byte of every cursor. It rejects other text that is valid base64.
@@ -69,14 +66,14 @@ const cursorMark = 1
 
 // paginate sorts a list by key and returns one page of it. The cursor is the key of the last item
 // of the previous page, so a list that changes repeats no item.
-func paginate[T any](list []T, cursor string, size int, key func(T) string) (page []T, next string, err error) {
-	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(key(a), key(b)) })
+func paginate[T any](list []tools.Listed[T], cursor string, size int) (page []tools.Listed[T], next string, err error) {
+	slices.SortStableFunc(list, func(a, b tools.Listed[T]) int { return strings.Compare(a.Key, b.Key) })
 	if cursor != "" {
 		after, err := base64.RawURLEncoding.DecodeString(cursor)
 		if err != nil || len(after) > 4096 || len(after) == 0 || after[0] != cursorMark {
-			return nil, "", invalidParams("the cursor %q is invalid", clip(cursor))
+			return nil, "", invalidParams("the cursor %q is invalid", input.Clip(cursor))
 		}
-		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v T, k string) int { return strings.Compare(key(v), k) })
+		first, found := slices.BinarySearchFunc(list, string(after[1:]), func(v tools.Listed[T], k string) int { return strings.Compare(v.Key, k) })
 		if found {
 			first++
 		}
@@ -85,7 +82,7 @@ func paginate[T any](list []T, cursor string, size int, key func(T) string) (pag
 	if len(list) <= size {
 		return list, "", nil
 	}
-	return list[:size], base64.RawURLEncoding.EncodeToString(append([]byte{cursorMark}, key(list[size-1])...)), nil
+	return list[:size], base64.RawURLEncoding.EncodeToString(append([]byte{cursorMark}, list[size-1].Key...)), nil
 }
 
 // The results of upstreams are converted to the protocol version of the client. A result of

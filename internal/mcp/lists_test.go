@@ -5,15 +5,24 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/tools"
 )
+
+// listed returns a list of words that are their own keys.
+func listed(words string) (list []tools.Listed[string]) {
+	for word := range strings.SplitSeq(words, " ") {
+		list = append(list, tools.Listed[string]{Key: word, Item: word})
+	}
+	return list
+}
 
 func TestPages(t *testing.T) {
 	t.Parallel()
-	list := strings.Split("a b c d e f g", " ")
-	id := func(s string) string { return s }
-	var got []string
+	list := listed("a b c d e f g")
+	var got []tools.Listed[string]
 	for cursor := ""; ; {
-		page, next, err := paginate(list, cursor, 3, id)
+		page, next, err := paginate(list, cursor, 3)
 		require.NoError(t, err)
 		got = append(got, page...)
 		if cursor = next; next == "" {
@@ -24,22 +33,22 @@ func TestPages(t *testing.T) {
 
 	t.Run("the item of a cursor may not exist any more", func(t *testing.T) {
 		t.Parallel()
-		_, next, err := paginate(list, "", 3, id)
+		_, next, err := paginate(list, "", 3)
 		require.NoError(t, err)
-		page, _, err := paginate(strings.Split("a b d e", " "), next, 3, id)
+		page, _, err := paginate(listed("a b d e"), next, 3)
 		require.NoError(t, err)
-		require.Equal(t, []string{"d", "e"}, page)
-		page, _, err = paginate([]string{"a"}, next, 3, id)
+		require.Equal(t, listed("d e"), page)
+		page, _, err = paginate(listed("a"), next, 3)
 		require.NoError(t, err)
 		require.Empty(t, page)
-		page, _, err = paginate([]string{"x", "y"}, next, 3, id)
+		page, _, err = paginate(listed("x y"), next, 3)
 		require.NoError(t, err)
-		require.Equal(t, []string{"x", "y"}, page)
+		require.Equal(t, listed("x y"), page)
 	})
 
 	t.Run("an invalid cursor is an error of the protocol", func(t *testing.T) {
 		t.Parallel()
-		_, _, err := paginate(list, "%%%", 3, id)
+		_, _, err := paginate(list, "%%%", 3)
 		require.ErrorContains(t, err, "cursor")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/input"
 	"comet/internal/mcp/stdio"
 )
 
@@ -28,10 +29,12 @@ const (
 // paramsCheck returns the mistake in the parameters of a method, "" for none.
 type paramsCheck func(params []byte) string
 
-// paramsChecks returns the checks of all methods. Requests over HTTP and stdio are checked before
-// the SDK reads them, because its errors name Go types instead of parameters.
-func paramsChecks() map[string]paramsCheck {
-	return map[string]paramsCheck{
+// requestChecker has the checks of all methods. Requests over HTTP and stdio are checked before the SDK
+// reads them, because its errors name Go types instead of parameters.
+type requestChecker map[string]paramsCheck
+
+func newRequestChecker() requestChecker {
+	return requestChecker{
 		"initialize":          paramsOf(func(p *mcp.InitializeParams) string { return required("protocolVersion", p.ProtocolVersion) }),
 		"ping":                paramsOf[mcp.PingParams](nil),
 		"completion/complete": paramsOf(checkCompletion),
@@ -140,7 +143,7 @@ func checkResponses(list mcp.InputResponseMap) string {
 }
 
 // printable returns a name of a client for a sentence.
-func printable(name string) string { return clip(strings.ToValidUTF8(name, "?")) }
+func printable(name string) string { return input.Clip(strings.ToValidUTF8(name, "?")) }
 
 // describeMistake returns a sentence with the location of a value of the wrong type.
 func describeMistake(err error) string {
@@ -163,16 +166,12 @@ func describeMistake(err error) string {
 	return at + " must be an object"
 }
 
-type requestChecker struct{ params map[string]paramsCheck }
-
-func newRequestChecker() requestChecker { return requestChecker{paramsChecks()} }
-
 // check returns the mistake of a request, nil for none. It accepts unknown methods.
 func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
-	check, known := c.params[req.Method]
+	check, known := c[req.Method]
 	switch {
 	case strings.HasPrefix(req.Method, "notifications/") && req.IsCall():
-		return stdio.InvalidRequest("%s is a notification and must not have an id", clip(req.Method))
+		return stdio.InvalidRequest("%s is a notification and must not have an id", input.Clip(req.Method))
 	case known && !req.IsCall():
 		return stdio.InvalidRequest("%s is a request and must have an id", req.Method)
 	case !known:

@@ -89,10 +89,10 @@ func TestParameterChecks(t *testing.T) {
 
 	t.Run("every method has one", func(t *testing.T) {
 		t.Parallel()
-		for method := range c.params {
+		for method := range c {
 			require.NotNil(t, validParams()[method].into, method)
 		}
-		require.Len(t, c.params, len(validParams()))
+		require.Len(t, c, len(validParams()))
 	})
 
 	t.Run("accept valid requests", func(t *testing.T) {

@@ -13,15 +13,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/background"
-	"comet/internal/input"
 	"comet/internal/tools"
 )
 
 // Options configures New; nil is the zero value.
 type Options struct {
-	// PageSize is the number of tools, prompts or resources of a page, default 200.
-	PageSize int
 	// Version is the version of comet as sent to clients.
 	Version string
 	// OnFailure is called with the code of each failed request: that of the JSON-RPC error, or the
@@ -35,7 +31,7 @@ type Options struct {
 
 func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
-	out.PageSize, out.Version = cmp.Or(out.PageSize, 200), cmp.Or(out.Version, "unknown")
+	out.Version = cmp.Or(out.Version, "unknown")
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Clock == nil {
 		out.Clock = time.Now
@@ -58,8 +54,6 @@ type Server struct {
 	// servers are the SDK servers with clients: one for HTTP, and one for each stdio connection.
 	serversMu sync.Mutex
 	servers   []*mcp.Server
-
-	services background.Group
 }
 
 // New returns an MCP server for the tools.
@@ -70,17 +64,14 @@ func New(hub *tools.Service, opts *Options) *Server {
 	g.subs = newSubscriptions(g)
 	g.mcp = g.newSDKServer(nil)
 	g.serverInfo, _ = json.Marshal(g.implementation()) // cannot fail
-	g.services.Add("the subscriptions to resources", g.subs)
 	return g
 }
 
 // Start implements background.Service.
-func (g *Server) Start(ctx context.Context) error { return g.services.Start(ctx) }
+func (g *Server) Start(ctx context.Context) error { return g.subs.Start(ctx) }
 
 // Stop implements background.Service. It cancels suspended calls.
 func (g *Server) Stop(ctx context.Context) error {
 	g.suspended.stop()
-	return g.services.Stop(ctx)
+	return g.subs.Stop(ctx)
 }
-
-func clip(s string) string { return input.Clip(s) }

@@ -64,7 +64,7 @@ func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]to
 	return t
 }
 
-// reserve counts one more session or stream until release is called. It returns errs.LimitReached
+// reserve counts one more session or stream until release is called, once or more. It returns errs.LimitReached
 // at the limit of the token, and errs.Busy at the limit of all.
 func (t *sessionTable) reserve(token tokenHash) (release func(), err error) {
 	release, err = t.limit.Acquire(token)
@@ -74,7 +74,7 @@ func (t *sessionTable) reserve(token tokenHash) (release func(), err error) {
 	case err != nil:
 		return nil, errs.New(errs.Busy, "the server has reached its limit of sessions; try again in a minute")
 	}
-	return release, nil
+	return sync.OnceFunc(release), nil
 }
 
 // add adds an open stream, which end ends, until remove is called.
@@ -268,10 +268,9 @@ func (t *sessionTable) endRequest(s *session) {
 
 type opening struct {
 	table   *sessionTable
-	token   tokenHash
-	tokenID string
-	// The following fields are guarded by table.mu. release is nil once a session has the place.
+	by      identity
 	release func()
+	// The following fields are guarded by table.mu. session has the place from its start on.
 	session *session
 	ended   bool
 }
@@ -279,18 +278,17 @@ type opening struct {
 // openSession begins a request that may start a session; the errors are those of reserve.
 func (t *sessionTable) openSession(by identity) (*opening, error) {
 	release, err := t.reserve(by.token)
-	return &opening{table: t, token: by.token, tokenID: by.principal.TokenID, release: release}, err
+	return &opening{table: t, by: by, release: release}, err
 }
 
 func (o *opening) end() {
 	o.table.mu.Lock()
-	release, s := o.release, o.session
-	o.ended, o.release = true, nil
+	o.ended = true
+	s := o.session
 	o.table.mu.Unlock()
-	if release != nil {
-		release()
-	}
-	if s != nil {
+	if s == nil {
+		o.release()
+	} else {
 		o.table.endRequest(s)
 	}
 }
@@ -304,24 +302,22 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 	if t.stopped {
 		return // the session ends with the process
 	}
-	s, release := &session{sdk: sdk, tokenID: o.tokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}}, o.release
+	s := &session{sdk: sdk, tokenID: o.by.principal.TokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}}
 	if p := sdk.InitializeParams(); p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil {
 		s.asks = true
 	}
 	if !o.ended {
-		s.inFlight, o.session, o.release = 1, s, nil
+		s.inFlight, o.session = 1, s
 	}
 	t.sessions[sdk.ID()] = s
-	remove := t.insert(o.token, func() { s.ending = true; t.endWhenIdle(s) })
+	remove := t.insert(o.by.token, func() { s.ending = true; t.endWhenIdle(s) })
 	t.running.Go(func() {
 		_ = sdk.Wait()
 		remove()
 		t.mu.Lock()
 		delete(t.sessions, sdk.ID())
 		t.mu.Unlock()
-		if release != nil {
-			release()
-		}
+		o.release()
 	})
 }
 

@@ -58,7 +58,11 @@ func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
 	return p
 }
 
-func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn func(context.Context, func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) (*mcp.CallToolResult, error)) *suspendedCall {
+// askFunc asks the client of a call a question.
+type askFunc = func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
+
+// run starts a call and waits like next.
+func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(context.Context, askFunc) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
 	w := &suspendedCall{
 		tokenID: tokenID, name: name, since: p.clock(),
 		question: make(chan *mcp.ElicitParams), answer: make(chan *mcp.ElicitResult), done: make(chan callOutcome, 1),
@@ -72,7 +76,7 @@ func (p *suspendedCalls) start(ctx context.Context, tokenID, name string, fn fun
 		res, err := fn(inner, w.ask)
 		w.done <- callOutcome{res, err}
 	})
-	return w
+	return p.next(ctx, w)
 }
 
 func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {

@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type askFunc = func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
-
 // asking is a call that asks a question and returns the action of the reply.
 func asking(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
 	got, err := ask(ctx, &mcp.ElicitParams{Message: "which?"})
@@ -26,7 +24,7 @@ func TestSuspendedCalls(t *testing.T) {
 	yes := mcp.InputResponseMap{questionName: &mcp.ElicitResult{Action: "accept"}}
 	begin := func(t *testing.T, p *suspendedCalls, token string) (state string) {
 		t.Helper()
-		res, err := p.next(t.Context(), p.start(t.Context(), token, "fs:write", asking))
+		res, err := p.run(t.Context(), token, "fs:write", asking)
 		require.NoError(t, err)
 		require.NotEmpty(t, res.InputRequests)
 		return res.RequestState
@@ -66,7 +64,7 @@ func TestSuspendedCalls(t *testing.T) {
 		for range maxSuspendedPerToken {
 			begin(t, p, "token")
 		}
-		_, err := p.next(t.Context(), p.start(t.Context(), "token", "fs:write", asking))
+		_, err := p.run(t.Context(), "token", "fs:write", asking)
 		require.ErrorContains(t, err, "too many")
 		begin(t, p, "other")
 	})
@@ -78,11 +76,16 @@ func TestSuspendedCalls(t *testing.T) {
 		ended.Add(2)
 		begin(t, p, "token")
 		for range 2 { // they have not asked yet
-			p.start(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
-				<-ctx.Done()
-				ended.Done()
-				return nil, ctx.Err()
-			})
+			started := make(chan struct{})
+			go func() {
+				_, _ = p.run(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
+					close(started)
+					<-ctx.Done()
+					ended.Done()
+					return nil, ctx.Err()
+				})
+			}()
+			<-started
 		}
 		p.stop()
 		ended.Wait()
@@ -94,11 +97,11 @@ func TestSuspendedCalls(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		over := make(chan struct{})
-		_, err := p.next(gone, p.start(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
+		_, err := p.run(gone, "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
 			<-ctx.Done()
 			close(over)
 			return nil, ctx.Err()
-		}))
+		})
 		require.ErrorIs(t, err, context.Canceled)
 		<-over
 	})

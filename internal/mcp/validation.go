@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
+	"comet/internal/input"
 	"comet/internal/mcp/stdio"
 )
 
@@ -113,7 +114,7 @@ func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *j
 	known := d.requests.isKnownMethod(req.Method)
 	switch {
 	case !known && req.IsCall():
-		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("unknown method %q", clip(req.Method))})
+		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("unknown method %q", input.Clip(req.Method))})
 	case !known: // an unknown notification
 		w.WriteHeader(http.StatusAccepted)
 	case req.IsCall() && r.Header.Get("Mcp-Session-Id") == "" && !slices.Contains([]string{"initialize", "ping", "server/discover", "subscriptions/listen"}, req.Method):
@@ -129,7 +130,7 @@ func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *j
 
 // isKnownMethod reports whether a method belongs to versions with sessions or may be tried.
 func (c requestChecker) isKnownMethod(method string) bool {
-	return c.params[method] != nil || slices.Contains([]string{
+	return c[method] != nil || slices.Contains([]string{
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",
 	}, method)
 }

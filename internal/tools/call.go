@@ -107,7 +107,7 @@ func (svc *Service) callError(ctx context.Context, c *Invocation, err error) err
 
 // resolve finds the tool and checks whether the caller may call it with these arguments.
 func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (err error) {
-	if c.policy, err = svc.policies.get(ctx, c.Caller.Principal.TokenID); err != nil {
+	if c.policy, err = svc.cachedPolicyOf(ctx, c.Caller.Principal.TokenID); err != nil {
 		return err
 	}
 	if c.Arguments, err = argumentObject(c.Arguments); err != nil {

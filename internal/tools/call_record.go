@@ -1,12 +1,12 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"comet/internal/errs"
@@ -55,7 +55,7 @@ func (svc *Service) finish(c *Invocation, e callRecord) {
 	svc.metrics.count(e.ToolCall)
 	svc.auditLog.add(e)
 	if e.Outcome == outcomeSuccess && c.tool.builtin == nil && c.Caller.Source != SourceCode {
-		svc.sequences.note(c.Caller, c.tool.ID, svc.RecordRun)
+		svc.recordSequence(c.Caller, c.tool.ID)
 	}
 	if svc.opts.WaitForAudit {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
@@ -100,30 +100,18 @@ const (
 	sequenceGap  = 5 * time.Minute
 )
 
-// callSequences tracks which tools a client calls one after the other, for the usage graph.
-type callSequences struct{ last *lru.Cache[string, lastCall] }
-
 type lastCall struct {
 	tool string
 	at   time.Time
 }
 
-func newCallSequences() *callSequences {
-	last, _ := lru.New[string, lastCall](maxSequences) // fails only for a size that is not positive
-	return &callSequences{last}
-}
-
-// note adds a successful call and reports it together with the previous one.
-func (r *callSequences) note(by Caller, tool string, report func(tools []string)) {
-	key := by.Session
-	if key == "" {
-		key = by.Principal.TokenID
-	}
-	now := time.Now()
-	before, ok := r.last.Get(key)
-	r.last.Add(key, lastCall{tool, now})
+// recordSequence adds a successful call together with the client's previous one to the usage graph.
+func (svc *Service) recordSequence(by Caller, tool string) {
+	key, now := cmp.Or(by.Session, by.Principal.TokenID), time.Now()
+	before, ok := svc.lastCalls.Get(key)
+	svc.lastCalls.Add(key, lastCall{tool, now})
 	if ok && before.tool != tool && now.Sub(before.at) < sequenceGap {
-		report([]string{before.tool, tool})
+		svc.RecordRun([]string{before.tool, tool})
 	}
 }
 

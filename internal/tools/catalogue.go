@@ -162,7 +162,6 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 			return false, err
 		}
 	}
-	svc.catalogueMu.Lock()
 	before, had := svc.upstreamTools[id]
 	differs = had != (tools != nil) || !slices.EqualFunc(before, tools, func(a, b *Tool) bool {
 		return a.ID == b.ID && a.digest == b.digest && a.Class == b.Class && a.quarantined == b.quarantined
@@ -172,7 +171,6 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 	} else {
 		svc.upstreamTools[id] = tools
 	}
-	svc.catalogueMu.Unlock()
 	if differs {
 		svc.index.Replace(id, indexEntries(tools))
 	}
@@ -192,9 +190,9 @@ func (svc *Service) refreshNow(ctx context.Context, id string) {
 
 // publish builds the catalogue and notifies clients.
 func (svc *Service) publish() {
-	svc.catalogueMu.Lock()
+	svc.refreshing.Lock()
 	svc.catalogue.Store(newCatalogue(svc.builtins, svc.upstreamTools))
-	svc.catalogueMu.Unlock()
+	svc.refreshing.Unlock()
 	svc.opts.OnChange(upstream.Change{Kind: upstream.Tools})
 }
 

@@ -18,7 +18,6 @@ import (
 // definitionLoader applies the upstreams of the file and of the database to the manager, also when
 // they change by hand or by another replica, and follows approvals and classifications of tools.
 type definitionLoader struct {
-	*background.Loop
 	svc  *Service
 	path string
 
@@ -26,6 +25,7 @@ type definitionLoader struct {
 	applying   sync.Mutex
 	loadedFile os.FileInfo // of the last load
 	poller     *background.PollLoop
+	follower   *background.PollLoop
 	// storedChanged says that the database may have other definitions than were loaded.
 	storedChanged atomic.Bool
 }
@@ -33,20 +33,12 @@ type definitionLoader struct {
 func newDefinitionLoader(svc *Service, path string) *definitionLoader {
 	l := &definitionLoader{svc: svc, path: path}
 	l.poller = background.NewPollLoop(background.PollOptions{Task: "reading the upstreams of the API", Logger: svc.log}, l.poll)
+	l.follower = background.NewPollLoop(background.PollOptions{Task: "following the events of upstreams", Logger: svc.log}, l.followEvents)
 	l.storedChanged.Store(true)
-	l.Loop = background.NewLoop(l.run)
 	return l
 }
 
-// run polls the file, and the database when another replica has changed it, until ctx ends.
-func (l *definitionLoader) run(ctx context.Context) {
-	follow := background.NewPollLoop(background.PollOptions{Task: "following the events of upstreams", Logger: l.svc.log}, l.followEvents)
-	var followers sync.WaitGroup
-	defer followers.Wait()
-	followers.Go(func() { follow.Run(ctx) })
-	l.poller.Run(ctx)
-}
-
+// poll reads the file, and the database when another replica has changed it.
 func (l *definitionLoader) poll(ctx context.Context) (time.Duration, error) {
 	if l.fileChanged() {
 		if err := l.loadFile(ctx); err != nil {

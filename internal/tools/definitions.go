@@ -25,9 +25,9 @@ type toolDescription struct {
 }
 
 // describe returns a tool's description and its digest, whatever the order of JSON members.
-func describe(d *mcp.Tool) (digest string, text json.RawMessage, err error) {
-	text, err = json.Marshal(toolDescription{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations})
-	return hexDigest(text), text, err
+func describe(d *mcp.Tool) (digest string, text json.RawMessage) {
+	text, _ = json.Marshal(toolDescription{d.Title, d.Description, d.InputSchema, d.OutputSchema, d.Annotations}) // decoded from JSON
+	return hexDigest(text), text
 }
 
 func schemaText(schema any) json.RawMessage {
@@ -51,10 +51,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 	var fresh []models.ToolDefinition
 	seen := map[string]models.ToolDefinition{} // definitions that differ from the stored ones
 	for _, d := range defs {
-		digest, text, err := describe(d)
-		if err != nil {
-			continue // invalid JSON, which the upstream's client already omits
-		}
+		digest, text := describe(d)
 		t := &Tool{ID: toolID(server, d.Name), Server: server, Name: d.Name, ListedName: svc.opts.Names.listed(server, d.Name), Definition: d, digest: digest, Class: classOf(d)}
 		out = append(out, t)
 		now := models.ToolDefinition{Server: server, Name: d.Name, State: stateApproved, Digest: digest, Definition: text, SeenAt: svc.store.Now()}

@@ -96,9 +96,5 @@ func (svc *Service) newInvocation(by Caller, args json.RawMessage) (*Invocation,
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toCallError(err)
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, toCallError(err)
-	}
-	return &Invocation{ID: id.String(), at: svc.opts.Clock(), Caller: by, Arguments: args}, nil
+	return &Invocation{ID: uuid.Must(uuid.NewV7()).String(), at: svc.opts.Clock(), Caller: by, Arguments: args}, nil
 }

@@ -17,32 +17,31 @@ func (svc *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toCallError(err)
 	}
-	p, err := svc.policies.get(ctx, by.Principal.TokenID)
+	p, err := svc.cachedPolicyOf(ctx, by.Principal.TokenID)
 	if err != nil {
 		return nil, toCallError(err)
 	}
 	return p, nil
 }
 
-// MCPTool is a tool as tools/list returns it, under its listed name.
-type MCPTool struct {
-	// Position sorts the tool among all.
-	Position string
-	Tool     *mcp.Tool
+// Listed is a tool, a resource, a template or a prompt as the lists of MCP return it. Key is its sort key.
+type Listed[T any] struct {
+	Key  string
+	Item T
 }
 
 // MCPTools returns what tools/list returns: comet's own tools and the pinned ones, or all.
-func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]MCPTool, error) {
+func (svc *Service) MCPTools(ctx context.Context, by Caller) ([]Listed[*mcp.Tool], error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return nil, err
 	}
 	visible := svc.catalogue.Load().visible(policy)
 	servers := connectedServers(visible)
-	var out []MCPTool
+	var out []Listed[*mcp.Tool]
 	for _, t := range visible {
 		if svc.isListed(t) {
-			out = append(out, MCPTool{t.Position(), listing(t, servers)})
+			out = append(out, Listed[*mcp.Tool]{t.Position(), listing(t, servers)})
 		}
 	}
 	return out, nil
@@ -72,7 +71,7 @@ func listing(t *Tool, servers string) *mcp.Tool {
 // Tools returns up to limit tools that a token may call, of one server or of all (""), in the
 // order of MCPTools, after the position after.
 func (svc *Service) Tools(ctx context.Context, by models.Principal, server, after string, limit int) ([]*Tool, error) {
-	p, err := svc.policies.get(ctx, by.TokenID)
+	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	lru "github.com/hashicorp/golang-lru/v2"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -27,38 +26,25 @@ const policyTTL = 750 * time.Millisecond
 // maxPolicies is the size of the cache.
 const maxPolicies = 10_000
 
-type policyCache struct {
-	store *store.Store
-	clock func() time.Time
-	known *lru.Cache[string, cachedPolicy]
-}
-
 type cachedPolicy struct {
 	policy *policy
 	until  time.Time
 }
 
-func newPolicyCache(s *store.Store, clock func() time.Time) *policyCache {
-	known, _ := lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
-	return &policyCache{store: s, clock: clock, known: known}
-}
-
-// get returns the policy of a token; a token without one may call everything.
-func (p *policyCache) get(ctx context.Context, tokenID string) (*policy, error) {
-	now := p.clock()
-	if r, ok := p.known.Get(tokenID); ok && now.Before(r.until) {
+// cachedPolicyOf returns the policy of a token; a token without one may call everything.
+func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (*policy, error) {
+	now := svc.opts.Clock()
+	if r, ok := svc.policies.Get(tokenID); ok && now.Before(r.until) {
 		return r.policy, nil
 	}
-	stored, err := p.store.Tools(ctx).Policy(tokenID)
+	stored, err := svc.store.Tools(ctx).Policy(tokenID)
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return nil, err
 	}
 	out := &policy{stored}
-	p.known.Add(tokenID, cachedPolicy{out, now.Add(policyTTL)})
+	svc.policies.Add(tokenID, cachedPolicy{out, now.Add(policyTTL)})
 	return out, nil
 }
-
-func (p *policyCache) invalidate(tokenID string) { p.known.Remove(tokenID) }
 
 type policy struct{ models.ToolPolicy }
 
@@ -247,7 +233,7 @@ func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID 
 		return err
 	}
 	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().SavePolicy(tokenID, p, by.Name) })
-	svc.policies.invalidate(tokenID)
+	svc.policies.Remove(tokenID)
 	return err
 }
 
@@ -269,7 +255,7 @@ func checkRules(p models.ToolPolicy) error {
 // DeletePolicy deletes the policy of a token.
 func (svc *Service) DeletePolicy(ctx context.Context, tokenID string) error {
 	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().DeletePolicy(tokenID) })
-	svc.policies.invalidate(tokenID)
+	svc.policies.Remove(tokenID)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,44 +15,39 @@ import (
 	"comet/models"
 )
 
-// ServerItem is a resource, a template or a prompt of an upstream.
-type ServerItem[T any] struct {
-	Server string
-	Item   T
-}
-
 // Resources returns the resources of all upstreams that the caller may see, sorted by upstream.
-func (svc *Service) Resources(ctx context.Context, by Caller) ([]ServerItem[*mcp.Resource], error) {
-	return collectItems(ctx, svc, by, svc.upstreams.Resources, func(r *mcp.Resource) string { return resourcePrefix + r.URI })
+func (svc *Service) Resources(ctx context.Context, by Caller) ([]Listed[*mcp.Resource], error) {
+	return collectItems(ctx, svc, by, svc.upstreams.Resources, resourcePrefix, func(r *mcp.Resource) string { return r.URI })
 }
 
 // ResourceTemplates returns the resource templates, like Resources.
-func (svc *Service) ResourceTemplates(ctx context.Context, by Caller) ([]ServerItem[*mcp.ResourceTemplate], error) {
-	return collectItems(ctx, svc, by, svc.upstreams.ResourceTemplates, func(r *mcp.ResourceTemplate) string { return resourcePrefix + r.URITemplate })
+func (svc *Service) ResourceTemplates(ctx context.Context, by Caller) ([]Listed[*mcp.ResourceTemplate], error) {
+	return collectItems(ctx, svc, by, svc.upstreams.ResourceTemplates, resourcePrefix, func(r *mcp.ResourceTemplate) string { return r.URITemplate })
 }
 
 // Prompts returns the prompts, like Resources, under their listed names with the upstream's id.
-func (svc *Service) Prompts(ctx context.Context, by Caller) ([]ServerItem[*mcp.Prompt], error) {
-	list, err := collectItems(ctx, svc, by, svc.upstreams.Prompts, func(p *mcp.Prompt) string { return promptPrefix + p.Name })
+func (svc *Service) Prompts(ctx context.Context, by Caller) ([]Listed[*mcp.Prompt], error) {
+	list, err := collectItems(ctx, svc, by, svc.upstreams.Prompts, promptPrefix, func(p *mcp.Prompt) string { return p.Name })
 	for i, o := range list {
+		server, name, _ := strings.Cut(o.Key, " ")
 		named := *o.Item
-		named.Name = svc.opts.Names.listed(o.Server, o.Item.Name)
+		named.Name = svc.opts.Names.listed(server, name)
 		list[i].Item = &named
 	}
 	return list, err
 }
 
 // collectItems returns the items of all upstreams that the caller may see.
-func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(id string) []T, name func(T) string) ([]ServerItem[T], error) {
+func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(id string) []T, prefix string, name func(T) string) ([]Listed[T], error) {
 	policy, err := svc.policyOf(ctx, by)
 	if err != nil {
 		return nil, err
 	}
-	var out []ServerItem[T]
+	var out []Listed[T]
 	for _, id := range svc.catalogue.Load().servers {
 		for _, v := range of(id) {
-			if policy.allowsTool(id, name(v), models.ToolRead) {
-				out = append(out, ServerItem[T]{id, v})
+			if policy.allowsTool(id, prefix+name(v), models.ToolRead) {
+				out = append(out, Listed[T]{id + " " + name(v), v})
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func TestResources(t *testing.T) {
 		require.Len(t, templates, 2)
 		require.Len(t, prompts, 2)
 		for i, id := range []string{"newer", "older"} {
-			require.Equal(t, id, resources[i].Server)
+			require.Equal(t, id+" "+id+"://index", resources[i].Key)
 			require.Equal(t, id+"://index", resources[i].Item.URI)
 			require.Equal(t, id+"://book/{n}", templates[i].Item.URITemplate)
 			require.Equal(t, id+"__ask", prompts[i].Item.Name)

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"comet/internal/background"
@@ -107,18 +108,18 @@ type Service struct {
 	opts         Options
 	log          *slog.Logger
 
-	policies  *policyCache
+	policies  *lru.Cache[string, cachedPolicy] // by token
 	auditLog  *auditLog
-	sequences *callSequences
+	lastCalls *lru.Cache[string, lastCall] // by client
 	metrics   callMetrics
 
 	// subscribing serialises subscriptions to resources, so that an end does not overtake a start.
 	subscribing sync.Mutex
 
-	// catalogue is the set of all tools, built from upstreamTools, which catalogueMu guards.
-	catalogue   atomic.Pointer[catalogue]
-	catalogueMu sync.Mutex
-	// refreshing serialises refreshes, so that an earlier read does not overwrite a later one.
+	// catalogue is the set of all tools, built from upstreamTools.
+	catalogue atomic.Pointer[catalogue]
+	// refreshing guards upstreamTools and serialises refreshes, so that an earlier read does not
+	// overwrite a later one.
 	refreshing    sync.Mutex
 	upstreamTools map[string][]*Tool
 	builtins      []*Tool
@@ -140,9 +141,9 @@ func New(p Dependencies, opts *Options) *Service {
 	}
 	svc.log = svc.opts.Logger
 	svc.metrics = newCallMetrics(svc.opts.Registerer)
-	svc.policies = newPolicyCache(svc.store, svc.opts.Clock)
+	svc.policies, _ = lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
 	svc.auditLog = newAuditLog(svc.store, p.Usage, svc.opts.Clock, svc.log)
-	svc.sequences = newCallSequences()
+	svc.lastCalls, _ = lru.New[string, lastCall](maxSequences) // fails only for a size that is not positive
 	svc.upstreamAgents = newUpstreamAgents(svc)
 	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
 	svc.catalogue.Store(newCatalogue(nil, nil))
@@ -150,7 +151,8 @@ func New(p Dependencies, opts *Options) *Service {
 	svc.services.Add("the audit log of tools", svc.auditLog)
 	svc.services.Add("the catalogue of tools", background.NewLoop(svc.newRefresher().Run))
 	svc.services.Add("the agents of upstreams", svc.upstreamAgents)
-	svc.services.Add("the definitions of upstreams", svc.loader)
+	svc.services.Add("the definitions of upstreams", background.NewLoop(svc.loader.poller.Run))
+	svc.services.Add("the events of upstreams", background.NewLoop(svc.loader.follower.Run))
 	return svc
 }
 

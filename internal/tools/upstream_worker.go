@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/telemetry"
@@ -44,26 +45,16 @@ func (w *upstreamWorker) run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	var running attempts
 	defer tasks.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	joined, shown := false, time.Time{}
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-wake:
-		case <-timer.C:
-			if now := w.svc.opts.Clock(); !joined || now.Sub(shown) >= heartbeatInterval || w.svc.orchestrator.CachedWorker(w.agentID).State == models.WorkerOffline {
-				joined, shown = w.stayJoined(ctx, joined), now
-			}
-			timer.Reset(pollInterval)
+	background.NewPollLoop(background.PollOptions{Signal: wake}, func(ctx context.Context) (time.Duration, error) {
+		if now := w.svc.opts.Clock(); !joined || now.Sub(shown) >= heartbeatInterval || w.svc.orchestrator.CachedWorker(w.agentID).State == models.WorkerOffline {
+			joined, shown = w.stayJoined(ctx, joined), now
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		if joined {
+		if joined && ctx.Err() == nil {
 			w.processInbox(ctx, &running, &tasks)
 		}
-	}
+		return pollInterval, nil
+	}).Run(ctx)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	if err := w.svc.orchestrator.Disconnect(end, w.agentID, w.connectionID); err != nil && !errs.Is(err, errs.NotFound) {
@@ -93,13 +84,6 @@ type attempt struct {
 
 // attempts are the running attempts of a worker, each with its context.CancelFunc.
 type attempts struct{ sync.Map }
-
-// finish ends and removes an attempt.
-func (u *attempts) finish(a attempt) {
-	if cancel, running := u.LoadAndDelete(a); running {
-		cancel.(context.CancelFunc)()
-	}
-}
 
 // cancelUpTo cancels the attempts of a task up to a number, 0 for all; found is false for none.
 func (u *attempts) cancelUpTo(upTo attempt) (found bool) {
@@ -132,7 +116,8 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 		inner, cancel := context.WithCancel(ctx)
 		running.Store(this, cancel)
 		tasks.Go(func() {
-			defer running.finish(this)
+			defer cancel()
+			defer running.Delete(this)
 			w.runTask(inner, m.TaskID)
 		})
 	}

@@ -31,7 +31,7 @@ const (
 
 // Upstreams returns the status of the upstreams with tools that a token may call, sorted by id.
 func (svc *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstream.Status, error) {
-	p, err := svc.policies.get(ctx, by.TokenID)
+	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (svc *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstr
 
 // UpstreamFor returns the status of an upstream with tools that a token may call, or errs.NotFound.
 func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
-	p, err := svc.policies.get(ctx, by.TokenID)
+	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
 	if err != nil {
 		return upstream.Status{}, err
 	}
@@ -148,9 +148,6 @@ func (svc *Service) parseUpstream(id string, config json.RawMessage) (upstream.S
 	servers, _, err := upstream.ParseServers(file)
 	if err != nil {
 		return upstream.Server{}, withoutFilePosition(id, err)
-	}
-	if len(servers) != 1 {
-		return upstream.Server{}, errs.New(errs.InvalidRequest, "the definition must be one object")
 	}
 	if svc.opts.RejectCommands && servers[0].Command != "" {
 		return upstream.Server{}, errs.New(errs.InvalidRequest, "programs are allowed only in the upstreams file, because mcp.add_commands is off")

@@ -12,6 +12,8 @@ package toolsearch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -82,18 +84,10 @@ func (x *Index) Replace(server string, tools []Tool) {
 	} else {
 		x.servers[server] = documents
 	}
-	x.publish()
-	x.vectors.changed.Set()
-}
-
-// publish makes the next snapshot; the caller holds mu.
-func (x *Index) publish() {
-	var all []*document
-	for _, documents := range x.servers {
-		all = append(all, documents...)
-	}
+	all := slices.Concat(slices.Collect(maps.Values(x.servers))...)
 	x.snap.Store(newSnapshot(x.snap.Load().number+1, all))
 	if x.cache != nil {
 		x.cache.Purge() // its rankings are of the earlier snapshot
 	}
+	x.vectors.changed.Set()
 }

@@ -151,10 +151,7 @@ func (x *Index) findRanking(ctx context.Context, q *Query) ranking {
 // compute ranks all tools and returns the first limit.
 func (x *Index) compute(ctx context.Context, q *Query, snap *snapshot, g *graph, limit int) ranking {
 	r := ranking{snap: snap, graph: g, alpha: 1}
-	acc, ok := snap.accumulators.Get().(*accumulator)
-	if !ok {
-		return r
-	}
+	acc := snap.accumulators.Get().(*accumulator)
 	defer func() {
 		acc.reset()
 		snap.accumulators.Put(acc)

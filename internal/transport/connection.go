@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,8 +86,7 @@ func newConnection(agent models.Agent, transport string, proto *describedProtoco
 
 // reason returns why the connection ended, endDisconnected as long as it has not.
 func (c *connection) reason() endReason {
-	var reason endReason
-	errors.As(context.Cause(c.done), &reason)
+	reason, _ := errors.AsType[endReason](context.Cause(c.done))
 	return reason
 }
 
@@ -166,10 +167,7 @@ func (r *connectionRegistry) get(agentID string) *connection {
 func (r *connectionRegistry) appendAll(out []*connection) []*connection {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.byAgent {
-		out = append(out, c)
-	}
-	return out
+	return slices.AppendSeq(out, maps.Values(r.byAgent))
 }
 
 // drain ends every connection and accepts no more.

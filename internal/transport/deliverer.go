@@ -37,14 +37,6 @@ type outbound struct {
 	parts [][]byte
 }
 
-// size returns the length of all parts, in bytes.
-func (o outbound) size() (n int) {
-	for _, part := range o.parts {
-		n += len(part)
-	}
-	return n
-}
-
 // errDoesNotFit says that a message cannot be sent over this connection now. It counts as delivered
 // and is tried again like an unacknowledged message.
 var errDoesNotFit = errors.New("the message does not fit the connection")
@@ -186,11 +178,7 @@ func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessa
 		if err != nil {
 			return err
 		}
-		isPending := make(map[string]bool, len(pending))
-		for _, id := range pending {
-			isPending[id] = true
-		}
-		removed = slices.DeleteFunc(removed, func(id string) bool { return isPending[id] })
+		removed = slices.DeleteFunc(removed, func(id string) bool { return slices.Contains(pending, id) })
 	}
 	d.conn.inFlight.remove(removed)
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/bus"
+	"comet/internal/bus/bustest"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store/storetest"
@@ -357,8 +358,8 @@ func natsLines(t *testing.T, f *linesFixture) linesWorker {
 		},
 		send: func(line string) (reply string) {
 			require.Eventually(t, func() bool {
-				m, err := f.bus.Request(context.Background(), bus.AgentOutboxes.Of("ada"), []byte("token="+f.agents+" "+line))
-				reply = string(m.Data)
+				data, err := bustest.Request(f.bus, "ada", []byte("token="+f.agents+" "+line))
+				reply = string(data)
 				return err == nil
 			}, testTimeout, time.Millisecond)
 			return reply

@@ -169,10 +169,10 @@ func maySend(p models.Principal) error {
 // waitContext returns the context of a request that may wait. After Drain it ends soon.
 func (s *Server) waitContext(parent context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(parent, wait+bodyTimeout)
-	stop := func() bool { return true }
-	if wait > 0 {
-		stop = context.AfterFunc(s.connections.accepting, func() { time.AfterFunc(s.opts.CloseTimeout/2, cancel) })
+	if wait == 0 {
+		return ctx, cancel
 	}
+	stop := context.AfterFunc(s.connections.accepting, func() { time.AfterFunc(s.opts.CloseTimeout/2, cancel) })
 	return ctx, func() {
 		stop()
 		cancel()

@@ -74,13 +74,12 @@ func (n *natsTransport) run(ctx context.Context) {
 	if sub == nil {
 		return
 	}
-	defer n.group.Wait()
-	defer sub.Unsubscribe()
-	var runners sync.WaitGroup
 	for _, l := range n.lanes {
-		runners.Go(func() { n.runLane(ctx, l) })
+		n.group.Go(func() { n.runLane(ctx, l) })
 	}
-	runners.Wait()
+	<-ctx.Done()
+	sub.Unsubscribe()
+	n.group.Wait()
 }
 
 // subscribe retries until it succeeds. It returns nil when ctx ends first.
@@ -115,10 +114,7 @@ func (n *natsTransport) dispatch(msg bus.Message) {
 	if n.fullLog.AllowN(n.server.opts.Clock(), 1) {
 		n.server.log.Warn("messages on the message bus arrive faster than they are processed; some are refused", "agent", agentID)
 	}
-	proto, err := n.protocolOf(msg, agentID)
-	if err != nil {
-		proto = n.server.protocols[0]
-	}
+	proto, _ := n.protocolOf(msg, agentID)
 	var body []byte
 	if len(msg.Data) <= maxEchoBytes {
 		_, body = proto.Token(msg.Data)
@@ -145,10 +141,12 @@ type natsAck struct {
 }
 
 // protocolOf returns the protocol of a message: that of its Content-Type header, or the one in which
-// the agent has registered on NATS. The error is errs.UnsupportedMediaType.
+// the agent has registered on NATS. The error is errs.UnsupportedMediaType; the first protocol then
+// refuses the message.
 func (n *natsTransport) protocolOf(msg bus.Message, agentID string) (*describedProtocol, error) {
 	if values := msg.Header[headerContentType]; len(values) > 0 {
-		return n.server.protocols.forContentType(values[0])
+		proto, err := n.server.protocols.forContentType(values[0])
+		return cmp.Or(proto, n.server.protocols[0]), err
 	}
 	return n.server.protocols.ofWorker(n.server.core.Work.CachedWorker(agentID), NATS), nil
 }
@@ -169,9 +167,6 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 	var acks natsAck
 	isAck := hasFirstMember(msg.Data, "ack", "auth_token") && json.Unmarshal(msg.Data, &acks) == nil
 	proto, unsupported := n.protocolOf(msg, agentID)
-	if unsupported != nil {
-		proto = n.server.protocols[0]
-	}
 	token, body := acks.Token, []byte(nil)
 	if !isAck {
 		token, body = proto.Token(msg.Data)

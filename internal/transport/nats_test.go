@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/bus"
+	"comet/internal/bus/bustest"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	"comet/internal/transport"
@@ -32,7 +33,7 @@ func runNATSCase(t *testing.T, name string, opts *transport.Options, fn func(t *
 
 func newBus(t *testing.T) *bus.Bus {
 	t.Helper()
-	b, err := bus.New(nil)
+	b, err := bus.New(&bus.Options{Listen: "127.0.0.1:0"})
 	require.NoError(t, err)
 	require.NoError(t, b.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, b.Stop(context.Background())) })
@@ -68,8 +69,8 @@ func (c *natsClient) request(n note) (s wsFrame) {
 	body, err := json.Marshal(n)
 	require.NoError(c.t, err)
 	require.Eventually(c.t, func() bool {
-		m, err := c.bus.Request(context.Background(), bus.AgentOutboxes.Of(c.id), body)
-		return err == nil && json.Unmarshal(m.Data, &s) == nil
+		reply, err := bustest.Request(c.bus, c.id, body)
+		return err == nil && json.Unmarshal(reply, &s) == nil
 	}, time.Minute, time.Millisecond)
 	return s
 }
@@ -132,9 +133,9 @@ func TestNATS(t *testing.T) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		f.enqueue(t, "ada", 1)
 		id := f.WaitForInbox(t, "ada", 1)[0].ID
-		m, err := b.Request(t.Context(), bus.AgentOutboxes.Of(c.id), []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
+		reply, err := bustest.Request(b, c.id, []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
 		require.NoError(t, err)
-		require.Contains(t, string(m.Data), "unauthenticated")
+		require.Contains(t, string(reply), "unauthenticated")
 		f.WaitForInbox(t, "ada", 1)
 	})
 	runNATSCase(t, "publishes unacknowledged messages again", &transport.Options{Republish: 50 * time.Millisecond}, func(t *testing.T, f *fixture, b *bus.Bus) {
@@ -232,9 +233,9 @@ func TestNATS(t *testing.T) {
 		received := make(chan string, len(others))
 		for _, one := range others {
 			go func() {
-				m, err := b.Request(context.Background(), bus.AgentOutboxes.Of(one.id), []byte(`{"id":"m2","token":"`+one.token+`"}`))
+				reply, err := bustest.Request(b, one.id, []byte(`{"id":"m2","token":"`+one.token+`"}`))
 				if err == nil {
-					received <- string(m.Data)
+					received <- string(reply)
 				}
 			}()
 		}
@@ -258,7 +259,7 @@ func TestEnvelopesOverNATS(t *testing.T) {
 			inbox <- e
 		})
 		require.NoError(t, err)
-		send := func(kind string, payload map[string]any) (reply map[string]any) {
+		send := func(kind string, payload map[string]any) (out map[string]any) {
 			t.Helper()
 			body, err := json.Marshal(map[string]any{
 				"protocol_version": "1.0", "message_id": uuid.NewString(), "trace_id": uuid.NewString(), "request_id": uuid.NewString(),
@@ -267,10 +268,10 @@ func TestEnvelopesOverNATS(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				m, err := b.Request(context.Background(), bus.AgentOutboxes.Of("ada"), body)
-				return err == nil && json.Unmarshal(m.Data, &reply) == nil
+				reply, err := bustest.Request(b, "ada", body)
+				return err == nil && json.Unmarshal(reply, &out) == nil
 			}, time.Minute, time.Millisecond)
-			return reply
+			return out
 		}
 		presence := func(status string) {
 			t.Helper()

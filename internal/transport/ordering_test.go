@@ -153,7 +153,7 @@ func (f *v5Fixture) outcomeOf(t *testing.T, name [2]string) map[string]any {
 	t.Helper()
 	number, _ := strconv.Atoi(name[0][1:])
 	n, _ := shortid.ContextNumber(name[1])
-	id, err := shortid.TaskID(t.Context(), f.DB.Store, shortid.ID{Context: n, Task: number})
+	id, err := shortid.NewCache(f.DB.Store).TaskID(t.Context(), shortid.ID{Context: n, Task: number})
 	require.NoError(t, err)
 	task, err := f.Task(t.Context(), id)
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestOrderOfRequests(t *testing.T) {
 				continue
 			}
 			require.Contains(t, reply, "|accepted;")
-			id, err := shortid.TaskID(t.Context(), f.DB.Store, shortid.ID{Context: session, Task: number})
+			id, err := shortid.NewCache(f.DB.Store).TaskID(t.Context(), shortid.ID{Context: session, Task: number})
 			require.NoError(t, err)
 			task, err := f.TaskWithInput(t.Context(), id)
 			require.NoError(t, err)
@@ -388,7 +388,7 @@ func TestOrderOfOneRequest(t *testing.T) {
 				require.Greater(t, session, last, line)
 			}
 			last = session
-			id, err := shortid.TaskID(t.Context(), f.DB.Store, shortid.ID{Context: session, Task: 1})
+			id, err := shortid.NewCache(f.DB.Store).TaskID(t.Context(), shortid.ID{Context: session, Task: 1})
 			require.NoError(t, err)
 			task, err := f.TaskWithInput(t.Context(), id)
 			require.NoError(t, err)

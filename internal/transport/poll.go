@@ -130,7 +130,10 @@ func (s *Server) collectMessages(ctx context.Context, c *connection, limit int) 
 	d := &deliverer{server: s, conn: c, redeliverAfter: s.opts.Redeliver}
 	out, size := []jsontext.Value{}, 0
 	next, err = d.deliverPending(ctx, limit, func(p outbound) error {
-		if size += p.size(); len(out) > 0 && size > maxInboxBytes {
+		for _, part := range p.parts {
+			size += len(part)
+		}
+		if len(out) > 0 && size > maxInboxBytes {
 			return errResponseFull
 		}
 		for _, part := range p.parts {

@@ -23,6 +23,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 
 	"comet/internal/auth"
@@ -220,40 +221,31 @@ type metrics struct {
 	failures    prometheus.Counter
 }
 
-// The values of the label direction.
-const (
-	toAgent   = "out"
-	fromAgent = "in"
-)
-
 // newMetrics returns the metrics and registers them, unless registerer is nil.
 func newMetrics(registerer prometheus.Registerer) *metrics {
-	m := &metrics{
-		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	create := promauto.With(registerer)
+	return &metrics{
+		connections: create.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "comet_transport_connections", Help: "Connections of agents to this process.",
 		}, []string{"transport"}),
-		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+		messages: create.NewCounterVec(prometheus.CounterOpts{
 			Name: "comet_transport_messages_total", Help: "Messages from agents (in) and to agents (out).",
 		}, []string{"transport", "direction"}),
-		redelivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+		redelivered: create.NewCounterVec(prometheus.CounterOpts{
 			Name: "comet_transport_redeliveries_total", Help: "Messages delivered again because they were not acknowledged in time.",
 		}, []string{"transport"}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
+		failures: create.NewCounter(prometheus.CounterOpts{
 			Name: "comet_transport_authentication_failures_total", Help: "Rejected tokens and signatures of agents.",
 		}),
 	}
-	if registerer != nil {
-		registerer.MustRegister(m.connections, m.messages, m.redelivered, m.failures)
-	}
-	return m
 }
 
 func (m *metrics) countReceived(transport string) {
-	m.messages.WithLabelValues(transport, fromAgent).Inc()
+	m.messages.WithLabelValues(transport, "in").Inc()
 }
 
 func (m *metrics) countDelivered(transport string, redelivered bool) {
-	m.messages.WithLabelValues(transport, toAgent).Inc()
+	m.messages.WithLabelValues(transport, "out").Inc()
 	if redelivered {
 		m.redelivered.WithLabelValues(transport).Inc()
 	}

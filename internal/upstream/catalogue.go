@@ -137,19 +137,18 @@ func readList[T any](ctx context.Context, s *session, what string, page func(con
 		}
 		cursor = next
 	}
-	return c.list(), nil
+	return c.sorted(), nil
 }
 
 // collector collects the valid items of a list and warnings about the others.
 type collector[T any] struct {
+	list[*T]
 	what       string
 	name       func(*T) string
 	check      func(*T) error
 	hide       func(string) string
 	seen       map[string]bool
-	items      []*T
 	size       int
-	warnings   []string
 	suppressed int // number of warnings over maxWarnings
 }
 
@@ -207,12 +206,12 @@ func (c *collector[T]) checkItem(name string, item *T, size int) error {
 	return nil
 }
 
-func (c *collector[T]) list() list[*T] {
+func (c *collector[T]) sorted() list[*T] {
 	slices.SortStableFunc(c.items, func(a, b *T) int { return cmp.Compare(c.name(a), c.name(b)) })
 	if c.suppressed > 0 {
 		c.warnings = append(c.warnings, fmt.Sprintf("and %d more like these", c.suppressed))
 	}
-	return list[*T]{c.items, c.warnings}
+	return c.list
 }
 
 // checkTool returns the reason why a tool cannot be used, nil for a usable tool.

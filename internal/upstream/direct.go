@@ -77,7 +77,7 @@ func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Me
 	return append(out, "}}"...)
 }
 
-func (s *session) callTool(ctx context.Context, tool string, args json.RawMessage, r round) (*Result, error) {
+func (s *session) callTool(ctx context.Context, tool string, args json.RawMessage, r round) (res *Result, err error) {
 	hasHeaders := s.http != nil && (s.catalogue.Load().names[tool] || s.http.closed() || s.http.origin.User != nil)
 	if hasHeaders || r.state != "" || r.answers != nil {
 		return s.callBySDK(ctx, tool, args, r)
@@ -91,18 +91,13 @@ func (s *session) callTool(ctx context.Context, tool string, args json.RawMessag
 		args = json.RawMessage(plain)
 	}
 	message := s.direct.message(id, tool, args, r.meta)
+	var raw []byte
+	var rest *handover
 	if s.stdio != nil {
-		raw, err := s.stdio.request(ctx, id, append(message, '\n'))
-		if ctx.Err() != nil {
-			go s.cancelDirect(ctx, id) // ends within cancelTimeout
-		}
-		if err != nil {
-			return nil, err
-		}
-		return readResult(raw)
+		raw, err = s.stdio.request(ctx, id, append(message, '\n'))
+	} else {
+		raw, rest, err = s.postCall(ctx, id, tool, message, &r.call.read)
 	}
-	raw, rest, err := s.postCall(ctx, id, tool, message, &r.call.read)
-	var res *Result
 	switch {
 	case rest != nil:
 		res, err = s.callBySDK(context.WithValue(ctx, handoverKey{}, rest), tool, args, r)
@@ -120,10 +115,7 @@ func (s *session) callBySDK(ctx context.Context, tool string, args json.RawMessa
 	res, err := s.client.CallTool(ctx, &mcp.CallToolParams{
 		Meta: r.meta, Name: tool, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return NewResult(res), nil
+	return NewResult(res), err
 }
 
 // cancelDirect notifies the upstream of a cancelled call.
@@ -183,7 +175,7 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(data))
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
-		events := s.http.newEventFilter(resp.Body)
+		events := newEventFilter(resp.Body, &s.inbound)
 		if reply, found := events.readDirect(id); found {
 			go func() { // until the end, so that the connection can be reused; the context ends within drainTimeout
 				_, _ = io.Copy(io.Discard, resp.Body)

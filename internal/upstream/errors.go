@@ -105,11 +105,11 @@ type invalidMessages struct {
 	sample string
 }
 
-func (c *invalidMessages) add(sample string) {
+func (c *invalidMessages) add(message []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n++; c.sample == "" {
-		c.sample = sample
+		c.sample = string(message[:min(len(message), maxSample)])
 	}
 }
 

@@ -18,22 +18,27 @@ import (
 // messageHook receives messages in order. The SDK does not get those that it handles.
 type messageHook func(jsonrpc.Message) (taken bool)
 
+// inbound is what applies to all messages of an upstream.
+type inbound struct {
+	limit   int // of one, in bytes
+	hook    messageHook
+	invalid invalidMessages
+}
+
 // eventFilter filters a stream of server-sent events: it passes on valid messages and events of
 // other names. A response over the limit becomes an error response.
 type eventFilter struct {
 	io.Closer
-	in      *input.EventReader
-	limit   int
-	invalid *invalidMessages
-	hook    messageHook
-	calls   *handover    // replaces the id of a response; nil for none
-	next    *input.Event // already read from in, with err; nil for none
-	out     []byte       // filtered bytes that are not read yet
-	err     error        // returned after out
+	*inbound
+	in    *input.EventReader
+	calls *handover    // replaces the id of a response; nil for none
+	next  *input.Event // already read from in, with err; nil for none
+	out   []byte       // filtered bytes that are not read yet
+	err   error        // returned after out
 }
 
-func newEventFilter(body io.ReadCloser, limit int, garbage *invalidMessages, aside messageHook) *eventFilter {
-	return &eventFilter{Closer: body, in: input.NewEventReader(body, limit), limit: limit, invalid: garbage, hook: aside}
+func newEventFilter(body io.ReadCloser, rules *inbound) *eventFilter {
+	return &eventFilter{Closer: body, inbound: rules, in: input.NewEventReader(body, rules.limit)}
 }
 
 // Read implements io.Reader.
@@ -65,12 +70,12 @@ func (f *eventFilter) filter(e input.Event) []byte {
 			f.calls.rename(r)
 			e.Data = errorResponse(r.ID, tooLarge(f.limit))
 		} else {
-			f.invalid.add("")
+			f.invalid.add(nil)
 		}
 	} else if isMessage && len(e.Data) > 0 {
 		msg, err := jsonrpc.DecodeMessage(e.Data)
 		if err != nil {
-			f.invalid.add(string(e.Data[:min(len(e.Data), maxSample)]))
+			f.invalid.add(e.Data)
 		}
 		if err != nil || f.hook(msg) {
 			e.Data = nil

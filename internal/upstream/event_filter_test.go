@@ -65,7 +65,7 @@ func TestEventsWithoutMessage(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"event: message\nid: 7\ndata: <html>\n\n", "id: 7\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n\n"} {
 		handled := func(jsonrpc.Message) bool { return true }
-		got, err := io.ReadAll(newEventFilter(io.NopCloser(strings.NewReader(in)), 100, &invalidMessages{}, handled))
+		got, err := io.ReadAll(newEventFilter(io.NopCloser(strings.NewReader(in)), &inbound{limit: 100, hook: handled}))
 		require.NoError(t, err)
 		require.Equal(t, "id: 7\n\n", string(got), in)
 	}
@@ -91,11 +91,11 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var dropped invalidMessages
-			got, err := io.ReadAll(newEventFilter(io.NopCloser(iotest.HalfReader(strings.NewReader(c.in))), 60, &dropped, func(jsonrpc.Message) bool { return false }))
+			rules := inbound{limit: 60, hook: func(jsonrpc.Message) bool { return false }}
+			got, err := io.ReadAll(newEventFilter(io.NopCloser(iotest.HalfReader(strings.NewReader(c.in))), &rules))
 			require.NoError(t, err)
 			require.Equal(t, c.want, string(got))
-			require.Equal(t, c.dropped, dropped.n)
+			require.Equal(t, c.dropped, rules.invalid.n)
 		})
 	}
 }

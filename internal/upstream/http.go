@@ -28,23 +28,18 @@ const (
 // and ends the session at an invalid one, so httpClient limits and checks responses first. It sends
 // the configured headers only to the configured host.
 type httpClient struct {
+	*inbound
 	base      *http.Transport
 	origin    *url.URL
 	headers   http.Header
-	limit     int
-	invalid   *invalidMessages
-	hook      messageHook
 	life      context.Context // ends with the session, and with it every request
 	end       context.CancelFunc
 	lastError atomic.Pointer[string] // status of the last error response
 }
 
-func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, aside messageHook) (*httpClient, error) {
-	origin, err := url.Parse(l.URL)
-	if err != nil {
-		return nil, errors.New("its url is not an address")
-	}
-	w := &httpClient{origin: origin, headers: http.Header{}, limit: opts.MaxMessage, invalid: garbage, hook: aside}
+func newHTTPClient(l *resolvedServer, rules *inbound) *httpClient {
+	origin, _ := url.Parse(l.URL) // resolve has checked it
+	w := &httpClient{inbound: rules, origin: origin, headers: http.Header{}}
 	for name, value := range l.Headers {
 		w.headers.Set(name, value)
 	}
@@ -58,7 +53,7 @@ func newHTTPClient(l *resolvedServer, opts *Options, garbage *invalidMessages, a
 		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 1 << 20,
 	}
-	return w, nil
+	return w
 }
 
 // sdkClient returns the HTTP client for the SDK's transport.
@@ -132,11 +127,14 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 		w.lastError.Store(new(resp.Status))
 		fallthrough
 	default:
-		resp.Body = &limitedBody{Reader: io.LimitReader(resp.Body, maxErrorBody), Closer: resp.Body}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxErrorBody), resp.Body}
 	case kind == "text/event-stream":
 		events, ok := resp.Body.(*eventFilter)
 		if !ok {
-			events = w.newEventFilter(resp.Body)
+			events = newEventFilter(resp.Body, w.inbound)
 		}
 		events.calls = rest
 		resp.Body = events
@@ -146,10 +144,6 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 	return resp
 }
 
-func (w *httpClient) newEventFilter(body io.ReadCloser) *eventFilter {
-	return newEventFilter(body, w.limit, w.invalid, w.hook)
-}
-
 // readSingle reads a response that is one message and replaces an invalid one by an error response.
 func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *handover) {
 	data, problem := w.readBody(resp)
@@ -157,7 +151,7 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *ha
 		msg, err := jsonrpc.DecodeMessage(data)
 		switch {
 		case err != nil && len(bytes.TrimSpace(data)) > 0:
-			w.invalid.add(string(data[:min(len(data), maxSample)]))
+			w.invalid.add(data)
 			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the response is not a message of the protocol"}
 		case err == nil && rest.rename(msg):
 			data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
@@ -209,9 +203,4 @@ func (r *releasingBody) Close() error {
 	err := r.ReadCloser.Close()
 	r.release()
 	return err
-}
-
-type limitedBody struct {
-	io.Reader
-	io.Closer
 }

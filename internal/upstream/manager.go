@@ -256,20 +256,16 @@ func (m *Manager) put(source string, s Server) error {
 	case old != nil:
 		m.remove(old)
 	}
-	u := newSupervisor(s, source, &m.opts, m.enqueue, m.stoppingWithID(s.ID))
+	var before *supervisor
+	for _, u := range m.stopping { // the last one with the id counts
+		if u.server.ID == s.ID {
+			before = u
+		}
+	}
+	u := newSupervisor(s, source, &m.opts, m.enqueue, before)
 	m.upstreams[s.ID] = u
 	if m.started {
 		_ = u.Start(context.Background()) // it never fails
-	}
-	return nil
-}
-
-// stoppingWithID returns the last upstream with the id that is still stopping, nil for none.
-func (m *Manager) stoppingWithID(id string) *supervisor {
-	for _, u := range slices.Backward(m.stopping) {
-		if u.server.ID == id {
-			return u
-		}
 	}
 	return nil
 }

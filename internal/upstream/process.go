@@ -204,10 +204,8 @@ func (l *stderrLines) readAll(r io.Reader, s *secrets, log *slog.Logger) {
 func (l *stderrLines) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.last) == keptLines {
-		l.last = slices.Delete(l.last, 0, 1)
-	}
 	l.last = append(l.last, line)
+	l.last = l.last[max(0, len(l.last)-keptLines):]
 }
 
 // lines returns the last lines, oldest first.

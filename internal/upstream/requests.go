@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -126,7 +127,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		return failure(ReasonProtocol, id, "returned an unreadable response to %s", what)
 	case rpc != nil && rpc.Code == codeTooLarge:
 		return failure(ReasonTooLarge, id, "responded to %s with more than %d bytes", what, s.opts.MaxMessage)
-	case c.hasExpired():
+	case c.expired.Load():
 		s.checkRequested.Set()
 		return failure(ReasonTimeout, id, "did not respond to %s within %s", what, c.timeout)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -178,13 +179,13 @@ type call struct {
 	cancel  context.CancelFunc
 	stop    []func() bool // unregister the cancellations
 	read    bool          // the response was read to its end
+	expired atomic.Bool
 
 	mu        sync.Mutex
 	timer     *time.Timer
+	deadline  time.Time     // of the timer
 	remaining time.Duration // while paused
-	startedAt time.Time     // of the timer
 	paused    int
-	expired   bool
 	done      bool
 }
 
@@ -204,10 +205,13 @@ func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs cont
 	}
 	runs, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.stop = []func() bool{context.AfterFunc(ctx, c.cancel), context.AfterFunc(s.life, c.cancel)}
-	c.remaining = c.timeout
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.startTimer()
+	c.deadline = time.Now().Add(c.timeout)
+	c.timer = time.AfterFunc(c.timeout, func() {
+		c.expired.Store(true)
+		c.cancel()
+	})
 	return c, runs, nil
 }
 
@@ -226,43 +230,22 @@ func (t *calls) add(c *call) bool {
 	return true
 }
 
-// startTimer starts the timeout. The caller holds c.mu.
-func (c *call) startTimer() {
-	c.startedAt = time.Now()
-	c.timer = time.AfterFunc(c.remaining, c.expire)
-}
-
-func (c *call) expire() {
-	c.mu.Lock()
-	expired := c.paused == 0 && !c.done
-	c.expired = c.expired || expired
-	c.mu.Unlock()
-	if expired {
-		c.cancel()
-	}
-}
-
 // pause stops the timeout until resume is called.
 func (c *call) pause() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.paused++; c.paused == 1 {
 		c.timer.Stop()
-		c.remaining = max(c.remaining-time.Since(c.startedAt), time.Second)
+		c.remaining = max(time.Until(c.deadline), time.Second)
 	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.paused--; c.paused == 0 && !c.done {
-			c.startTimer()
+			c.deadline = time.Now().Add(c.remaining)
+			c.timer.Reset(c.remaining)
 		}
 	}
-}
-
-func (c *call) hasExpired() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.expired
 }
 
 // finish ends the call. With lingers its context ends after drainTimeout, otherwise immediately.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -16,41 +17,28 @@ import (
 const minSecret = 6
 
 // secrets masks values in an upstream's output and errors, at least what looks like a secret.
-type secrets struct {
-	values   []string
-	replacer *strings.Replacer
-}
+type secrets struct{ replacer *strings.Replacer }
 
-// add masks a value, its lines and its words: the token of "Bearer x" also appears as x.
-func (s *secrets) add(value string) {
-	s.values = append(s.values, value)
-	s.values = append(s.values, strings.Split(value, "\n")...)
-	s.values = append(s.values, strings.Fields(value)...)
-}
-
-// build builds the replacer. No value may be added after it.
-func (s *secrets) build() {
-	slices.SortFunc(s.values, func(a, b string) int { // a part must not be replaced before the whole
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
+// newSecrets masks values, their lines and their words: the token of "Bearer x" also appears as x.
+func newSecrets(values []string) *secrets {
+	for _, value := range values {
+		values = append(append(values, strings.Split(value, "\n")...), strings.Fields(value)...)
+	}
+	slices.SortFunc(values, func(a, b string) int { // a part must not be replaced before the whole
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
 	})
 	var pairs []string
-	for _, v := range slices.Compact(s.values) {
+	for _, v := range slices.Compact(values) {
 		if len(v) >= minSecret {
 			pairs = append(pairs, v, redact.Mask)
 		}
 	}
-	s.values, s.replacer = nil, strings.NewReplacer(pairs...)
+	return &secrets{strings.NewReplacer(pairs...)}
 }
 
 // mask returns text without the values and without other text that looks like a secret.
 func (s *secrets) mask(text string) string {
-	if s != nil && s.replacer != nil {
-		text = s.replacer.Replace(text)
-	}
-	return redact.Text(text)
+	return redact.Text(s.replacer.Replace(text))
 }
 
 // maxSecretFile is the size limit of a file that ${file:/path} reads, in bytes.
@@ -60,7 +48,7 @@ const maxSecretFile = 64 << 10
 type resolver struct {
 	lookupEnv   func(string) (string, bool)
 	isProtected func(path string) bool
-	secrets     *secrets
+	values      []string
 	err         error // the first one
 }
 
@@ -71,7 +59,7 @@ type resolvedServer struct {
 }
 
 func (s Server) resolve(lookup func(string) (string, bool), protected func(path string) bool) (*resolvedServer, error) {
-	r := &resolver{lookupEnv: lookup, isProtected: protected, secrets: &secrets{}}
+	r := &resolver{lookupEnv: lookup, isProtected: protected}
 	out := s
 	out.Command, out.Dir, out.URL = r.expand("command", s.Command), r.expand("cwd", s.Dir), r.expand("url", s.URL)
 	out.Args = make([]string, len(s.Args))
@@ -79,9 +67,8 @@ func (s Server) resolve(lookup func(string) (string, bool), protected func(path 
 		out.Args[i] = r.expand(fmt.Sprintf("args[%d]", i), arg)
 	}
 	out.Env, out.Headers = r.expandAll("env", s.Env), r.expandAll("headers", s.Headers)
-	if out.Bearer = r.expand("comet.bearer", s.Bearer); out.Bearer != "" {
-		r.secrets.add(out.Bearer)
-	}
+	out.Bearer = r.expand("comet.bearer", s.Bearer)
+	r.values = append(r.values, out.Bearer)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -90,8 +77,7 @@ func (s Server) resolve(lookup func(string) (string, bool), protected func(path 
 			return nil, fmt.Errorf("%s %s", b.key, b.detail)
 		}
 	}
-	r.secrets.build()
-	return &resolvedServer{Server: out, secrets: r.secrets}, nil
+	return &resolvedServer{Server: out, secrets: newSecrets(r.values)}, nil
 }
 
 // expandAll resolves an object and treats all its values as secrets.
@@ -99,7 +85,7 @@ func (r *resolver) expandAll(key string, in map[string]string) map[string]string
 	out := make(map[string]string, len(in))
 	for name, value := range in {
 		out[name] = r.expand(key+"."+input.Clip(name), value)
-		r.secrets.add(out[name])
+		r.values = append(r.values, out[name])
 	}
 	return out
 }
@@ -131,7 +117,7 @@ func (r *resolver) resolveReference(ref string) (string, error) {
 			return "", fmt.Errorf("the file %s is in comet's data directory; keep secrets elsewhere", input.Quote(path))
 		}
 		value, err := readSecret(path)
-		r.secrets.add(value)
+		r.values = append(r.values, value)
 		return value, err
 	}
 	name, otherwise, hasOtherwise := strings.Cut(strings.TrimPrefix(inner, "env:"), ":-")
@@ -141,7 +127,7 @@ func (r *resolver) resolveReference(ref string) (string, error) {
 	value, set := r.lookupEnv(name)
 	switch {
 	case set && value != "":
-		r.secrets.add(value)
+		r.values = append(r.values, value)
 		return value, nil
 	case hasOtherwise:
 		return otherwise, nil

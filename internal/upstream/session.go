@@ -17,7 +17,7 @@ type session struct {
 	launch            *resolvedServer
 	opts              *Options
 	notify            func(Change)
-	invalid           *invalidMessages
+	inbound           inbound
 	stderr            *stderrLines
 	calls             calls
 	catalogue         atomic.Pointer[catalogue] // set before the session is ready
@@ -42,9 +42,10 @@ type session struct {
 // version before 2026-07-28, for servers that do not answer the newest one's version request.
 func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, stderr *stderrLines, tell func(Change)) (*session, error) {
 	s := &session{
-		launch: l, opts: opts, notify: tell, invalid: &invalidMessages{}, stderr: stderr,
+		launch: l, opts: opts, notify: tell, stderr: stderr,
 		staleLists: background.NewPending[ChangeKind](), checkRequested: background.NewSignal(), ended: make(chan struct{}),
 	}
+	s.inbound.limit, s.inbound.hook = opts.MaxMessage, s.progress
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	transport, err := s.transport()
 	if err == nil {
@@ -57,7 +58,7 @@ func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, st
 	if err != nil {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("it does not respond to the first request within %s", opts.StartTimeout)
-			if said := s.invalid.warning(l.secrets); said != "" {
+			if said := s.inbound.invalid.warning(l.secrets); said != "" {
 				err = fmt.Errorf("%w; %s", err, said)
 			}
 		}
@@ -94,7 +95,7 @@ func (s *session) transport() (mcp.Transport, error) {
 			return nil, err
 		}
 		s.process = p
-		s.stdio = newStdio(p.stdout, p.stdin, s.opts.MaxMessage, s.invalid, s.progress)
+		s.stdio = newStdio(p.stdout, p.stdin, &s.inbound)
 		log := s.opts.Logger.With("upstream", l.ID)
 		s.running.Go(func() {
 			defer close(s.stderr.ended)
@@ -102,13 +103,9 @@ func (s *session) transport() (mcp.Transport, error) {
 		})
 		return s.stdio, nil
 	}
-	w, err := newHTTPClient(l, s.opts, s.invalid, s.progress)
-	if err != nil {
-		return nil, err
-	}
-	s.http = w
+	s.http = newHTTPClient(l, &s.inbound)
 	size := s.opts.MaxMessage + maxErrorBody
-	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: w.sdkClient(), MaxEventSize: size}, nil
+	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: s.http.sdkClient(), MaxEventSize: size}, nil
 }
 
 // implementation describes comet to the upstream.

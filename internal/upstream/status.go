@@ -83,17 +83,15 @@ func (s *session) describe(out *Status) {
 	if s.process != nil {
 		out.PID = s.process.cmd.Process.Pid
 	}
-	if res := s.client.InitializeResult(); res != nil {
-		out.Protocol = res.ProtocolVersion
-		out.Instructions = hide(input.ClipBytes(res.Instructions, maxInstructions))
-		if res.ServerInfo != nil {
-			out.ServerName, out.ServerVersion = hide(input.ClipBytes(res.ServerInfo.Name, MaxName)), hide(input.ClipBytes(res.ServerInfo.Version, MaxName))
-		}
+	res := s.client.InitializeResult()
+	out.Protocol, out.Instructions = res.ProtocolVersion, hide(input.ClipBytes(res.Instructions, maxInstructions))
+	if res.ServerInfo != nil {
+		out.ServerName, out.ServerVersion = hide(input.ClipBytes(res.ServerInfo.Name, MaxName)), hide(input.ClipBytes(res.ServerInfo.Version, MaxName))
 	}
 	c := s.catalogue.Load()
 	out.Tools, out.Resources, out.Templates, out.Prompts = len(c.tools.items), len(c.resources.items), len(c.templates.items), len(c.prompts.items)
 	out.Warnings = c.warnings()
-	if w := s.invalid.warning(s.launch.secrets); w != "" {
+	if w := s.inbound.invalid.warning(s.launch.secrets); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
 }

@@ -26,11 +26,9 @@ const (
 // invalid line and blocks all callers while the program does not read. This one drops and counts invalid
 // lines, a response over the limit fails only its own call, and a write waits until its context ends.
 type stdio struct {
-	in      *input.LineReader
-	out     io.WriteCloser
-	limit   int
-	invalid *invalidMessages
-	hook    messageHook
+	*inbound
+	in  *input.LineReader
+	out io.WriteCloser
 
 	incoming chan jsonrpc.Message
 	outgoing chan []byte
@@ -45,9 +43,9 @@ type stdio struct {
 var _ mcp.Connection = (*stdio)(nil)
 
 // newStdio starts to read and write. Close and the end of in end it.
-func newStdio(in io.Reader, out io.WriteCloser, limit int, garbage *invalidMessages, aside messageHook) *stdio {
+func newStdio(in io.Reader, out io.WriteCloser, rules *inbound) *stdio {
 	c := &stdio{
-		in: input.NewLineReader(bufio.NewReaderSize(in, 64<<10), limit), out: out, limit: limit, invalid: garbage, hook: aside,
+		inbound: rules, in: input.NewLineReader(bufio.NewReaderSize(in, 64<<10), rules.limit), out: out,
 		direct: map[string]chan directReply{}, incoming: make(chan jsonrpc.Message, queuedReads), outgoing: make(chan []byte, queuedWrites),
 		closed: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -82,7 +80,7 @@ func (c *stdio) readAll() {
 func (c *stdio) tooLarge(over *input.LongText) {
 	id, ok := responseIDOf(over)
 	if !ok {
-		c.invalid.add("")
+		c.invalid.add(nil)
 		return
 	}
 	if problem := tooLarge(c.limit); !c.reply(id.Raw(), directReply{err: problem}) {
@@ -102,14 +100,14 @@ func (c *stdio) decodeLine(line []byte) {
 	}
 	var batch []json.RawMessage
 	if line[0] != '[' || json.Unmarshal(line, &batch) != nil || len(batch) > maxBatch {
-		c.invalid.add(string(line[:min(len(line), maxSample)]))
+		c.invalid.add(line)
 		return
 	}
 	for _, raw := range batch {
 		if msg, err := jsonrpc.DecodeMessage(raw); err == nil {
 			c.receive(msg)
 		} else {
-			c.invalid.add("")
+			c.invalid.add(nil)
 		}
 	}
 }

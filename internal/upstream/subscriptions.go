@@ -89,15 +89,11 @@ func (u *supervisor) addSubscription(uri string) (first bool, err error) {
 func (u *supervisor) removeSubscription(uri string) (last bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	switch u.subscribed[uri] {
-	case 0:
-		return false
-	case 1:
+	last = u.subscribed[uri] == 1
+	if u.subscribed[uri]--; u.subscribed[uri] <= 0 {
 		delete(u.subscribed, uri)
-		return true
 	}
-	u.subscribed[uri]--
-	return false
+	return last
 }
 
 // resubscribe repeats the subscriptions of the last session in a new one.

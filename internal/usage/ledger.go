@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"comet/internal/background"
 	"comet/internal/errs"
@@ -52,8 +53,7 @@ type Ledger struct {
 	poll      time.Duration
 	retention time.Duration
 	group     *group
-	counters  *counters
-	prometheus.Collector
+	*counters
 }
 
 // New returns a ledger over the store.
@@ -63,7 +63,6 @@ func New(s *store.Store, opts *Options) *Ledger {
 		store: s, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), poll: cmp.Or(o.Poll, time.Second),
 		retention: max(cmp.Or(o.Retention, 400*day), 2*day), counters: newCounters(),
 	}
-	l.Collector = l.counters.collector()
 	l.group = newGroup(l.commit)
 	l.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "freeing expired reservations", Logger: l.log}, l.expireDue).Run)
 	return l
@@ -114,23 +113,24 @@ func (l *Ledger) Purge(ctx context.Context) error {
 
 // counters count what this process has recorded and granted, after the commit.
 type counters struct {
+	prometheus.Collector // of all of them
+
 	facts, tokens, settled, granted, refused prometheus.Counter
 }
 
 func newCounters() *counters {
-	counter := func(name, help string, labels prometheus.Labels) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels})
-	}
-	reservations := func(result string) prometheus.Counter {
-		return counter("comet_ledger_reservations_total", "Reservations that were asked for, by whether they were granted or refused for a budget.",
-			prometheus.Labels{"result": result})
-	}
+	registry := prometheus.NewRegistry()
+	create := promauto.With(registry)
+	reservations := create.NewCounterVec(prometheus.CounterOpts{
+		Name: "comet_ledger_reservations_total", Help: "Reservations that were asked for, by whether they were granted or refused for a budget.",
+	}, []string{"result"})
 	return &counters{
-		facts:   counter("comet_ledger_facts_total", "Facts recorded, those of settlements among them.", nil),
-		tokens:  counter("comet_ledger_tokens_total", "Tokens charged by them.", nil),
-		settled: counter("comet_ledger_settlements_total", "Reservations that were settled.", nil),
-		granted: reservations("granted"),
-		refused: reservations("refused"),
+		Collector: registry,
+		facts:     create.NewCounter(prometheus.CounterOpts{Name: "comet_ledger_facts_total", Help: "Facts recorded, those of settlements among them."}),
+		tokens:    create.NewCounter(prometheus.CounterOpts{Name: "comet_ledger_tokens_total", Help: "Tokens charged by them."}),
+		settled:   create.NewCounter(prometheus.CounterOpts{Name: "comet_ledger_settlements_total", Help: "Reservations that were settled."}),
+		granted:   reservations.WithLabelValues("granted"),
+		refused:   reservations.WithLabelValues("refused"),
 	}
 }
 
@@ -151,10 +151,4 @@ func (c *counters) after(b *batch) {
 		c.granted.Add(float64(states[models.ReservationHeld]))
 		c.refused.Add(float64(b.refused))
 	})
-}
-
-func (c *counters) collector() prometheus.Collector {
-	r := prometheus.NewRegistry()
-	r.MustRegister(c.facts, c.tokens, c.settled, c.granted, c.refused)
-	return r
 }

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/errs"
@@ -184,19 +183,13 @@ func (a *prepaidAccount) statement(kind string, need, advance int64) (*prepay, e
 	if a.unconfirmed != nil {
 		spent = *a.unconfirmed
 	}
-	labels := models.FactLabels{Kind: kind}
-	fact, err := newFact(a.agentID, spent, labels, Settlement{Tokens: &spent, FactLabels: labels})
+	s, err := newSettle(a.agentID, a.reservation.ID, Settlement{Tokens: &spent, FactLabels: models.FactLabels{Kind: kind}})
 	if err != nil {
 		return nil, err
 	}
-	id, err := uuid.NewV7()
-	fact.ReservationID = a.reservation.ID
-	return &prepay{
-		request: request{agentID: a.agentID, reservation: a.reservation.ID},
-		settle:  settle{request: request{agentID: a.agentID, reservation: a.reservation.ID}, fact: fact},
-		reserve: reserve{request: request{agentID: a.agentID}, id: id.String(), earlier: a.held, ttl: prepaidTTL},
-		need:    need, held: a.held, advance: advance,
-	}, err
+	r, err := newReserve(a.agentID, 0, prepaidTTL)
+	r.earlier = a.held
+	return &prepay{request: s.request, settle: *s, reserve: *r, need: need, held: a.held, advance: advance}, err
 }
 
 // apply changes an account by the outcome of its statement; failed is the error of the commit. A

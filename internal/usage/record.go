@@ -108,43 +108,33 @@ func (op *record) decide(b *batch) {
 // enter charges the new facts and returns all of them as recorded.
 func (op *record) enter(b *batch, a *account) ([]models.Fact, error) {
 	var fresh []models.Fact
-	var outcomes []FactDraft
-	first := map[string]int{} // request_id → index in fresh
-	places := make([]int, len(op.facts))
-	out := make([]models.Fact, len(op.facts))
+	var places []int // of the new facts among all
+	first := map[string]models.Fact{}
 	for i, f := range op.facts {
 		earlier, known := b.recorded[store.LedgerKey{AgentID: a.AgentID, ID: f.RequestID}]
-		place, twice := first[f.RequestID]
+		if !known {
+			earlier, known = first[f.RequestID]
+		}
 		switch {
-		case f.RequestID == "":
-		case known:
-			out[i], places[i] = earlier, -1
-		case twice:
-			earlier, known, places[i] = fresh[place], true, place
-		default:
-			first[f.RequestID] = len(fresh)
+		case f.RequestID == "" || !known:
+			first[f.RequestID] = f
+			fresh, places = append(fresh, f), append(places, i)
+		case earlier.Digest != f.Digest:
+			return nil, reused(i, f.RequestID)
 		}
-		if known {
-			if f.RequestID != "" && earlier.Digest != f.Digest {
-				return nil, reused(i, f.RequestID)
-			}
-			out[i].Replayed = true
-			continue
-		}
-		places[i] = len(fresh)
-		fresh, outcomes = append(fresh, f), append(outcomes, op.drafts[i])
 	}
 	if err := b.charge(a, b.path(a.AgentID), fresh, 0); err != nil {
 		return nil, err
 	}
-	for i, d := range outcomes {
-		b.outcome(fresh[i], fresh[i].At, d.FactOutcome)
+	out := make([]models.Fact, len(op.facts))
+	for n, i := range places {
+		out[i] = fresh[n]
+		b.outcome(fresh[n], fresh[n].At, op.drafts[i].FactOutcome)
 	}
-	for i, place := range places {
-		if place >= 0 {
-			replayed := out[i].Replayed
-			out[i] = fresh[place]
-			out[i].Replayed = replayed
+	for i, f := range op.facts {
+		if out[i].ID == "" {
+			out[i] = b.recorded[store.LedgerKey{AgentID: a.AgentID, ID: f.RequestID}]
+			out[i].Replayed = true
 		}
 	}
 	return out, nil

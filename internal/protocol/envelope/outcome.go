@@ -24,20 +24,11 @@ func (p *Protocol) endPayload(ctx context.Context, t task) (wire.Payload, error)
 	switch f := orchestrator.Failure(t.Task.ErrorCode); {
 	case t.Task.State == models.TaskCancelled:
 		return wire.WorkResult{TaskID: t.id, Status: wire.OutcomeFailed, ExitCode: exitCancelled, Output: t.Task.Error}, nil
-	case t.Task.State == models.TaskDone || !isError(f):
+	case t.Task.State == models.TaskDone, f == orchestrator.FailureWork, f == orchestrator.FailureQuestions:
 		return p.result(ctx, t)
 	default:
 		return p.failure(ctx, t, f)
 	}
-}
-
-// isError reports whether a failure is sent as an error rather than as a work_result.
-func isError(f orchestrator.Failure) bool {
-	switch f {
-	case orchestrator.FailureWork, orchestrator.FailureQuestions:
-		return false
-	}
-	return true
 }
 
 func (p *Protocol) result(ctx context.Context, t task) (wire.Payload, error) {

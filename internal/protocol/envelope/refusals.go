@@ -49,17 +49,15 @@ func (p *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
 	if e.MessageID != [16]byte{} {
 		reply.MessageID = e.MessageID.String()
 	}
-	var coded *errs.Error
-	switch {
-	case !errors.As(err, &coded):
-	case coded.Code == errs.BodyTooLarge:
+	switch errs.CodeOf(err) {
+	case errs.BodyTooLarge:
 		reply.Status = http.StatusRequestEntityTooLarge
-	case coded.Code == errs.RateLimited || coded.Code == errs.Busy:
+	case errs.RateLimited, errs.Busy:
 		reply.Status = http.StatusTooManyRequests
-	case coded.Code == errs.UnsupportedMediaType:
+	case errs.UnsupportedMediaType:
 		reply.Status = http.StatusUnsupportedMediaType
 	}
-	if f.Code == wire.CodeUnavailable && coded == nil && !errors.As(err, new(refusal)) {
+	if f.Code == wire.CodeUnavailable && !errors.As(err, new(*errs.Error)) && !errors.As(err, new(refusal)) {
 		p.log.Error("cannot process a message", "error", err, "message_id", reply.MessageID)
 	}
 	reply, err = p.replyWith(reply, wire.Reply(e, newID(), p.clock(), f))

@@ -152,7 +152,7 @@ func isAttemptPair(data wire.Data, key string, retry wire.Retry) bool {
 // parseParameters returns the parameters in DATA as a JSON object: those in params= and the other
 // pairs. A number, true and false without quotes become such values, a flag becomes true, and
 // everything else is text.
-func parseParameters(data wire.Data) (json.RawMessage, error) {
+func parseParameters(data wire.Data) json.RawMessage {
 	var names []string
 	values := map[string]json.RawMessage{}
 	add := func(name string, value json.RawMessage) {
@@ -178,13 +178,10 @@ func parseParameters(data wire.Data) (json.RawMessage, error) {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		var err error
-		if out, err = jsontext.AppendQuote(out, name); err != nil {
-			return nil, err
-		}
+		out, _ = jsontext.AppendQuote(out, name) // DATA is valid UTF-8
 		out = append(append(out, ':'), values[name]...)
 	}
-	return append(out, '}'), nil
+	return append(out, '}')
 }
 
 // jsonValue returns a value of DATA in JSON.
@@ -192,11 +189,8 @@ func jsonValue(text string, quoted bool) json.RawMessage {
 	if !quoted && isScalar(text) {
 		return json.RawMessage(text)
 	}
-	value, err := jsontext.AppendQuote(nil, text)
-	if err != nil { // DATA is valid UTF-8
-		return json.RawMessage(`""`)
-	}
-	return json.RawMessage(value)
+	value, _ := jsontext.AppendQuote(nil, text) // DATA is valid UTF-8
+	return value
 }
 
 // isScalar reports whether a text is a number, true or false as JSON writes it.
@@ -238,14 +232,21 @@ func rejectFacts(data wire.Data) error {
 // writeParameters writes the parameters of a task as pairs. ok is false where pairs cannot hold
 // them.
 func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
-	names, values, ok := objectMembers(parameters)
-	if !ok {
+	dec := jsontext.NewDecoder(bytes.NewReader(parameters))
+	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
 		return false
 	}
 	reserved := wire.Data("retry=0") // with it max is reserved too
-	for i, name := range names {
-		value := values[i]
+	for dec.PeekKind() == '"' {
+		token, err := dec.ReadToken()
+		if err != nil {
+			return false
+		}
+		name := token.String()
+		value, err := dec.ReadValue()
 		switch {
+		case err != nil:
+			return false
 		case reserved.IsReserved(name) || len(name) > maxParameterName || isRequestPair(name):
 			return false
 		case value[0] == '{' || value[0] == '[' || value[0] == 'n':
@@ -267,30 +268,11 @@ func writeParameters(w *wire.Writer, parameters json.RawMessage) (ok bool) {
 			w.Add(name, string(text))
 		}
 	}
+	if _, err := dec.ReadToken(); err != nil {
+		return false
+	}
 	_, err := w.Data()
 	return err == nil
-}
-
-// objectMembers returns the members of a JSON object in their order.
-func objectMembers(object json.RawMessage) (names []string, values []jsontext.Value, ok bool) {
-	dec := jsontext.NewDecoder(bytes.NewReader(object))
-	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
-		return nil, nil, false
-	}
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return nil, nil, false
-		}
-		text := name.String()
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, nil, false
-		}
-		names, values = append(names, text), append(values, value.Clone())
-	}
-	_, err := dec.ReadToken()
-	return names, values, err == nil && !slices.Contains(names, "")
 }
 
 // callData begins the DATA of a request with call=.

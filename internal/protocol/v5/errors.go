@@ -73,8 +73,8 @@ func notFoundAs(err error, code codes.Code, format string, args ...any) error {
 func isNotFound(err error) bool { return errs.Is(err, errs.NotFound) }
 
 func isSignatureError(err error) bool {
-	var coded codedError
-	return errors.As(err, &coded) && coded.code == codes.E90 && coded.reason == codes.ReasonSignature
+	coded, ok := errors.AsType[codedError](err)
+	return ok && coded.code == codes.E90 && coded.reason == codes.ReasonSignature
 }
 
 // reportError gives the core's errors about a report their codes.
@@ -103,9 +103,8 @@ func (p *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 		m.From = wire.Address{Role: wire.User}
 	}
 	number := p.numbers.next(m.Context)
-	var invalid *wire.Error
 	var out wire.Message
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*wire.Error](err); ok {
 		out = invalid.Reply(m, self, number)
 	} else {
 		coded := p.toCodedError(err)
@@ -137,8 +136,7 @@ func (p *Protocol) errorReply(m wire.Message, err error) protocol.Reply {
 
 // toCodedError gives an error of the core its code: E99 for an internal error.
 func (p *Protocol) toCodedError(err error) codedError {
-	var known codedError
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[codedError](err); ok {
 		return known
 	}
 	own := errs.From(err)

@@ -65,9 +65,7 @@ func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, par
 	if err = parseHandoffOptions(&sub, m.Data); err != nil {
 		return sub, err
 	}
-	if sub.Parameters, err = parseParameters(m.Data); err != nil {
-		return sub, err
-	}
+	sub.Parameters = parseParameters(m.Data)
 	root, err := p.rootTask(ctx, parent)
 	if err != nil {
 		return sub, err
@@ -112,20 +110,13 @@ func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
 // rejectAmbiguousHandoff rejects a subtask for a worker that has another subtask of the same task
 // at the same depth: its messages about the two could not be told apart.
 func (p *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
-	open, err := p.orchestrator.OpenTasksOf(ctx, target)
+	open, err := p.openTasksBelow(ctx, target, root)
 	if err != nil {
 		return err
 	}
 	for _, o := range open {
-		if o.Task.Depth != m.Depth {
-			continue
-		}
-		other, err := p.rootTask(ctx, o.Task)
-		if err != nil {
-			return err
-		}
 		meta, _ := readRequestMeta(o.Input) // empty for another protocol
-		if other.ID == root.ID && meta.Data != m.Data {
+		if o.Task.Depth == m.Depth && meta.Data != m.Data {
 			return errorf(codes.E15, codes.ReasonTransition, "%s has a subtask of %s at depth %d already", m.To, m.Task, m.Depth)
 		}
 	}
@@ -146,27 +137,20 @@ func handoffError(err error, s sender, m wire.Message) error {
 // depthError returns the error of a hand-off from a task that the worker does not have. Where it
 // has that task at another depth, DEPTH is wrong.
 func (p *Protocol) depthError(ctx context.Context, s sender, m wire.Message, cause error) error {
-	var coded codedError
-	if !errors.As(cause, &coded) || coded.code != codes.E40 {
+	if coded, ok := errors.AsType[codedError](cause); !ok || coded.code != codes.E40 {
 		return cause
 	}
 	t, err := p.namedTask(ctx, m)
 	if err != nil {
 		return cause
 	}
-	open, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
+	open, err := p.openTasksBelow(ctx, s.agentID, t)
 	if err != nil {
 		return err
 	}
 	out := cause
 	for _, o := range open {
-		root, err := p.rootTask(ctx, o.Task)
-		switch {
-		case err != nil:
-			return err
-		case root.ID != t.ID:
-			continue
-		case o.Task.Depth+1 == m.Depth: // DEPTH is right
+		if o.Task.Depth+1 == m.Depth { // DEPTH is right
 			return cause
 		}
 		out = errorf(codes.E16, codes.ReasonDepth,

@@ -46,7 +46,7 @@ func testWithLog(t *testing.T, name, level string, fn func(t *testing.T, f *logF
 // same of its cause".
 func (f *logFixture) loggedMessages(t *testing.T, name shortid.ID) (out []string) {
 	t.Helper()
-	id, err := shortid.TaskID(t.Context(), f.db.Store, name)
+	id, err := shortid.NewCache(f.db.Store).TaskID(t.Context(), name)
 	require.NoError(t, err)
 	task, err := f.work.Task(t.Context(), id)
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestMessageLog(t *testing.T) {
 		all := f.loggedMessages(t, shortid.ID{Context: 1, Task: 1})
 		require.Contains(t, all, "W1>W2 X - call=dig;reason=specialized")
 		require.Contains(t, all, "W2>O1 S - pid="+number+";7 <- W1>W2 X - call=dig;reason=specialized", "a forwarded message is stored with its receiver W2")
-		id, err := shortid.TaskID(t.Context(), f.db.Store, shortid.ID{Context: 1, Task: 1})
+		id, err := shortid.NewCache(f.db.Store).TaskID(t.Context(), shortid.ID{Context: 1, Task: 1})
 		require.NoError(t, err)
 		subtasks, err := f.work.Tasks(t.Context(), store.TaskQuery{ParentID: id, Limit: 10})
 		require.NoError(t, err)

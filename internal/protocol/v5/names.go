@@ -117,6 +117,24 @@ func (p *Protocol) rootTask(ctx context.Context, t models.Task) (models.Task, er
 	return t, nil
 }
 
+// openTasksBelow returns the open tasks of an agent that have a task at the top of their hierarchy.
+func (p *Protocol) openTasksBelow(ctx context.Context, agentID string, top models.Task) (found []orchestrator.TaskWithInput, err error) {
+	open, err := p.orchestrator.OpenTasksOf(ctx, agentID)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range open {
+		root, err := p.rootTask(ctx, o.Task)
+		if err != nil {
+			return nil, err
+		}
+		if root.ID == top.ID {
+			found = append(found, o)
+		}
+	}
+	return found, nil
+}
+
 // shortID returns the short id of a task's root.
 func (p *Protocol) shortID(ctx context.Context, t models.Task) (shortid.ID, error) {
 	root, err := p.rootTask(ctx, t)
@@ -159,29 +177,22 @@ func (p *Protocol) workerTask(ctx context.Context, s sender, m wire.Message) (mo
 	if m.Depth == 0 {
 		return p.workerCopy(ctx, s, t)
 	}
-	open, err := p.orchestrator.OpenTasksOf(ctx, s.agentID)
+	open, err := p.openTasksBelow(ctx, s.agentID, t)
 	if err != nil {
 		return t, err
 	}
 	for _, o := range open {
-		if o.Task.Depth != m.Depth {
-			continue
-		}
-		if root, err := p.rootTask(ctx, o.Task); err != nil || root.ID == t.ID {
-			return o.Task, err
+		if o.Task.Depth == m.Depth {
+			return o.Task, nil
 		}
 	}
 	// A worker sends a result again when it has not received the A, and late when its subtask
 	// has been assigned to another worker meanwhile.
-	found, err := p.subtasksAt(ctx, t, m.Depth)
+	subtasks, err := p.subtasksAt(ctx, t, m.Depth)
 	if err != nil {
 		return t, err
 	}
-	tasks := make([]models.Task, len(found))
-	for i, sub := range found {
-		tasks[i] = sub.Task
-	}
-	if sub, ok, err := p.selectTask(ctx, s.agentID, tasks); ok || err != nil {
+	if sub, ok, err := p.selectTask(ctx, s.agentID, subtasks); ok || err != nil {
 		return sub, err
 	}
 	return t, errorf(codes.E40, "", "%s has no task %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
@@ -240,21 +251,16 @@ func (p *Protocol) queriedTask(ctx context.Context, s sender, m wire.Message) (m
 		return t, err
 	}
 	for _, sub := range subtasks {
-		if own, err := p.worksOnSubtask(ctx, s.agentID, sub); err != nil || own {
-			return sub.Task, err
+		for _, id := range []string{sub.ID, *sub.ParentID} {
+			if own, err := p.worksOn(ctx, s.agentID, id); err != nil || own {
+				return sub, err
+			}
 		}
 	}
 	if len(subtasks) > 0 && s.owns(t) {
-		return subtasks[0].Task, nil
+		return subtasks[0], nil
 	}
 	return t, errorf(codes.E40, "", "%s has no subtask of %s in %s at depth %d", s.address, m.Task, m.Context, m.Depth)
-}
-
-// subtask is a task that was handed off, with the task that it was handed off from.
-type subtask struct {
-	models.Task
-
-	parent models.Task
 }
 
 // maxSearched is the number of subtasks that a search looks through.
@@ -262,7 +268,7 @@ const maxSearched = 1000
 
 // subtasksAt returns the subtasks of a task at a depth, the newest first, of the first maxSearched
 // subtasks at any depth.
-func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []subtask, err error) {
+func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) (found []models.Task, err error) {
 	level, searched := []models.Task{root}, 0
 	for len(level) > 0 && searched < maxSearched {
 		var next []models.Task
@@ -276,37 +282,26 @@ func (p *Protocol) subtasksAt(ctx context.Context, root models.Task, depth int) 
 				case child.Depth < depth:
 					next = append(next, child)
 				case child.Depth == depth:
-					found = append(found, subtask{child, t})
+					found = append(found, child)
 				}
 			}
 			searched += len(children) + 1
 		}
 		level = next
 	}
-	slices.SortStableFunc(found, func(a, b subtask) int {
+	slices.SortStableFunc(found, func(a, b models.Task) int {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
 	})
 	return found, nil
 }
 
-// worksOnSubtask reports whether an agent executes a subtask, or did, or has handed it off.
-func (p *Protocol) worksOnSubtask(ctx context.Context, agentID string, sub subtask) (bool, error) {
+// worksOn reports whether an agent executes a task, or did. For a user ("") it is false.
+func (p *Protocol) worksOn(ctx context.Context, agentID, taskID string) (bool, error) {
 	if agentID == "" {
 		return false, nil
 	}
-	for _, t := range []models.Task{sub.Task, sub.parent} {
-		if t.AgentID == agentID {
-			return true, nil
-		}
-		attempts, err := p.orchestrator.Attempts(ctx, t.ID)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }) {
-			return true, nil
-		}
-	}
-	return false, nil
+	attempts, err := p.orchestrator.Attempts(ctx, taskID)
+	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == agentID }), err
 }
 
 // newMessage returns a message about a task, without type, receiver and DATA.

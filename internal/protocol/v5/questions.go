@@ -88,8 +88,7 @@ func (p *Protocol) answerText(ctx context.Context, data wire.Data, asking models
 // it, a reference that Q reads. A worker acts on an answer, so the text is never truncated.
 func answerData(text string, tid wire.Task) (wire.Data, error) {
 	data, err := new(wire.Writer).Add(keyAnswer, text).Data()
-	var invalid *wire.Error
-	if errors.As(err, &invalid) {
+	if _, invalid := errors.AsType[*wire.Error](err); invalid {
 		ref := wire.Ref{Task: tid, Field: keyAnswer}
 		return new(wire.Writer).Ref(keyAnswer, ref).Number("bytes", int64(len(text))).Data()
 	}

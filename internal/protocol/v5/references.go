@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -161,8 +160,7 @@ func (p *Protocol) mayRead(ctx context.Context, s sender, t models.Task) (bool, 
 			return err == nil, err
 		}
 	}
-	attempts, err := p.orchestrator.Attempts(ctx, t.ID)
-	return slices.ContainsFunc(attempts, func(a models.Attempt) bool { return a.AgentID == s.agentID }), err
+	return p.worksOn(ctx, s.agentID, t.ID)
 }
 
 // taskField returns what a field of a reference to a task refers to: the result for raw and S,

@@ -175,8 +175,7 @@ func (p *Protocol) requestData(t models.Task, in models.TaskInput, tid wire.Task
 		}
 	}
 	data, err := callData(in).Ref("params", paramsRef(tid)).Retry(retry).Data()
-	var invalid *wire.Error
-	if errors.As(err, &invalid) { // DATA cannot hold the capability: Q reads it with the parameters
+	if _, invalid := errors.AsType[*wire.Error](err); invalid { // DATA cannot hold the capability: Q reads it with the parameters
 		return new(wire.Writer).Ref("params", paramsRef(tid)).Data()
 	}
 	return data, err

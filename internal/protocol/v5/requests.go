@@ -23,15 +23,6 @@ import (
 // accepts depth up to 3, and 4-5 with justify=”).
 const maxRequestDepth = 3
 
-// placement is the session and the short id of a request.
-type placement struct {
-	// session is the id of the session, "" to open one with facts in the request's transaction.
-	session string
-	facts   json.RawMessage
-	// id has no context for a new session, and no task for the next one of the context.
-	id shortid.ID
-}
-
 // handleRequest handles R (PROTOCOL_V5 §4.2). The reply says that the request is accepted; if the
 // requester waits, the outcome or the worker's question follows.
 func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
@@ -51,7 +42,7 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	at, err := p.placeRequest(ctx, s, m)
+	at, err := p.placeRequest(ctx, s, m, &sub)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -67,7 +58,7 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 		return protocol.Reply{}, requestError(err)
 	}
 	m.Context, m.Task = shortid.ContextName(id.Context), wire.NewTask(id.Task)
-	s.closesSession = at.session == "" && !has(m.Data, keyKeep)
+	s.closesSession = sub.Session != nil && !has(m.Data, keyKeep)
 	return p.acceptedReply(ctx, s, m, t, wait)
 }
 
@@ -78,8 +69,7 @@ func (p *Protocol) findEarlierRequest(ctx context.Context, s sender, m wire.Mess
 		return nil, nil //nolint:nilnil // there is none
 	}
 	t, err := p.namedTask(ctx, m)
-	var coded codedError
-	if errors.As(err, &coded) && coded.code == codes.E40 {
+	if coded, ok := errors.AsType[codedError](err); ok && coded.code == codes.E40 {
 		return nil, nil //nolint:nilnil // the number is free
 	}
 	if err != nil {
@@ -135,48 +125,48 @@ func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 	if err := parseOptions(&sub, m.Data); err != nil {
 		return sub, err
 	}
-	sub.Parameters, err = parseParameters(m.Data)
-	return sub, err
+	sub.Parameters = parseParameters(m.Data)
+	return sub, nil
 }
 
-// placeRequest finds the session of a request, or prepares to open one.
-func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message) (at placement, err error) {
+// placeRequest finds the session of a request, or prepares to open one, and returns the requested
+// short id: without context for a new session, and without task for the next one of the context.
+func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, sub *orchestrator.Submission) (at shortid.ID, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
-		at.facts, err = parseFacts(m.Data)
+		sub.Session = &orchestrator.NewSession{}
+		sub.Session.Facts, err = parseFacts(m.Data)
 	} else if err = rejectFacts(m.Data); err == nil {
-		at.id.Context, at.session, err = p.findSession(ctx, s, m.Context)
+		at.Context, sub.SessionID, err = p.findSession(ctx, s, m.Context)
 	}
 	if tid, ok := m.Task.Number(); ok {
-		at.id.Task = tid
+		at.Task = tid
 	}
 	return at, err
 }
 
 // submit submits a request. The session, if it is new, the task and its short id are committed in
 // one transaction. The error is errs.Conflict if another request has the short id.
-func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at placement, sub orchestrator.Submission) (t models.Task, id shortid.ID, err error) {
-	newSession := at.session == ""
-	sub.Resolver = p.resolver(s, at.id.Context)
-	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: newSession && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
+func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at shortid.ID, sub orchestrator.Submission) (t models.Task, id shortid.ID, err error) {
+	sub.Resolver = p.resolver(s, at.Context)
+	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: sub.Session != nil && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
 		return t, id, err
 	}
-	sub.SessionID = at.session
-	if newSession {
-		sub.Session = &orchestrator.NewSession{Facts: at.facts, ID: func(tx *store.Tx) (_ string, err error) {
-			id, err = shortid.OpenSession(tx, func(n int64) int { return firstTaskNumber(at.id.Task, n, s.v4) })
+	if sub.Session != nil {
+		sub.Session.ID = func(tx *store.Tx) (_ string, err error) {
+			id, err = shortid.OpenSession(tx, func(n int64) int { return firstTaskNumber(at.Task, n, s.v4) })
 			return shortid.ContextName(id.Context), err
-		}}
+		}
 	}
 	sub.With = func(tx *store.Tx, t *models.Task) (err error) {
 		defer func() { p.shortIDs.AddAfterCommit(tx, t.ID, id) }()
 		switch {
-		case newSession:
+		case sub.Session != nil:
 			return shortid.InsertTask(tx, t.ID, id)
-		case at.id.Task == 0:
+		case at.Task == 0:
 			id, err = shortid.Assign(tx, t.ID, t.SessionID)
 			return err
 		}
-		id = at.id
+		id = at
 		if err = shortid.Claim(tx, t.ID, id); errs.Is(err, errs.Conflict) {
 			err = codedError{code: codes.E10, desc: fmt.Sprintf("another request has %s in %s", m.Task, m.Context), cause: err}
 		}

@@ -43,7 +43,7 @@ func TestRejectedRequest(t *testing.T) {
 			_, err = shortid.SessionID(t.Context(), f.db.Store, 1)
 			require.True(t, errs.Is(err, errs.NotFound), err)
 			for _, tid := range []int{1, 7} {
-				_, err = shortid.TaskID(t.Context(), f.db.Store, shortid.ID{Context: 1, Task: tid})
+				_, err = shortid.NewCache(f.db.Store).TaskID(t.Context(), shortid.ID{Context: 1, Task: tid})
 				require.True(t, errs.Is(err, errs.NotFound), err)
 			}
 			require.Contains(t, f.send(t, "user", "M2|User>O1|R|-|P1|N|-|0|-|-|call=dig", 0)[0], "|A|T1|P1|N|-|0|S1|-|accepted")
@@ -67,7 +67,7 @@ func TestResolvedTextIsFinal(t *testing.T) {
 		f.receive(t, "reader")
 		f.send(t, "reader", "M2|W1>O1|S|T1|P1|D|-|0|S1|-|found=#CTX:secret;text=#REF:T9:raw", 0)
 		f.send(t, "user", "M2|User>O1|R|T2|-|N|-|0|S1|-|call=read;a=#REF:T1:found;b=#REF:T1:text;c=#CTX:secret", 0)
-		id, err := shortid.TaskID(t.Context(), f.db.Store, shortid.ID{Context: 1, Task: 2})
+		id, err := shortid.NewCache(f.db.Store).TaskID(t.Context(), shortid.ID{Context: 1, Task: 2})
 		require.NoError(t, err)
 		order, err := f.work.TaskWithInput(t.Context(), id)
 		require.NoError(t, err)

@@ -126,7 +126,7 @@ func TestSessionOfAnotherProtocol(t *testing.T) {
 	testOnDatabases(t, "it can be used, and its facts can be read", func(t *testing.T, f *fixture) {
 		_, err := f.work.OpenSession(t.Context(), principal("user"), "opened-elsewhere", json.RawMessage(`{"lang":"fr","who":{"name":"Ada"}}`))
 		require.NoError(t, err)
-		n, err := shortid.OfTask(t.Context(), f.db.Store, "018f0000-0000-7000-8000-000000000001", "opened-elsewhere")
+		n, err := shortid.NewCache(f.db.Store).OfTask(t.Context(), "018f0000-0000-7000-8000-000000000001", "opened-elsewhere")
 		require.NoError(t, err)
 		require.Equal(t, shortid.ID{Context: 1, Task: 1}, n)
 		f.transcript(t, `

@@ -81,8 +81,8 @@ func errTokenOverNetwork() error {
 
 // signatureError returns the error of a signature that is malformed or wrong.
 func signatureError(err error) error {
-	var e *wire.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok {
 		return err
 	}
 	coded := codedError{code: codes.E90, reason: e.Reason(), desc: e.Problems[0].Detail}

@@ -206,11 +206,7 @@ func (p *Protocol) replyInVersion(v4 bool, reply protocol.Reply) protocol.Reply 
 		if len(line) == 0 {
 			continue
 		}
-		m, err := wire.Parse(string(line))
-		if err != nil {
-			p.log.Error("a reply cannot be parsed", "error", err)
-			m = wire.Message{From: self, To: wire.Address{Role: wire.User}, Type: wire.Failure, State: wire.Failed, Err: codes.E99, Data: "-"}
-		}
+		m, _ := wire.Parse(string(line)) // Format has written it
 		lines = append(lines, []byte(p.formatV4(adaptToV4(m, reply.Location))))
 	}
 	reply.Body = bytes.Join(lines, []byte{'\n'})

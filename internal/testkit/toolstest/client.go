@@ -147,8 +147,8 @@ func (c *Client) Listed(t testing.TB) (names []string, descriptions map[string]s
 	require.NoError(t, err)
 	descriptions = map[string]string{}
 	for _, l := range list {
-		names = append(names, l.Tool.Name)
-		descriptions[l.Tool.Name] = l.Tool.Description
+		names = append(names, l.Item.Name)
+		descriptions[l.Item.Name] = l.Item.Description
 	}
 	return names, descriptions
 }

@@ -42,14 +42,13 @@ func Register(d Dependencies) {
 	if b.Clock == nil {
 		b.Clock = time.Now
 	}
-	yes, no := true, false
 	d.Tools.Register([]tools.Builtin{
 		{
 			Server: agentCardsServer, Class: models.ToolRead, Gateway: true, Finder: true, Execute: b.searchTools,
 			Definition: &mcp.Tool{
 				Name: searchToolName, Title: "Search tools", InputSchema: json.RawMessage(searchSchema),
 				Description: "Finds tools by a description of what you want to do, in English or French. Call a tool by the returned name, or use it in agentcards:execute_code. include_stubs adds TypeScript declarations of their arguments.",
-				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
+				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(false)},
 			},
 		},
 		{
@@ -57,7 +56,7 @@ func Register(d Dependencies) {
 			Definition: &mcp.Tool{
 				Name: "execute_code", Title: "Execute code", InputSchema: json.RawMessage(codeSchema),
 				Description: "Runs TypeScript or JavaScript in a sandbox without network and files. Tools are functions, await server.tool({…}), for the servers that the code names or the intent finds. A single expression is returned; several statements need return. Use it to combine several tools and keep intermediate results out of the conversation.",
-				Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
+				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
 			},
 		},
 		{
@@ -65,7 +64,7 @@ func Register(d Dependencies) {
 			Definition: &mcp.Tool{
 				Name: "submit_task", Title: "Submit a task", InputSchema: json.RawMessage(taskSchema),
 				Description: "Submits a task to an agent with the required capabilities, or to a named agent, and waits for its result. A task that takes longer than wait_seconds continues; comet:task_status returns its state by the returned task_id.",
-				Annotations: &mcp.ToolAnnotations{DestructiveHint: &yes, OpenWorldHint: &yes},
+				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
 			},
 		},
 		{
@@ -73,7 +72,7 @@ func Register(d Dependencies) {
 			Definition: &mcp.Tool{
 				Name: "task_status", Title: "Get a task's status", InputSchema: json.RawMessage(statusSchema),
 				Description: "Returns the state of a submitted task, and its result when it has ended. Waits up to wait_seconds for the end.",
-				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: &no},
+				Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(false)},
 			},
 		},
 		{
@@ -81,7 +80,7 @@ func Register(d Dependencies) {
 			Definition: &mcp.Tool{
 				Name: "reply_task", Title: "Reply to a task's question", InputSchema: json.RawMessage(replySchema),
 				Description: "Replies to a question of the agent that works on a task, and waits for the result.",
-				Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
+				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(false), OpenWorldHint: new(false)},
 			},
 		},
 		{
@@ -89,7 +88,7 @@ func Register(d Dependencies) {
 			Definition: &mcp.Tool{
 				Name: "cancel_task", Title: "Cancel a task", InputSchema: json.RawMessage(cancelSchema),
 				Description: "Cancels a submitted task.",
-				Annotations: &mcp.ToolAnnotations{DestructiveHint: &no, OpenWorldHint: &no},
+				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(false), OpenWorldHint: new(false)},
 			},
 		},
 	})

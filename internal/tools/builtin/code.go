@@ -115,11 +115,11 @@ func (b *builtins) sandboxRequest(ctx context.Context, c *tools.Invocation, r Co
 	if strings.TrimSpace(r.Code) == "" {
 		return out, c.Invalid("code must not be empty")
 	}
-	if len(r.Context) > 0 && strings.TrimLeft(string(r.Context), " \t\r\n")[0] != '{' && string(r.Context) != "null" {
-		return out, c.Invalid("context must be an object, not %s", input.Clip(string(r.Context)))
-	}
-	if string(r.Context) == "null" {
+	switch text := strings.TrimSpace(string(r.Context)); {
+	case text == "null":
 		out.Context = nil
+	case text != "" && text[0] != '{':
+		return out, c.Invalid("context must be an object, not %s", input.Clip(text))
 	}
 	if s := r.SandboxConfig; s != nil {
 		out.ReadPaths = s.AllowedReadPaths

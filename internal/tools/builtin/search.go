@@ -67,10 +67,7 @@ type SearchMeta struct {
 
 // Search calls agentcards:search_tools for the REST API, and checks, charges and records it like any call.
 func Search(ctx context.Context, svc *tools.Service, by tools.Caller, q SearchQuery) (found SearchResult, err error) {
-	args, err := json.Marshal(q)
-	if err != nil {
-		return found, err
-	}
+	args, _ := json.Marshal(q) // its fields cannot fail
 	res, err := svc.Call(ctx, by, agentCardsServer+":"+searchToolName, args, nil)
 	if err != nil {
 		return found, err

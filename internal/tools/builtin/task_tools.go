@@ -61,18 +61,12 @@ func (b *builtins) submitTask(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	sub := orchestrator.Submission{Capabilities: d.Capabilities, Parameters: d.Parameters, Budget: d.Budget, Priority: orchestrator.DefaultPriority}
+	sub := orchestrator.Submission{
+		Capabilities: d.Capabilities, AgentID: *cmp.Or(d.AgentID, new("")), Parameters: d.Parameters, Budget: d.Budget,
+		Priority: *cmp.Or(d.Priority, new(orchestrator.DefaultPriority)), RequestID: *cmp.Or(d.RequestID, new("")),
+	}
 	if c.Caller.TraceID != "" { // the task is a child span of this call
 		sub.Traceparent = "00-" + c.Caller.TraceID + "-" + strings.ReplaceAll(c.ID, "-", "")[16:] + "-01"
-	}
-	if d.AgentID != nil {
-		sub.AgentID = *d.AgentID
-	}
-	if d.Priority != nil {
-		sub.Priority = *d.Priority
-	}
-	if d.RequestID != nil {
-		sub.RequestID = *d.RequestID
 	}
 	made, err := b.Orchestrator.Submit(ctx, c.Caller.Principal, sub, nil)
 	if err != nil {
@@ -158,8 +152,5 @@ func (b *builtins) taskToChange(ctx context.Context, c *tools.Invocation, id str
 
 // waitOf returns how long a call waits: seconds, or otherwise if seconds is nil.
 func waitOf(seconds *float64, otherwise float64) time.Duration {
-	if seconds == nil {
-		seconds = &otherwise
-	}
-	return time.Duration(*seconds * float64(time.Second))
+	return time.Duration(*cmp.Or(seconds, &otherwise) * float64(time.Second))
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -29,29 +28,10 @@ type response struct {
 	} `json:"data"`
 }
 
-// Embed returns a vector for each text, all of equal length. The error is errs.Unavailable for a
-// failure of the server, or the context's error.
+// Embed returns a vector for each text, all of equal length. It sends one request, again until that
+// succeeds or a retry would not help. The error is errs.Unavailable for a failure of the server, or the
+// context's error.
 func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	out := make([][]float32, 0, len(texts))
-	for len(texts) > 0 {
-		batch := texts[:min(len(texts), c.opts.Batch)]
-		texts = texts[len(batch):]
-		made, err := c.requestWithRetries(ctx, batch)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, made...)
-	}
-	for _, v := range out {
-		if len(v) != len(out[0]) {
-			return nil, errs.New(errs.Unavailable, "the embeddings server returned vectors of different lengths")
-		}
-	}
-	return out, nil
-}
-
-// requestWithRetries sends a request until it succeeds or a retry would not help.
-func (c *Client) requestWithRetries(ctx context.Context, texts []string) ([][]float32, error) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = c.opts.Pause
 	out, err := backoff.Retry(ctx, func() ([][]float32, error) { return c.request(ctx, texts) },
@@ -70,10 +50,7 @@ func (c *Client) requestWithRetries(ctx context.Context, texts []string) ([][]fl
 }
 
 func (c *Client) request(ctx context.Context, texts []string) ([][]float32, error) {
-	body, err := json.Marshal(request{Model: c.model, Input: texts, Format: "float"})
-	if err != nil {
-		return nil, backoff.Permanent(err)
-	}
+	body, _ := json.Marshal(request{Model: c.model, Input: texts, Format: "float"}) // strings cannot fail
 	ctx, done := context.WithTimeout(ctx, c.opts.Timeout)
 	defer done()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
@@ -144,19 +121,15 @@ func vectors(text []byte, n int) ([][]float32, error) {
 	}
 	out := make([][]float32, n)
 	for _, d := range r.Data {
-		if d.Index < 0 || d.Index >= n || out[d.Index] != nil || len(d.Embedding) == 0 || len(d.Embedding) > maxWidth || !finite(d.Embedding) {
+		if d.Index < 0 || d.Index >= n || out[d.Index] != nil || len(d.Embedding) == 0 || len(d.Embedding) > maxWidth {
 			return nil, errs.New(errs.Unavailable, "the embeddings server returned invalid vectors")
 		}
 		out[d.Index] = d.Embedding
 	}
-	return out, nil
-}
-
-func finite(v []float32) bool {
-	for _, f := range v {
-		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
-			return false
+	for _, v := range out {
+		if len(v) != len(out[0]) {
+			return nil, errs.New(errs.Unavailable, "the embeddings server returned vectors of different lengths")
 		}
 	}
-	return true
+	return out, nil
 }

@@ -5,8 +5,6 @@ package embeddings
 
 import (
 	"cmp"
-	"context"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,20 +13,13 @@ import (
 	"comet/internal/errs"
 )
 
-const (
-	// maxTexts is the highest Options.Batch, and maxTries the highest Options.Tries.
-	maxTexts = 2048
-	maxTries = 10
-	// maxWidth is the longest vector.
-	maxWidth = 16_384
-)
+// maxWidth is the longest vector.
+const maxWidth = 16_384
 
 // Options configures New; nil is the zero value.
 type Options struct {
 	// Token is sent as a bearer token, "" for none.
 	Token string
-	// Batch is the number of texts of a request, default 64.
-	Batch int
 	// Timeout limits one request, default 10 s; Tries is how often it is sent, default 3.
 	Timeout time.Duration
 	Tries   int
@@ -36,24 +27,14 @@ type Options struct {
 	Pause time.Duration
 	// MaxBody is the longest response in bytes, default 32 MiB.
 	MaxBody int64
-	// DialContext opens connections, default that of net.Dialer; netguard.Guard has one too.
-	DialContext func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (o *Options) withDefaults() Options {
 	out := *cmp.Or(o, &Options{})
-	if out.Batch <= 0 || out.Batch > maxTexts {
-		out.Batch = 64
-	}
 	out.Timeout = cmp.Or(out.Timeout, 10*time.Second)
-	if out.Tries <= 0 || out.Tries > maxTries {
-		out.Tries = 3
-	}
+	out.Tries = cmp.Or(out.Tries, 3)
 	out.Pause = cmp.Or(out.Pause, 200*time.Millisecond)
 	out.MaxBody = cmp.Or(out.MaxBody, 32<<20)
-	if out.DialContext == nil {
-		out.DialContext = (&net.Dialer{Timeout: out.Timeout}).DialContext
-	}
 	return out
 }
 
@@ -79,12 +60,10 @@ func New(base, model string, opts *Options) (*Client, error) {
 	case model == "":
 		return nil, errs.New(errs.InvalidRequest, "the embeddings server needs the name of a model")
 	}
-	path := strings.TrimSuffix(u.Path, "/")
-	path = cmp.Or(path, "/v1")
-	u.Path = path + "/embeddings"
+	u.Path = cmp.Or(strings.TrimSuffix(u.Path, "/"), "/v1") + "/embeddings"
 	c := &Client{url: u.String(), model: model, opts: opts.withDefaults()}
 	c.http = &http.Client{
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: c.opts.DialContext, MaxIdleConns: 8, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute},
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConns: 8, MaxIdleConnsPerHost: 8, IdleConnTimeout: time.Minute},
 		CheckRedirect: sameHost,
 	}
 	return c, nil

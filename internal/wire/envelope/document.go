@@ -95,8 +95,8 @@ func problemf(format string, args ...any) *Problem {
 
 // syntaxProblem converts an error of the decoder.
 func syntaxProblem(data []byte, err error) *Problem {
-	var syntactic *jsontext.SyntacticError
-	if !errors.As(err, &syntactic) {
+	syntactic, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok {
 		return problemf("the message ends before it is complete")
 	}
 	offset := min(int(syntactic.ByteOffset), len(data))

@@ -37,13 +37,11 @@ func Format(e Envelope) ([]byte, error) {
 
 // writeProblem returns a problem that names the member that cannot be written.
 func writeProblem(err error) Problem {
-	var syntactic *jsontext.SyntacticError
-	var semantic *json.SemanticError
 	pointer, cause := jsontext.Pointer(""), err
-	if errors.As(err, &semantic) {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		pointer, cause = semantic.JSONPointer, cmp.Or(semantic.Err, err)
 	}
-	if errors.As(err, &syntactic) {
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		pointer, cause = max(pointer, syntactic.JSONPointer), syntactic.Err // the longer one
 	}
 	if pointer == "" {

@@ -1,8 +1,6 @@
 package envelope
 
 import (
-	"encoding/json"
-
 	"github.com/google/uuid"
 )
 
@@ -29,7 +27,7 @@ func Parse(data []byte) (Envelope, error) {
 		payload := r.open("payload", e.Raw)
 		e.Payload = payload.payload(e.Type)
 	}
-	e.Custom = top.custom()
+	e.Custom = top.raw("x_custom_fields", optional)
 	if len(r.problems) > 0 {
 		e.Payload = nil
 		return e, invalid(r.problems...)
@@ -57,8 +55,6 @@ func (o *object) envelope() Envelope {
 func (o *object) agentType(name string) string {
 	return o.matching(name, "an agent type (orchestrator, infra, desktop, code, research or another word of lower-case letters, digits, - and _)", agentTypePattern.Match)
 }
-
-func (o *object) custom() json.RawMessage { return o.raw("x_custom_fields", optional) }
 
 func (o *object) payload(t Type) Payload {
 	switch t {

@@ -131,7 +131,9 @@ func (o *object) check(f contextField) {
 		if array == nil {
 			return
 		}
-		for value := range elements(array) {
+		var values []json.RawMessage
+		_ = json.Unmarshal(array, &values) // array is valid
+		for _, value := range values {
 			if kindOf(value) != '"' {
 				o.report(f.name, "must contain only strings, not %s", describeValue(value))
 				return

@@ -29,21 +29,6 @@ func members(object []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// elements yields the values of an array.
-func elements(array []byte) iter.Seq[[]byte] {
-	return func(yield func(value []byte) bool) {
-		for i := skipSpace(array, 1); array[i] != ']'; {
-			end := valueEnd(array, i)
-			if !yield(array[i:end]) {
-				return
-			}
-			if i = skipSpace(array, end); array[i] == ',' {
-				i = skipSpace(array, i+1)
-			}
-		}
-	}
-}
-
 func valueEnd(text []byte, i int) int {
 	switch text[i] {
 	case '"':

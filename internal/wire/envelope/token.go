@@ -2,7 +2,6 @@ package envelope
 
 import (
 	"bytes"
-	"iter"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -12,11 +11,14 @@ import (
 const tokenMember = "auth_token"
 
 // RemoveToken removes the bearer token from the custom fields and returns it, "" if there is none.
-// The other custom fields stay unchanged.
+// The other custom fields stay unchanged. The envelope must be one that Parse has returned.
 func (e *Envelope) RemoveToken() string {
+	if len(e.Custom) == 0 {
+		return ""
+	}
 	token, found := "", false
 	var rest bytes.Buffer
-	for name, value := range e.customFields() {
+	for name, value := range members(e.Custom) {
 		if string(name) != tokenMember {
 			writeMember(&rest, name, value)
 			continue
@@ -29,15 +31,6 @@ func (e *Envelope) RemoveToken() string {
 		e.Custom = closeObject(&rest)
 	}
 	return token
-}
-
-// customFields yields the custom fields, none if they are not an object.
-func (e *Envelope) customFields() iter.Seq2[[]byte, []byte] {
-	custom := bytes.TrimSpace(e.Custom)
-	if !jsontext.Value(custom).IsValid() || kindOf(custom) != '{' {
-		return members([]byte("{}"))
-	}
-	return members(custom)
 }
 
 func writeMember(b *bytes.Buffer, name, value []byte) {

@@ -60,20 +60,18 @@ func (o *Options) orDefaults() Options {
 // Log is the message log. It is safe for concurrent use.
 type Log struct {
 	*background.Batcher[Message]
-	store   *store.Store
-	opts    Options
-	metrics metrics
+	store            *store.Store
+	opts             Options
+	written, dropped prometheus.Counter
 }
 
 // New returns the log. Messages can be added before it is started; until then they are written
 // only by a read.
 func New(s *store.Store, opts *Options) *Log {
 	l := &Log{store: s, opts: opts.orDefaults()}
-	create := promauto.With(cmp.Or[prometheus.Registerer](l.opts.Registerer, prometheus.NewRegistry()))
-	l.metrics = metrics{
-		written: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_logged_total", Help: "Messages of PROTOCOL_V5 that were written to the message log."}),
-		dropped: create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_dropped_total", Help: "Messages of PROTOCOL_V5 that were not written to the message log, because its buffer was full."}),
-	}
+	create := promauto.With(l.opts.Registerer)
+	l.written = create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_logged_total", Help: "Messages of PROTOCOL_V5 that were written to the message log."})
+	l.dropped = create.NewCounter(prometheus.CounterOpts{Name: "comet_v5_messages_dropped_total", Help: "Messages of PROTOCOL_V5 that were not written to the message log, because its buffer was full."})
 	l.Batcher = background.NewBatcher(background.BatcherOptions{
 		Task: "writing the message log", Logger: l.opts.Logger,
 		Interval: l.opts.FlushInterval, Size: batchSize, MaxBatch: maxTransaction, MaxPending: l.opts.MaxBuffered,
@@ -85,7 +83,7 @@ func New(s *store.Store, opts *Options) *Log {
 // dropped and counted.
 func (l *Log) Add(m Message) {
 	if !l.Batcher.Add(m) {
-		l.metrics.dropped.Inc()
+		l.dropped.Inc()
 	}
 }
 
@@ -136,7 +134,7 @@ func (l *Log) write(ctx context.Context, batch []Message) (written int, err erro
 	}
 	err = l.store.Write(ctx, func(tx *store.Tx) error { return writeMessages(tx, batch) })
 	if err == nil {
-		l.metrics.written.Add(float64(len(batch)))
+		l.written.Add(float64(len(batch)))
 	}
 	return 0, err
 }
@@ -165,6 +163,3 @@ func writeMessages(tx *store.Tx, batch []Message) error {
 	}
 	return insert(tx, out)
 }
-
-// metrics counts written and dropped messages.
-type metrics struct{ written, dropped prometheus.Counter }

@@ -5,6 +5,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"comet/internal/background"
+	"comet/internal/errs"
 	"comet/store"
 )
 
@@ -12,7 +14,7 @@ import (
 const cacheSize = 10_000
 
 // Cache holds the numbers of agents and the short ids of tasks that were read or assigned last.
-// They never change. The methods are those of the package, and safe for concurrent use.
+// They never change. It is safe for concurrent use.
 type Cache struct {
 	store   *store.Store
 	numbers *lru.Cache[string, int64]
@@ -55,12 +57,23 @@ func (c *Cache) AgentID(ctx context.Context, number int64) (string, error) {
 
 // OfTask returns the short id of a task, and assigns one to a task that has none.
 func (c *Cache) OfTask(ctx context.Context, taskID, sessionID string) (ID, error) {
-	return cached(c.ids, taskID, func() (ID, error) { return OfTask(ctx, c.store, taskID, sessionID) })
+	return cached(c.ids, taskID, func() (id ID, err error) {
+		if id, err = Find(ctx, c.store, taskID); !errs.Is(err, errs.NotFound) {
+			return id, err
+		}
+		err = c.store.Write(background.WithPlacement(ctx, nil), func(tx *store.Tx) error {
+			id, err = Assign(tx, taskID, sessionID)
+			return err
+		})
+		return id, err
+	})
 }
 
 // TaskID returns the id of the task with a short id, or errs.NotFound.
 func (c *Cache) TaskID(ctx context.Context, id ID) (string, error) {
-	return cached(c.tasks, id, func() (string, error) { return TaskID(ctx, c.store, id) })
+	return cached(c.tasks, id, func() (string, error) {
+		return store.Row[string](c.store.Reads(ctx), "SELECT task_id FROM v5_context_tasks WHERE context = ? AND number = ?", id.Context, id.Task)
+	})
 }
 
 // AddAfterCommit adds the short id that a transaction assigns to a task.

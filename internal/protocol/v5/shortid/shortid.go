@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/store"
 )
@@ -116,27 +115,9 @@ func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec("DELETE FROM v5_contexts WHERE number IN ("+old+")", before, limit)
 }
 
-// OfTask returns the short id of a task, and assigns one to a task that has none.
-func OfTask(ctx context.Context, s *store.Store, taskID, sessionID string) (id ID, err error) {
-	id, err = Find(ctx, s, taskID)
-	if !errs.Is(err, errs.NotFound) {
-		return id, err
-	}
-	err = s.Write(background.WithPlacement(ctx, nil), func(tx *store.Tx) error {
-		id, err = Assign(tx, taskID, sessionID)
-		return err
-	})
-	return id, err
-}
-
 // Find returns the short id of a task, or errs.NotFound if it has none yet.
 func Find(ctx context.Context, s *store.Store, taskID string) (ID, error) {
 	return store.Row[ID](s.Reads(ctx), "SELECT context, number FROM v5_context_tasks WHERE task_id = ?", taskID)
-}
-
-// TaskID returns the id of the task with a short id, or errs.NotFound.
-func TaskID(ctx context.Context, s *store.Store, id ID) (string, error) {
-	return store.Row[string](s.Reads(ctx), "SELECT task_id FROM v5_context_tasks WHERE context = ? AND number = ?", id.Context, id.Task)
 }
 
 // SessionID returns the id of the session of a context, "" for the context of a task without a

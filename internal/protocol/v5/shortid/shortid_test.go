@@ -56,7 +56,7 @@ func (f fixture) openSession(t *testing.T) (n int64) {
 
 func (f fixture) idOf(t *testing.T, taskID, session string) shortid.ID {
 	t.Helper()
-	id, err := shortid.OfTask(t.Context(), f.Store, taskID, session)
+	id, err := shortid.NewCache(f.Store).OfTask(t.Context(), taskID, session)
 	require.NoError(t, err)
 	return id
 }
@@ -75,10 +75,10 @@ func TestShortIDs(t *testing.T) {
 		got, err := shortid.Find(t.Context(), f.Store, second)
 		require.NoError(t, err)
 		require.Equal(t, shortid.ID{Context: 1, Task: 2}, got)
-		id, err := shortid.TaskID(t.Context(), f.Store, got)
+		id, err := shortid.NewCache(f.Store).TaskID(t.Context(), got)
 		require.NoError(t, err)
 		require.Equal(t, second, id)
-		_, err = shortid.TaskID(t.Context(), f.Store, shortid.ID{Context: 1, Task: 3})
+		_, err = shortid.NewCache(f.Store).TaskID(t.Context(), shortid.ID{Context: 1, Task: 3})
 		require.True(t, errs.Is(err, errs.NotFound))
 		_, err = shortid.Find(t.Context(), f.Store, "unknown")
 		require.True(t, errs.Is(err, errs.NotFound))
@@ -151,7 +151,7 @@ func TestShortIDs(t *testing.T) {
 		f.idOf(t, "newest", "")
 		require.Zero(t, purge(f.Now()), "it is too new")
 		require.EqualValues(t, 1, purge(f.Now().Add(time.Hour)))
-		_, err := shortid.TaskID(t.Context(), f.Store, deleted)
+		_, err := shortid.NewCache(f.Store).TaskID(t.Context(), deleted)
 		require.True(t, errs.Is(err, errs.NotFound))
 	})
 
