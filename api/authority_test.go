@@ -20,7 +20,7 @@ func authorityTree(t *testing.T, h *fixture) {
 		parent string
 	}{
 		{"own", 2, 555, "orch-business"}, {"child", 3, 444, "own"}, {"sibling", 2, 555, "orch-business"},
-		{"nephew", 3, 444, "sibling"}, {"stranger", 2, 555, "orch-social"},
+		{"nephew", 3, 444, "sibling"}, {"foreign", 2, 555, "orch-social"},
 	} {
 		require.Equal(t, http.StatusCreated, h.create(t, a.id, a.level, a.hz, a.parent, "").status, a.id)
 	}
@@ -48,7 +48,7 @@ func TestTokenIsConfinedToItsSubtree(t *testing.T) {
 			{"PATCH", "/api/v1/agents/sibling", `{"name":"changed"}`, foreign},
 			{"PATCH", "/api/v1/agents/nephew", `{"parent_id":"own"}`, foreign},
 			{"PATCH", "/api/v1/agents/missing", `{"name":"x"}`, foreign},
-			{"DELETE", "/api/v1/agents/stranger", "", foreign},
+			{"DELETE", "/api/v1/agents/foreign", "", foreign},
 			{"POST", "/api/v1/agents", `{"id":"second","name":"Second","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"own"}`, created},
 			{"POST", "/api/v1/agents", `{"id":"third","name":"Third","level":2,"sphere_id":2,"frequency_hz":555,"parent_id":"orch-business"}`, foreign},
 			{"POST", "/api/v1/agents", `{"id":"third","name":"Third","level":3,"sphere_id":2,"frequency_hz":444,"parent_id":"sibling"}`, foreign},
@@ -136,7 +136,7 @@ func TestEventsOutsideTheSubtreeAreInvisible(t *testing.T) {
 		h.lastPosition(t)
 		s := h.openStream(t, secret, stream)
 		s.next() // the position
-		for _, id := range []string{"sibling", "child", "stranger", "own"} {
+		for _, id := range []string{"sibling", "child", "foreign", "own"} {
 			h.renameAgent(t, id, "Renamed")
 		}
 		require.Equal(t, "child", s.next().data.Key)

@@ -84,7 +84,7 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	if wrong := q.Err(); wrong != nil {
 		return f, wrong
 	}
-	if !p.Has(models.ScopeAdmin) {
+	if !p.Administers() {
 		f.caller = new(orZero(p.AgentID))
 	}
 	return f, err

@@ -155,15 +155,32 @@ func (s *Server) confine(next http.Handler) http.Handler {
 	})
 }
 
+// confineAdmin returns errs.ForeignAgent if an administrator whose token is bound to an agent requests an
+// operation on the whole system, for which agentID is "", or a change of that agent itself.
+func confineAdmin(by models.Principal, method, agentID string) error {
+	switch {
+	case by.Administers():
+		return nil
+	case agentID == "":
+		return errs.New(errs.ForeignAgent, "this token is bound to the agent %q, and the operation concerns the whole system", *by.AgentID)
+	case agentID == *by.AgentID && method != http.MethodGet && method != http.MethodHead:
+		return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and may change only the agents below it", agentID)
+	}
+	return nil
+}
+
 // require accepts requests whose token has the scope.
 func (s *Server) require(scope models.Scope) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
-			if err := auth.Require(caller(r), scope); err != nil {
-				return err
+			err := auth.Require(caller(r), scope)
+			if err == nil && scope == models.ScopeAdmin {
+				err = confineAdmin(caller(r), r.Method, chi.URLParam(r, "agent_id"))
 			}
-			next.ServeHTTP(w, r)
-			return nil
+			if err == nil {
+				next.ServeHTTP(w, r)
+			}
+			return err
 		})
 	}
 }

@@ -59,7 +59,7 @@ type reservationProblem struct {
 //	@Header			429	{integer}	RateLimit-Remaining
 //	@Header			429	{integer}	RateLimit-Reset
 func (s *Server) createReservation(r request, d usage.ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
-	return s.core.Usage.Reserve(r.Context(), r.caller, r.id, d, once)
+	return s.core.Usage.Reserve(r.Context(), r.id, d, once)
 }
 
 func reservationReply(held models.Reservation) reply {
@@ -103,7 +103,7 @@ func (s *Server) getReservation(r request) (any, error) {
 //	@Failure		409	{object}	reservationProblem	"The reservation was released or settled with another body, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"The agent has reached the maximum usage that can be recorded per day"
 func (s *Server) settleReservation(r request, d usage.Settlement, once *models.Idempotency) (usage.Settled, error) {
-	return s.core.Usage.Settle(r.Context(), r.caller, r.id, r.subID, d, once)
+	return s.core.Usage.Settle(r.Context(), r.id, r.subID, d, once)
 }
 
 func settledReply(settled usage.Settled) reply {
@@ -117,5 +117,5 @@ func settledReply(settled usage.Settled) reply {
 //	@Success		204	"Released"
 //	@Failure		409	{object}	reservationProblem	"The reservation was settled"
 func (s *Server) releaseReservation(r request) error {
-	return s.core.Usage.Release(r.Context(), r.caller, r.id, r.subID)
+	return s.core.Usage.Release(r.Context(), r.id, r.subID)
 }

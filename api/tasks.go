@@ -135,20 +135,6 @@ func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(htt
 	}
 }
 
-// canRead reports whether the caller sees what owner, a token id, requested, or what concerns one of the
-// agents; "" is no agent.
-func (s *Server) canRead(r request, owner string, agents ...string) (bool, error) {
-	if owner == r.caller.TokenID || !r.caller.Has(models.ScopeTasksRead) || r.caller.AgentID == nil {
-		return owner == r.caller.TokenID || r.caller.Has(models.ScopeTasksRead), nil
-	}
-	for _, id := range agents {
-		if err := s.core.Registry.Confine(r.Context(), r.caller, id); !errs.Is(err, errs.ForeignAgent) {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
 // readable returns the token whose tasks or sessions a list contains, or the agent whose and whose
 // descendants' it contains, "" for all.
 func readable(p models.Principal, mine bool) (owner, root string) {
@@ -173,7 +159,7 @@ func (s *Server) visibleTask(r request) (models.Task, error) {
 	if err != nil {
 		return t, err
 	}
-	visible, err := s.canRead(r, t.Owner, t.AgentID, t.OwnerAgent)
+	visible, err := s.core.Auth.CanRead(r.Context(), r.caller, t.Owner, t.AgentID, t.OwnerAgent)
 	if err == nil && !visible {
 		err = errs.New(errs.NotFound, "there is no task %q", r.id)
 	}
@@ -195,7 +181,7 @@ func (s *Server) visibleSession(r request) (models.Session, error) {
 	if err != nil {
 		return session, err
 	}
-	visible, err := s.canRead(r, session.Owner, session.AgentID)
+	visible, err := s.core.Auth.CanRead(r.Context(), r.caller, session.Owner, session.AgentID)
 	if err == nil && !visible {
 		err = errs.New(errs.NotFound, "there is no session %q", r.id)
 	}

@@ -24,10 +24,12 @@ type tokenList struct {
 // createToken creates a token.
 //
 //	@Summary		Create a token
-//	@Description	Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
+//	@Description	Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 //	@Param			body			body	auth.TokenDraft	true	"The token to create"
 //	@Success		201	{object}	tokenIssued	"The token with its secret"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed, or the agent does not exist"
+//	@Failure		403	"The token lacks the scope, is bound to another agent, or its agent is inactive"
+//	@Failure		422	"The token has created as many tokens as its quota allows, or it descends from five other tokens"
 func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempotency) (auth.Issued, error) {
 	return s.core.Auth.Create(r.Context(), r.caller, d, once)
 }
@@ -35,7 +37,7 @@ func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempote
 // rotateToken replaces the secret of a token.
 //
 //	@Summary		Rotate a token
-//	@Description	Replaces the secret of the token. The previous secret becomes invalid at once.
+//	@Description	Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 //	@Success		200	{object}	tokenIssued	"The token with its new secret"
 //	@Failure		400	"A header is malformed"
 //	@Failure		409	"The token is revoked, or the Idempotency-Key was used with a different request"
@@ -59,7 +61,7 @@ func tokenReply(status int) func(auth.Issued) reply {
 // listTokens lists tokens.
 //
 //	@Summary		List tokens
-//	@Description	Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
+//	@Description	Returns all tokens in the order of creation, without their secrets, including revoked and expired ones. For a token that is bound to an agent these are the token itself and those that descend from it.
 //	@Success		200	{object}	tokenList	"A page of results"
 func (s *Server) listTokens(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -67,7 +69,7 @@ func (s *Server) listTokens(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	tokens, err := s.core.Auth.List(r.Context(), after, limit+1)
+	tokens, err := s.core.Auth.List(r.Context(), r.caller, after, limit+1)
 	tokens, next := cutPage(tokens, limit, func(t models.Token) string { return t.ID })
 	return reply{next: next, body: tokenList{tokens, next}}, err
 }
@@ -78,13 +80,13 @@ func (s *Server) listTokens(r request) (any, error) {
 //	@Description	Returns a token without its secret.
 //	@Success		200	{object}	models.Token	"The token"
 func (s *Server) getToken(r request) (any, error) {
-	return s.core.Auth.Get(r.Context(), r.id)
+	return s.core.Auth.Get(r.Context(), r.caller, r.id)
 }
 
 // revokeToken revokes a token.
 //
 //	@Summary		Revoke a token
-//	@Description	Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
+//	@Description	Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //	@Success		204	"Revoked"
 //	@Failure		409	"It is the last token with the scope admin"
 func (s *Server) revokeToken(r request) error { return s.core.Auth.Revoke(r.Context(), r.caller, r.id) }
@@ -103,7 +105,7 @@ type callerIdentity struct {
 //	@Description	Returns the caller's token, the agent it is bound to, and the agents above that one.
 //	@Success		200	{object}	callerIdentity	"The caller"
 func (s *Server) getMe(r request) (any, error) {
-	t, err := s.core.Auth.Get(r.Context(), r.caller.TokenID)
+	t, err := s.core.Auth.Get(r.Context(), r.caller, r.caller.TokenID)
 	if err != nil {
 		return nil, err
 	}

@@ -223,7 +223,7 @@ func (s *Server) getToolPolicy(r request) (any, error) {
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Failure		400	"A field is malformed"
 func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
-	if _, err := s.core.Auth.Get(r.Context(), r.id); err != nil {
+	if _, err := s.core.Auth.Get(r.Context(), r.caller, r.id); err != nil {
 		return nil, err
 	}
 	return newToolPolicyView(r.id, p), s.core.Tools.SetPolicy(r.Context(), r.caller, r.id, p)
@@ -235,7 +235,7 @@ func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 //	@Description	Deletes the tool policy. The token may then call every tool.
 //	@Success		204	"Deleted"
 func (s *Server) deleteToolPolicy(r request) error {
-	if _, err := s.core.Auth.Get(r.Context(), r.id); err != nil {
+	if _, err := s.core.Auth.Get(r.Context(), r.caller, r.id); err != nil {
 		return err
 	}
 	return s.core.Tools.DeletePolicy(r.Context(), r.id)

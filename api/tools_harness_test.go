@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
 	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
@@ -30,7 +31,7 @@ func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *
 	hub = tools.New(tools.Dependencies{
 		Store: s, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: up, Index: index,
 	}, &tools.Options{Clock: s.Now})
-	builtin.Register(builtin.Dependencies{Tools: hub, Orchestrator: work, Index: index, Sandbox: box, Clock: s.Now})
+	builtin.Register(builtin.Dependencies{Tools: hub, Orchestrator: work, Auth: auth.New(s, nil), Index: index, Sandbox: box, Clock: s.Now})
 	for _, service := range []interface {
 		Start(context.Context) error
 		Stop(context.Context) error

@@ -155,7 +155,7 @@ func (p *transcriptPlayer) seedToken(words []string) {
 
 func (p *transcriptPlayer) seedUsage(id string, tokens int64) {
 	p.t.Helper()
-	_, err := p.h.ledger.Record(p.t.Context(), models.System(), id, []usage.FactDraft{{Tokens: &tokens}}, nil)
+	_, err := p.h.ledger.Record(p.t.Context(), id, []usage.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(p.t, err)
 }
 

@@ -56,7 +56,7 @@ func (s *Server) newUpstreamView(u upstream.Status, by models.Principal) upstrea
 		Name: u.ServerName, Version: u.ServerVersion, Tools: u.Tools, Resources: u.Resources, Templates: u.Templates, Prompts: u.Prompts,
 		Warnings: orEmpty(u.Warnings), Stderr: orEmpty(u.Stderr),
 	}
-	if !by.Has(models.ScopeAdmin) {
+	if !by.Administers() {
 		v.Source, v.Command, v.URL, v.PID, v.Env, v.Headers, v.Stderr = "", "", "", 0, []string{}, []string{}, []string{}
 	}
 	return v

@@ -86,7 +86,7 @@ func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
 		return wrong.Err()
 	}
 	return runOnce(s, w, r, body, func(once *models.Idempotency) (usage.Recorded, error) {
-		recorded, err := s.core.Usage.Record(r.Context(), req.caller, req.id, drafts, once)
+		recorded, err := s.core.Usage.Record(r.Context(), req.id, drafts, once)
 		return recorded, d.locate(err)
 	}, d.reply)
 }

@@ -43,11 +43,13 @@ type Token struct {
 	Configured []byte     `json:"-"`
 	Scopes     []Scope    `json:"scopes" example:"agents:read,agents:write" gorm:"serializer:json"` // The permissions of the token.
 	AgentID    *string    `json:"agent_id" example:"finance-personal"`                              // The agent that the token is bound to.
+	ParentID   *string    `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8056"`         // The token that created it and with which it is revoked; null if an administrator created it.
 	CreatedBy  string     `json:"created_by" example:"bootstrap-admin"`
 	CreatedAt  time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	RotatedAt  *time.Time `json:"rotated_at" example:"2026-01-11T15:30:00Z"` // When the secret was last replaced; null if it never was.
-	ExpiresAt  *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z"` // When it expires; null if it does not.
-	RevokedAt  *time.Time `json:"revoked_at" example:"2026-01-12T15:30:00Z"` // When it was revoked; null if it was not.
+	RotatedAt  *time.Time `json:"rotated_at" example:"2026-01-11T15:30:00Z"`   // When the secret was last replaced; null if it never was.
+	LastUsedAt *time.Time `json:"last_used_at" example:"2026-01-12T15:30:00Z"` // When it was last used, to the minute; null if it never was.
+	ExpiresAt  *time.Time `json:"expires_at" example:"2027-01-10T00:00:00Z"`   // When it expires; null if it does not.
+	RevokedAt  *time.Time `json:"revoked_at" example:"2026-01-12T15:30:00Z"`   // When it was revoked; null if it was not.
 } // @name TokenView
 
 // Active reports whether the token may be used at now.
@@ -76,6 +78,12 @@ func (p Principal) Has(s Scope) bool {
 		return true
 	}
 	return s == ScopeAgentsRead && slices.Contains(p.Scopes, ScopeAgentsWrite)
+}
+
+// Administers reports whether the principal has the scope admin for the whole system: its token is bound
+// to no agent or to the root.
+func (p Principal) Administers() bool {
+	return p.Has(ScopeAdmin) && (p.AgentID == nil || *p.AgentID == RootAgentID)
 }
 
 // AgentKey is a key that verifies the messages of an agent. An agent has at most one key of each

@@ -1,17 +1,29 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"comet/internal/errs"
 	"comet/models"
 )
 
+// withinChain is the condition that the agent of a token is still in the subtrees of the agents of all
+// tokens that it descends from; an agent can be moved after a token was created for it.
+const withinChain = `(tokens.parent_id IS NULL OR NOT EXISTS (WITH RECURSIVE
+	chain (above, aid) AS (SELECT tokens.parent_id, tokens.agent_id
+		UNION ALL SELECT t.parent_id, t.agent_id FROM tokens t JOIN chain ON t.id = chain.above),
+	path (aid, above) AS (SELECT a.id, a.parent_id FROM agents a WHERE a.id = tokens.agent_id
+		UNION ALL SELECT a.id, a.parent_id FROM agents a JOIN path ON a.id = path.above)
+	SELECT 1 FROM chain WHERE chain.aid NOT IN (SELECT path.aid FROM path)))`
+
 // ByHash returns the token whose secret has that SHA-256 and whether the agent it is bound to is
-// active (true for none), or errs.NotFound. Expired and revoked tokens are returned like any other.
+// active (true for none), or errs.NotFound, also if that agent is no longer below the agent of the
+// token's parent. Expired and revoked tokens are returned like any other.
 func (r tokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
 	var row struct {
 		models.Token
@@ -20,7 +32,7 @@ func (r tokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, er
 	err = r.db().Table("tokens").
 		Select("tokens.*, agents.is_active AS agent_active").
 		Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
-		Where("tokens.hash = ?", hash[:]).Take(&row).Error
+		Where("tokens.hash = ? AND "+withinChain, hash[:]).Take(&row).Error
 	return row.Token, row.AgentActive == nil || *row.AgentActive, err
 }
 
@@ -39,7 +51,7 @@ func (r tokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, er
 		var found [][]byte
 		err := r.db().Table("tokens").Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
 			Where("tokens.hash IN ? AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) AND "+
-				"(tokens.agent_id IS NULL OR agents.is_active = TRUE)", keys, r.now).
+				"(tokens.agent_id IS NULL OR agents.is_active = TRUE) AND "+withinChain, keys, r.now).
 			Pluck("tokens.hash", &found).Error
 		if err != nil {
 			return nil, err
@@ -56,11 +68,63 @@ func (r tokenReader) Get(id string) (models.Token, error) {
 	return findToken(r.db(), id)
 }
 
-// List returns up to limit tokens in the order of their ids, which is that of
-// their creation, after the id after ("" starts at the first).
-func (r tokenReader) List(after string, limit int) ([]models.Token, error) {
+// List returns up to limit tokens in the order of their ids, which is that of their creation, after
+// the id after ("" starts at the first): the token root and its descendants, all for "".
+func (r tokenReader) List(root, after string, limit int) ([]models.Token, error) {
+	tokens, db := []models.Token{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
+	if root != "" {
+		db = db.Where("id "+tokenTree, root)
+	}
+	return tokens, db.Find(&tokens).Error
+}
+
+// tokenTree is the condition after a column: a token, the argument, or one of its descendants.
+const tokenTree = `IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM tokens WHERE id = ?
+	UNION ALL SELECT t.id FROM tokens t JOIN tree ON t.parent_id = tree.tid) SELECT tid FROM tree)`
+
+// Chain returns the ids of a token and of those that it descends from, which come after it.
+func (r tokenReader) Chain(id string) ([]string, error) {
+	return list[string](r.reader, `WITH RECURSIVE chain (id, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
+		UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) SELECT id FROM chain ORDER BY depth`, id)
+}
+
+// LockTree returns a token and its descendants, without the revoked ones, and locks them.
+func (tx Tokens) LockTree(id string) ([]models.Token, error) {
 	tokens := []models.Token{}
-	return tokens, r.db().Where("id > ?", after).Order("id").Limit(limit).Find(&tokens).Error
+	return tokens, forUpdate(tx.db()).Where("revoked_at IS NULL AND id "+tokenTree, id).Order("id").Find(&tokens).Error
+}
+
+// Touch stores when tokens were last used.
+func (tx Tokens) Touch(used map[string]time.Time) error {
+	for _, id := range slices.Sorted(maps.Keys(used)) {
+		if err := tx.run("UPDATE tokens SET last_used_at = ? WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)", used[id], id, used[id]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Own records that a principal created objects of a kind, which is the name of their table. It returns
+// errs.LimitReached if more of its objects then exist than Options.Quotas allows. Administrators have
+// no quotas.
+func (tx Tokens) Own(by models.Principal, kind string, ids ...string) error {
+	if by.Administers() || len(ids) == 0 {
+		return nil
+	}
+	if _, err := tx.Lock(by.TokenID); err != nil { // requests of the token do not exceed the limit together
+		return err
+	}
+	for _, id := range ids {
+		if err := tx.run("INSERT INTO token_objects (token_id, kind, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", by.TokenID, kind, id); err != nil {
+			return err
+		}
+	}
+	exists := map[string]string{"agents": "x.is_active = TRUE", "tokens": "x.revoked_at IS NULL", "webhooks": "1 = 1"}[kind]
+	n, err := one[int](tx.reader, "SELECT count(*) FROM token_objects o JOIN "+kind+" x ON x.id = o.id WHERE o.token_id = ? AND o.kind = ? AND "+exists, by.TokenID, kind)
+	if limit := tx.store.quotas[kind]; err == nil && n > limit {
+		err = errs.New(errs.LimitReached, "the token %q may have at most %d %s that it created; delete some, or ask an administrator to raise the setting quotas.%s", by.Name, limit, kind, kind)
+	}
+	return err
 }
 
 // Lock returns the token with that id and locks it, or errs.NotFound.
@@ -77,14 +141,14 @@ func findToken(db *gorm.DB, id string) (t models.Token, err error) {
 // there may be no row to lock yet. It must be the transaction's first statement.
 func (tx Tokens) LockAll() error { return tx.lock(lockTokens) }
 
-// LockAdmins returns every token with the admin scope that may be used now, and
+// LockAdmins returns every token with the admin scope for the whole system that may be used now, and
 // locks them, so that two revocations cannot each spare the other's token. One
 // bound to an inactive agent may not be used.
 func (tx Tokens) LockAdmins() ([]models.Token, error) {
 	admins := []models.Token{}
 	return admins, forUpdate(tx.db()).
 		Where("revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?) AND scopes LIKE ? AND "+
-			"(agent_id IS NULL OR agent_id IN (SELECT id FROM agents WHERE is_active = TRUE))",
+			"(agent_id IS NULL OR agent_id IN (SELECT id FROM agents WHERE is_active = TRUE AND level = 0))",
 			tx.now, `%"`+string(models.ScopeAdmin)+`"%`).Order("id").Find(&admins).Error
 }
 

@@ -46,6 +46,9 @@ type Options struct {
 	MaxConnections int
 	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
+	// Quotas limits how many objects of a kind, which is the name of their table, a token without the
+	// scope admin may have created; default 1,000 agents, 100 tokens and 100 webhooks.
+	Quotas map[string]int
 	// Clock returns the time, default time.Now.
 	Clock func() time.Time
 	// Logger receives retries and aborted batches, default discards.
@@ -76,6 +79,7 @@ type Store struct {
 	orm      *gorm.DB // on the read pool
 	writes   transactor
 	clock    func() time.Time
+	quotas   map[string]int
 	pause    func(context.Context, time.Duration) error // between the transactions of purges
 	purging  *semaphore.Weighted                        // held by one purge, including its pause
 	log      *slog.Logger
@@ -112,6 +116,9 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
+	if opts.Quotas == nil {
+		opts.Quotas = map[string]int{"agents": 1000, "tokens": 100, "webhooks": 100}
+	}
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.OnCommit == nil {
 		opts.OnCommit = func(int, time.Duration) {}
@@ -123,6 +130,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		clock:             opts.Clock,
+		quotas:            opts.Quotas,
 		pause:             background.Sleep,
 		purging:           semaphore.NewWeighted(1),
 		log:               opts.Logger,

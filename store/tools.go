@@ -58,6 +58,15 @@ func (r toolReader) Policy(tokenID string) (models.ToolPolicy, error) {
 	return row.Policy, err
 }
 
+// Policies returns the policies of a token and of the tokens that it descends from.
+func (r toolReader) Policies(tokenID string) (policies []models.ToolPolicy, err error) {
+	chain, err := tokenReader(r).Chain(tokenID)
+	if err == nil {
+		err = r.db().Model(&toolPolicyRow{}).Where("token_id IN ?", chain).Pluck("policy", &policies).Error
+	}
+	return policies, err
+}
+
 // Definitions returns the definitions of the tools of a server ordered by name, or those of
 // all servers for "".
 func (r toolReader) Definitions(server string) ([]models.ToolDefinition, error) {

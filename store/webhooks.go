@@ -16,11 +16,11 @@ func (r webhookReader) Get(id string) (models.Webhook, error) {
 }
 
 // List returns up to limit webhooks in the order of their ids, which is that of their creation,
-// after the id after ("" starts at the first); of an agent only its own, nil for all.
+// after the id after ("" starts at the first): those of an agent and of the agents below it, nil for all.
 func (r webhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
 	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
 	if agentID != nil {
-		db = db.Where("agent_id = ?", *agentID)
+		db = db.Where("agent_id "+inSubtree, *agentID)
 	}
 	return hooks, db.Find(&hooks).Error
 }

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"reflect"
 	"time"
@@ -24,7 +25,7 @@ type Created struct {
 // errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. A request
 // with a known idempotency key has no second effect; the response is stored without the secret.
 func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDraft, once *models.Idempotency) (Created, error) {
-	if err := checkBound(by, d.AgentID); err != nil {
+	if err := confine(w.store.Agents(ctx), by, d.AgentID); err != nil {
 		return Created{}, err
 	}
 	v := input.Validate(d)
@@ -39,7 +40,7 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 			return hook, err
 		}
 		hook.Keys.Secret = secret
-		return hook, tx.Webhooks().Insert(hook)
+		return hook, cmp.Or(tx.Webhooks().Insert(hook), tx.Tokens().Own(by, "webhooks", hook.ID))
 	})
 }
 
@@ -123,7 +124,7 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 		}
 		v := append(errs.Violations(nil), found...)
 		after := apply(before, p, tx)
-		if err := checkBound(by, after.AgentID); err != nil {
+		if err := confine(tx.Agents(), by, after.AgentID); err != nil {
 			return err
 		}
 		if p.AgentID.Set || p.Subtree.Set {

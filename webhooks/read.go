@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 
 	"comet/internal/errs"
@@ -8,10 +9,13 @@ import (
 	"comet/store"
 )
 
+// A token bound to an agent manages the webhooks of that agent and of the agents below it; other webhooks
+// are invisible to it. Any other token with the scope manages all webhooks.
+
 // Get returns a webhook, or errs.NotFound.
 func (w *Webhooks) Get(ctx context.Context, by models.Principal, id string) (models.Webhook, error) {
 	hook, err := w.store.Webhooks(ctx).Get(id)
-	return visible(by, hook, err)
+	return visible(w.store.Agents(ctx), by, hook, err)
 }
 
 // List returns up to limit webhooks in the order of creation, after the id after.
@@ -19,22 +23,26 @@ func (w *Webhooks) List(ctx context.Context, by models.Principal, after string, 
 	return w.store.Webhooks(ctx).List(by.AgentID, after, limit)
 }
 
-// A token bound to an agent manages the webhooks of that agent, with or without its subtree;
-// other webhooks are invisible to it. Any other token with the scope manages all webhooks.
+type confiner interface {
+	Confine(by models.Principal, id string) error
+}
 
-// checkBound refuses a bound token that registers a webhook for another agent.
-func checkBound(by models.Principal, agentID *string) error {
-	if by.AgentID == nil || agentID != nil && *agentID == *by.AgentID {
-		return nil
+// confine returns errs.ForeignAgent if a principal is bound to an agent and a webhook is for the events of
+// all agents or of one that is not in its subtree.
+func confine(agents confiner, by models.Principal, agentID *string) error {
+	if by.AgentID != nil && agentID == nil {
+		return errs.New(errs.ForeignAgent, "this token is bound to the agent %q; agent_id must be that agent or one below it", *by.AgentID)
 	}
-	return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and manages the webhooks of that agent only; agent_id must be %q",
-		*by.AgentID, *by.AgentID)
+	return agents.Confine(by, *cmp.Or(agentID, new("")))
 }
 
 // visible returns a webhook, or errs.NotFound if the principal may not see it.
-func visible(by models.Principal, hook models.Webhook, err error) (models.Webhook, error) {
-	if err == nil && checkBound(by, hook.AgentID) != nil {
-		return models.Webhook{}, errs.New(errs.NotFound, "there is no webhook %q", hook.ID)
+func visible(agents confiner, by models.Principal, hook models.Webhook, err error) (models.Webhook, error) {
+	if err == nil {
+		err = confine(agents, by, hook.AgentID)
+	}
+	if errs.Is(err, errs.ForeignAgent) {
+		err = errs.New(errs.NotFound, "there is no webhook %q", hook.ID)
 	}
 	return hook, err
 }
@@ -42,7 +50,7 @@ func visible(by models.Principal, hook models.Webhook, err error) (models.Webhoo
 // lock is Webhooks.Lock for a principal.
 func lock(tx *store.Tx, by models.Principal, id string) (models.Webhook, error) {
 	hook, err := tx.Webhooks().Lock(id)
-	return visible(by, hook, err)
+	return visible(tx.Agents(), by, hook, err)
 }
 
 func (w *Webhooks) logChange(ctx context.Context, by models.Principal, id, what string) {

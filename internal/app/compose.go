@@ -69,7 +69,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
+	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock, Logger: a.log}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
 	if a.cfg.AdminToken != "" {
 		if _, err := a.tokens.EnsureAdmin(ctx, a.cfg.AdminToken, true); err != nil {
 			return fmt.Errorf("store the admin token: %w", err)
@@ -118,6 +118,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the webhooks", hooks)
 	a.services.Add("the message bus", natsBus)
 	a.services.Add("the event relay", relay)
+	a.services.Add("the tokens", a.tokens)
 	a.services.Add("the ledger", ledger)
 	a.services.Add("the wake-ups", wakeups)
 	a.services.Add("the orchestrator", work)
@@ -144,7 +145,8 @@ func (a *App) openStore(ctx context.Context) (err error) {
 	a.store, err = store.Open(ctx, store.Options{
 		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL,
 		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,
-		Clock: a.opts.Clock, Connector: a.opts.Connector, Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
+		Quotas: map[string]int{"agents": a.cfg.Quotas.Agents, "tokens": a.cfg.Quotas.Tokens, "webhooks": a.cfg.Quotas.Webhooks},
+		Clock:  a.opts.Clock, Connector: a.opts.Connector, Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
 	})
 	if err == nil {
 		a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/models"
 	"comet/store/sqlitefile"
 )
 
@@ -172,7 +173,7 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, dir string) (string, er
 // that was stored may have been revoked and must not become valid again.
 func unusedToken(ctx context.Context, tokens *auth.Auth, path string) (secret string, inFile bool) {
 	fresh := auth.NewSecret()
-	if _, err := tokens.Get(ctx, auth.BootstrapTokenID); !errs.Is(err, errs.NotFound) {
+	if _, err := tokens.Get(ctx, models.System(), auth.BootstrapTokenID); !errs.Is(err, errs.NotFound) {
 		return fresh, false
 	}
 	content, err := os.ReadFile(path)

@@ -54,7 +54,7 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 	t.service = tools.New(tools.Dependencies{
 		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index,
 	}, a.toolsOptions(func(c upstream.Change) { t.server.OnChange(c) }))
-	builtin.Register(builtin.Dependencies{Tools: t.service, Orchestrator: work, Index: t.index, Sandbox: t.sandbox, Clock: a.opts.Clock})
+	builtin.Register(builtin.Dependencies{Tools: t.service, Orchestrator: work, Auth: a.tokens, Index: t.index, Sandbox: t.sandbox, Clock: a.opts.Clock})
 	t.server = mcp.New(t.service, &mcp.Options{
 		Version: version, OnFailure: func(code string) { a.metrics.CountFailure("mcp", code) }, Clock: a.opts.Clock, Logger: a.log,
 	})

@@ -3,15 +3,20 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
@@ -27,11 +32,16 @@ const cacheSize = 10_000
 // BootstrapTokenID is the id of the admin token that the first start creates.
 const BootstrapTokenID = "bootstrap-admin"
 
-// Auth issues and verifies tokens. It is safe for concurrent use.
+// Auth issues and verifies tokens. It is safe for concurrent use. As a background.Service it stores when
+// tokens were last used.
 type Auth struct {
+	*background.Loop
+
 	store    *store.Store
 	clock    func() time.Time
 	verified *lru.Cache[[32]byte, verification]
+	mu       sync.Mutex
+	used     map[string]time.Time // last use by token, since it was last stored
 	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
 }
@@ -46,7 +56,12 @@ type verification struct {
 type Options struct {
 	// Clock ages cached verifications, default time.Now. Token expiry uses the store's clock.
 	Clock func() time.Time
+	// Logger receives failures of the background work, default none.
+	Logger *slog.Logger
 }
+
+// touchInterval is how often the last use of tokens is stored.
+const touchInterval = time.Minute
 
 // New returns an Auth on the store.
 func New(s *store.Store, opts *Options) *Auth {
@@ -54,11 +69,33 @@ func New(s *store.Store, opts *Options) *Auth {
 	if err != nil {
 		panic(err) // only for a size that is not positive
 	}
-	a := &Auth{store: s, verified: cache, clock: time.Now}
-	if opts != nil && opts.Clock != nil {
-		a.clock = opts.Clock
+	o := cmp.Or(opts, &Options{})
+	a := &Auth{store: s, verified: cache, clock: o.Clock, used: map[string]time.Time{}}
+	if a.clock == nil {
+		a.clock = time.Now
 	}
+	touch := background.NewPollLoop(background.PollOptions{Task: "storing the last use of tokens", Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}, a.touch)
+	a.Loop = background.NewLoop(touch.Run)
 	return a
+}
+
+// Stop implements background.Service: it stores the last use of tokens once more.
+func (a *Auth) Stop(ctx context.Context) error {
+	err := a.Loop.Stop(ctx)
+	_, touchErr := a.touch(ctx)
+	return errors.Join(err, touchErr)
+}
+
+// touch stores the last use of the tokens used since the last time.
+func (a *Auth) touch(ctx context.Context) (time.Duration, error) {
+	a.mu.Lock()
+	used := a.used
+	a.used = map[string]time.Time{}
+	a.mu.Unlock()
+	if len(used) == 0 {
+		return touchInterval, nil
+	}
+	return touchInterval, a.store.Write(ctx, func(tx *store.Tx) error { return tx.Tokens().Touch(used) })
 }
 
 // Verify returns the principal of a secret. An unknown, expired or revoked secret is
@@ -82,6 +119,9 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	if !agentActive {
 		return models.Principal{}, errs.New(errs.AgentInactive, "the agent %q that the token belongs to is inactive", *t.AgentID)
 	}
+	a.mu.Lock()
+	a.used[t.ID] = now
+	a.mu.Unlock()
 	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
 	if a.revocations.Load() == seen {
 		a.verified.Add(hash, verification{p, begun.Add(verifyFor), t.ExpiresAt})

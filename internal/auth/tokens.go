@@ -23,8 +23,10 @@ type Issued struct {
 	Secret string
 }
 
-// Create issues a token. It returns errs.InvalidRequest for an invalid draft, including an expiry
-// in the past and an unknown agent.
+// Create issues a token. A principal that is bound to an agent issues tokens with at most its own scopes
+// and expiry, for its agent and the agents below it; they are revoked with its own token. Others need the
+// scope admin. Create returns errs.MissingScope, ForeignAgent and LimitReached, and errs.InvalidRequest
+// for an invalid draft, including an expiry in the past and an unknown agent.
 func (a *Auth) Create(ctx context.Context, by models.Principal, d TokenDraft, once *models.Idempotency) (Issued, error) {
 	v := input.Validate(d)
 	checkExpiry(&v, d.ExpiresAt, a.store.Now())
@@ -37,6 +39,51 @@ func (a *Auth) Create(ctx context.Context, by models.Principal, d TokenDraft, on
 		return out, err
 	})
 	return out, err
+}
+
+// maxChain is how many tokens a token may descend from.
+const maxChain = 5
+
+// delegate adapts the draft of a principal that is bound to an agent, and returns the token's parent: nil
+// for a principal that is not.
+func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error) {
+	if by.AgentID == nil {
+		return nil, Require(by, models.ScopeAdmin)
+	}
+	if err := tx.Tokens().LockAll(); err != nil { // a revocation of the parent includes the token
+		return nil, err
+	}
+	parent, err := tx.Tokens().Lock(by.TokenID)
+	if err != nil {
+		return nil, err
+	}
+	if !parent.Active(tx.Now()) {
+		return nil, errs.New(errs.Unauthenticated, "the token is unknown, expired or revoked")
+	}
+	for _, s := range d.Scopes {
+		if err := Require(by, s); err != nil {
+			return nil, err
+		}
+	}
+	chain, err := tx.Tokens().Chain(by.TokenID)
+	if err != nil {
+		return nil, err
+	}
+	if len(chain) > maxChain {
+		return nil, errs.New(errs.LimitReached, "the token %q descends from %d other tokens; create the new token with one of those", by.Name, maxChain)
+	}
+	if d.AgentID == nil {
+		d.AgentID = by.AgentID
+	}
+	if d.ExpiresAt == nil {
+		d.ExpiresAt = parent.ExpiresAt
+	}
+	if parent.ExpiresAt != nil && d.ExpiresAt.After(*parent.ExpiresAt) {
+		var v errs.Violations
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
+		return nil, v.Err()
+	}
+	return &parent.ID, tx.Agents().Confine(by, *d.AgentID)
 }
 
 // checkExpiry requires a time in the future that RFC 3339 can express in UTC.
@@ -54,6 +101,10 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 const lastYear = 9999
 
 func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
+	parent, err := delegate(tx, by, &d)
+	if err != nil {
+		return Issued{}, err
+	}
 	if d.AgentID != nil {
 		var v errs.Violations
 		agent, err := tx.Agents().LockShared(*d.AgentID)
@@ -76,17 +127,33 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	secret := NewSecret()
 	t := models.Token{
 		ID: id.String(), Name: *d.Name, Hash: sha256.Sum256([]byte(secret)), Scopes: d.Scopes,
-		AgentID: d.AgentID, CreatedBy: by.Name, CreatedAt: tx.Now(),
+		AgentID: d.AgentID, ParentID: parent, CreatedBy: by.Name, CreatedAt: tx.Now(),
 	}
 	if d.ExpiresAt != nil {
 		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
 	}
-	return Issued{t, secret}, insert(tx, by, t)
+	return Issued{t, secret}, cmp.Or(insert(tx, by, t), tx.Tokens().Own(by, "tokens", t.ID))
+}
+
+// authorize returns errs.NotFound if a token is neither that of a principal that is bound to an agent nor
+// one that descends from it. Other principals need the scope admin.
+func (a *Auth) authorize(ctx context.Context, by models.Principal, id string) error {
+	if by.AgentID == nil || by.Administers() {
+		return Require(by, models.ScopeAdmin)
+	}
+	chain, err := a.store.Tokens(ctx).Chain(id)
+	if err == nil && !slices.Contains(chain, by.TokenID) {
+		err = errs.New(errs.NotFound, "there is no token %q", id)
+	}
+	return err
 }
 
 // Rotate gives a token a new secret and ends the old one, or returns errs.NotFound or TokenRevoked.
 func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
 	var out Issued
+	if err := a.authorize(ctx, by, id); err != nil {
+		return out, err
+	}
 	err := a.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
 		t, err := tx.Tokens().Lock(id)
 		if err != nil {
@@ -104,9 +171,13 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 	return out, err
 }
 
-// Revoke ends a token: at once on this replica, within a second on others; a second call changes
-// nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable admin token would remain.
+// Revoke ends a token and those that were created with it: at once on this replica, within a second on
+// others; a second call changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable
+// admin token would remain.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
+	if err := a.authorize(ctx, by, id); err != nil {
+		return err
+	}
 	err := a.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.Tokens().LockAll(); err != nil {
 			return err
@@ -120,23 +191,60 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error
 			return err
 		}
 		if len(admins) == 1 && admins[0].ID == id {
-			return errs.New(errs.LastAdminToken, "%q is the last token with the scope %q; create another first", t.Name, models.ScopeAdmin)
+			return errs.New(errs.LastAdminToken, "%q is the last usable token with the scope %q for the whole system; create another first, then revoke this one with it", t.Name, models.ScopeAdmin)
 		}
-		t.RevokedAt = new(tx.Now())
-		return save(tx, by, t, events.TokenRevoked)
+		tokens, err := tx.Tokens().LockTree(id)
+		if err != nil {
+			return err
+		}
+		for _, t := range tokens {
+			t.RevokedAt = new(tx.Now())
+			if err := save(tx, by, t, events.TokenRevoked); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	a.forget()
 	return err
 }
 
 // Get returns a token without its secret, or errs.NotFound.
-func (a *Auth) Get(ctx context.Context, id string) (models.Token, error) {
+func (a *Auth) Get(ctx context.Context, by models.Principal, id string) (t models.Token, err error) {
+	if id != by.TokenID {
+		err = a.authorize(ctx, by, id)
+	}
+	if err != nil {
+		return t, err
+	}
 	return a.store.Tokens(ctx).Get(id)
 }
 
-// List returns up to limit tokens in the order of creation, after the id after ("" for none).
-func (a *Auth) List(ctx context.Context, after string, limit int) ([]models.Token, error) {
-	return a.store.Tokens(ctx).List(after, limit)
+// List returns up to limit tokens in the order of creation, after the id after ("" for none): all for an
+// administrator, for a principal that is bound to an agent its own token and those that descend from it.
+func (a *Auth) List(ctx context.Context, by models.Principal, after string, limit int) ([]models.Token, error) {
+	if by.Administers() {
+		return a.store.Tokens(ctx).List("", after, limit)
+	}
+	if err := a.authorize(ctx, by, by.TokenID); err != nil {
+		return nil, err
+	}
+	return a.store.Tokens(ctx).List(by.TokenID, after, limit)
+}
+
+// CanRead reports whether a principal may read what a token, the owner, requested: its own requests, and
+// with the scope tasks:read those that concern one of the agents; a token that is bound to no agent
+// reads all of them. "" is no agent.
+func (a *Auth) CanRead(ctx context.Context, p models.Principal, owner string, agents ...string) (bool, error) {
+	if owner == p.TokenID || !p.Has(models.ScopeTasksRead) || p.AgentID == nil {
+		return owner == p.TokenID || p.Has(models.ScopeTasksRead), nil
+	}
+	for _, id := range agents {
+		if err := a.store.Agents(ctx).Confine(p, id); !errs.Is(err, errs.ForeignAgent) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // EnsureAdmin stores secret as the bootstrap admin token. With replace the secret comes from

@@ -54,7 +54,7 @@ func openLedgerServer(b *testing.B, database string) *ledgerServer {
 	for _, t := range []tree{h.company, h.flat, h.deep, h.divided, h.supervised} {
 		t.insert(b, db)
 		for _, id := range allAgents(t) { // every agent has an account
-			_, err := h.ledger.Record(b.Context(), models.System(), id, []usage.FactDraft{{Tokens: new(int64(1))}}, nil)
+			_, err := h.ledger.Record(b.Context(), id, []usage.FactDraft{{Tokens: new(int64(1))}}, nil)
 			require.NoError(b, err)
 			h.facts.Add(1)
 		}
@@ -75,7 +75,7 @@ func (h *ledgerServer) live(b *testing.B, db *sql.DB) {
 		facts[i] = usage.FactDraft{Tokens: new(int64(1250)), RequestID: new(fmt.Sprintf("earlier-%d", i))}
 	}
 	for _, id := range allAgents(h.company) {
-		_, err := h.ledger.Record(b.Context(), models.System(), id, facts, nil)
+		_, err := h.ledger.Record(b.Context(), id, facts, nil)
 		require.NoError(b, err)
 		h.facts.Add(each)
 	}

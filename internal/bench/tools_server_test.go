@@ -74,7 +74,7 @@ func openToolServer(b *testing.B, warm int) *toolServer {
 	w.tools = tools.New(tools.Dependencies{
 		Store: w.store, Registry: w.registry, Usage: w.ledger, Orchestrator: work, Feed: feed, Upstreams: upstreams, Index: index,
 	}, &tools.Options{Registerer: metrics.Registerer(), Logger: accessLog(b), Clock: w.clock, OnChange: func(c upstream.Change) { w.gateway.OnChange(c) }})
-	builtin.Register(builtin.Dependencies{Tools: w.tools, Orchestrator: work, Index: index, Sandbox: box})
+	builtin.Register(builtin.Dependencies{Tools: w.tools, Orchestrator: work, Auth: w.auth, Index: index, Sandbox: box})
 	w.gateway = mcp.New(w.tools, &mcp.Options{Logger: accessLog(b)})
 	var all background.Group
 	all.Add("bus", messages)

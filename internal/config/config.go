@@ -19,6 +19,7 @@ type Config struct {
 	HTTP      HTTP      `key:"http"`
 	Tracing   Tracing   `key:"tracing"`
 	Registry  Registry  `key:"registry"`
+	Quotas    Quotas    `key:"quotas"`
 	Store     Store     `key:"store"`
 	Events    Events    `key:"events"`
 	Usage     Usage     `key:"usage"`
@@ -75,6 +76,13 @@ type Tracing struct {
 // Registry holds the optional rules of the registry.
 type Registry struct {
 	StrictCapabilities bool `key:"strict_capabilities" default:"false" help:"Reject a capability that is neither predefined nor prefixed “custom:”, instead of a warning"`
+}
+
+// Quotas limits what one token may have created.
+type Quotas struct {
+	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that a token without the scope admin may have created"`
+	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens, not revoked, that a token without the scope admin may have created"`
+	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that a token without the scope admin may have created"`
 }
 
 // Store sizes the database connections.

@@ -24,7 +24,7 @@ func withBudget(tokens int64) func(*orchestrator.Submission) {
 // recordUsage records tokens of an agent, whose budget is 50,000.
 func (h *harness) recordUsage(t *testing.T, agentID string, tokens int64) {
 	t.Helper()
-	_, err := h.Ledger.Record(t.Context(), operator(), agentID, []usage.FactDraft{{Tokens: &tokens}}, nil)
+	_, err := h.Ledger.Record(t.Context(), agentID, []usage.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(t, err)
 }
 
@@ -171,7 +171,7 @@ func TestBudget(t *testing.T) {
 		for _, id := range []string{done, cancelled} {
 			all, err := h.Attempts(t.Context(), id)
 			require.NoError(t, err)
-			require.NoError(t, h.Ledger.Release(t.Context(), operator(), "a", all[0].ReservationID))
+			require.NoError(t, h.Ledger.Release(t.Context(), "a", all[0].ReservationID))
 		}
 		_, err := h.Complete(t.Context(), "a", done, orchestrator.Result{Tokens: 70})
 		require.NoError(t, err)

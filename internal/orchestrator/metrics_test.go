@@ -198,7 +198,7 @@ func TestMetrics(t *testing.T) {
 		_, err = h.Complete(t.Context(), "a", ids[2], orchestrator.Result{Tokens: 70}) // it reserved nothing
 		require.NoError(t, err)
 		h.recordUsage(t, "a", 49_000)
-		_, err = h.Ledger.Reserve(t.Context(), operator(), "a", usage.ReservationDraft{Tokens: new(int64(5000))}, nil)
+		_, err = h.Ledger.Reserve(t.Context(), "a", usage.ReservationDraft{Tokens: new(int64(5000))}, nil)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		want["comet_ledger_settlements_total"], want["comet_ledger_reservations_total refused"] = 2, 1
 		want["comet_ledger_facts_total"], want["comet_ledger_tokens_total"] = 3, 300+70+49_000

@@ -116,7 +116,7 @@ func (op *operation) joinSession(by models.Principal, sub Submission) error {
 // checkSession returns nil if the session accepts the submission.
 func (sub Submission) checkSession(by models.Principal, session models.Session) error {
 	switch {
-	case sub.parentID == nil && session.Owner != by.TokenID && !by.Has(models.ScopeAdmin):
+	case sub.parentID == nil && session.Owner != by.TokenID && !by.Administers():
 		return errs.New(errs.NotFound, "there is no session %q", sub.SessionID)
 	case session.State == models.SessionClosed:
 		return errs.New(errs.TaskState, "the session %q is closed", sub.SessionID).With("state", session.State)

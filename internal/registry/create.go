@@ -60,7 +60,7 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	}
 	a := fromDraft(d)
 	a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
-	if err := authorize(tx, by, nil, a); err != nil {
+	if err := authorize(tx.Agents(), by, nil, a); err != nil {
 		return Created{}, err
 	}
 	if err := checkParent(&v, a, tx.Agents().LockShared); err != nil {
@@ -75,7 +75,7 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 		}
 		return Created{}, err
 	}
-	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, nil
+	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, tx.Tokens().Own(by, "agents", a.ID)
 }
 
 // addIDTaken adds the violation that the id is taken, which precedes one of the budget.

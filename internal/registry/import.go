@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -41,6 +42,9 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 			return ImportReport{}, err
 		}
 		p, err := r.plan(by, doc, found, all)
+		if err == nil {
+			err = p.authorize(r.store.Agents(ctx), by)
+		}
 		if err != nil {
 			return ImportReport{}, err
 		}
@@ -71,28 +75,36 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	}
 	p, err := r.plan(by, doc, found, all)
 	if err == nil {
-		err = p.violations.All()
+		err = cmp.Or(p.authorize(tx.Agents(), by), p.violations.All())
 	}
 	if err != nil {
 		return ImportReport{}, err
 	}
 	steps := slices.Clone(p.steps)
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.after.Level - b.after.Level) }) // parents first
+	var created []string
 	for _, s := range steps {
-		if err := authorize(tx, by, s.before, s.after); err != nil {
-			return ImportReport{}, err
-		}
 		if s.before != nil {
 			err = save(ctx, tx, by, *s.before, s.after)
 		} else {
 			s.after.CreatedAt, s.after.UpdatedAt = tx.Now(), tx.Now()
+			created = append(created, s.after.ID)
 			err = insert(ctx, tx, by, s.after)
 		}
 		if err != nil {
 			return ImportReport{}, err
 		}
 	}
-	return p.report(), nil
+	return p.report(), tx.Tokens().Own(by, "agents", created...)
+}
+
+func (p *plan) authorize(agents confiner, by models.Principal) error {
+	for _, s := range p.steps {
+		if err := authorize(agents, by, s.before, s.after); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *plan) report() ImportReport {

@@ -200,9 +200,10 @@ func eventOf(c models.ToolCall) store.EventDraft {
 	}}
 }
 
-// Calls returns audit records, the newest first. Only an admin sees those of other tokens.
+// Calls returns audit records, the newest first. Only an administrator of the whole system sees those of
+// other tokens.
 func (svc *Service) Calls(ctx context.Context, by models.Principal, q store.ToolCallQuery) ([]models.ToolCall, error) {
-	if !by.Has(models.ScopeAdmin) {
+	if !by.Administers() {
 		if q.TokenID != "" && q.TokenID != by.TokenID {
 			return nil, nil
 		}

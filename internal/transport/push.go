@@ -154,7 +154,7 @@ func (p *pusher) isAgentFree() bool {
 // checkOwner returns errGone if the token that registered the target is no longer valid. If that
 // cannot be checked, the token counts as valid.
 func (p *pusher) checkOwner(ctx context.Context) error {
-	t, err := p.server.core.Auth.Get(ctx, p.target.Owner)
+	t, err := p.server.core.Auth.Get(ctx, models.System(), p.target.Owner)
 	if errs.Is(err, errs.NotFound) || err == nil && !t.Active(p.server.opts.Clock()) {
 		return errGone
 	}

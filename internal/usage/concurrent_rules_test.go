@@ -29,7 +29,7 @@ func recordOnce(t *testing.T, c *crowd) {
 				batch = append(batch, fact(int64(name+1), named(strconv.Itoa(name))))
 			}
 			names = names[n:]
-			out, err := l.Record(context.Background(), models.System(), "help", batch, nil)
+			out, err := l.Record(context.Background(), "help", batch, nil)
 			if err != nil {
 				t.Errorf("recording facts fails: %v", err)
 			}
@@ -64,11 +64,11 @@ func endOnce(t *testing.T, c *crowd, later time.Duration) {
 		var err error
 		if r.IntN(3) > 0 {
 			var s usage.Settled
-			s, err = l.Settle(context.Background(), models.System(), held[n].AgentID, held[n].ID, usage.Settlement{Tokens: new(int64(used))}, nil)
+			s, err = l.Settle(context.Background(), held[n].AgentID, held[n].ID, usage.Settlement{Tokens: new(int64(used))}, nil)
 			if err == nil && !s.Replayed {
 				settled[n].Add(1)
 			}
-		} else if err = l.Release(context.Background(), models.System(), held[n].AgentID, held[n].ID); err == nil {
+		} else if err = l.Release(context.Background(), held[n].AgentID, held[n].ID); err == nil {
 			released[n].Add(1)
 		}
 		if err != nil && !errs.Is(err, errs.ReservationEnded) {
@@ -132,7 +132,7 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 	var held sync.Map
 	c.all(scaled(callers*30), func(l *usage.Ledger, r *rand.Rand, i int) {
 		id := []string{"help", "aid", "spec", "other"}[r.IntN(4)]
-		got, err := l.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: new(1 + r.Int64N(200))}, nil)
+		got, err := l.Reserve(context.Background(), id, usage.ReservationDraft{Tokens: new(1 + r.Int64N(200))}, nil)
 		if code := errs.CodeOf(err); code == errs.BudgetExceeded {
 			return
 		} else if code != "" {
@@ -146,13 +146,13 @@ func spendWhileTheTreeChanges(t *testing.T, c *crowd) {
 		}
 		if r.IntN(2) == 0 {
 			c.own[id].out.Add(-got.Tokens)
-			if err := l.Release(context.Background(), models.System(), id, got.ID); err != nil {
+			if err := l.Release(context.Background(), id, got.ID); err != nil {
 				t.Errorf("a release fails: %v", err)
 			}
 			return
 		}
 		c.own[id].out.Add(1 - got.Tokens)
-		if _, err := l.Settle(context.Background(), models.System(), id, got.ID, usage.Settlement{Tokens: new(int64(1))}, nil); err != nil {
+		if _, err := l.Settle(context.Background(), id, got.ID, usage.Settlement{Tokens: new(int64(1))}, nil); err != nil {
 			t.Errorf("a settlement fails: %v", err)
 		}
 	})

@@ -149,7 +149,7 @@ func (c *crowd) anyAgent(r *rand.Rand) string {
 // ask reserves tokens; ok is false if a budget refuses.
 func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (held models.Reservation, ok bool) {
 	t.Helper()
-	held, err := l.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
+	held, err := l.Reserve(context.Background(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
 	switch errs.CodeOf(err) {
 	case "":
 		c.granted.Add(1)
@@ -170,7 +170,7 @@ func (c *crowd) ask(t *testing.T, l *usage.Ledger, id string, tokens int64) (hel
 func (c *crowd) settle(t *testing.T, l *usage.Ledger, r models.Reservation, used int64) {
 	t.Helper()
 	c.gives(r.AgentID, r.Tokens-used)
-	if _, err := l.Settle(context.Background(), models.System(), r.AgentID, r.ID, usage.Settlement{Tokens: &used}, nil); err != nil {
+	if _, err := l.Settle(context.Background(), r.AgentID, r.ID, usage.Settlement{Tokens: &used}, nil); err != nil {
 		t.Errorf("a settlement of %s fails: %v", r.AgentID, err)
 	}
 	c.mu.Lock()
@@ -181,7 +181,7 @@ func (c *crowd) settle(t *testing.T, l *usage.Ledger, r models.Reservation, used
 func (c *crowd) giveBack(t *testing.T, l *usage.Ledger, r models.Reservation) {
 	t.Helper()
 	c.gives(r.AgentID, r.Tokens)
-	if err := l.Release(context.Background(), models.System(), r.AgentID, r.ID); err != nil {
+	if err := l.Release(context.Background(), r.AgentID, r.ID); err != nil {
 		t.Errorf("a release of %s fails: %v", r.AgentID, err)
 	}
 }

@@ -129,7 +129,7 @@ func TestHistory(t *testing.T) {
 
 	onEachDatabase(t, "CountsSettlementsWithTheirLabels", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "spec", 10)
-		_, err := f.Settle(t.Context(), models.System(), "spec", r.ID,
+		_, err := f.Settle(t.Context(), "spec", r.ID,
 			usage.Settlement{Tokens: new(int64(7)), FactLabels: models.FactLabels{Model: "big"}}, nil)
 		require.NoError(t, err)
 		got, err := f.History(t.Context(), "spec", usage.HistoryQuery{Window: usage.WindowHour, By: usage.ByModel, From: at(15, 0), To: at(16, 0), Top: 1})

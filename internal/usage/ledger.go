@@ -29,7 +29,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"comet/internal/background"
-	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
 )
@@ -74,14 +73,6 @@ const day = 24 * time.Hour
 func dayOf(t time.Time) int64 { return t.Unix() / 86400 }
 
 func startOf(day int64) time.Time { return time.Unix(day*86400, 0).UTC() }
-
-// requireOwn refuses a token that is bound to another agent.
-func requireOwn(by models.Principal, agentID string) error {
-	if by.AgentID == nil || *by.AgentID == agentID {
-		return nil
-	}
-	return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and writes usage for that agent only", *by.AgentID)
-}
 
 // expireDue releases expired reservations that no operation has released, and returns the time of
 // the next check. It only reads if there are none.

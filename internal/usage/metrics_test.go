@@ -52,7 +52,7 @@ func TestTheLedgersCounters(t *testing.T) {
 		require.Equal(t, 160, f.counted(t)["tokens_total"])
 
 		reserve := func(tokens int64) (models.Reservation, error) {
-			return f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: &tokens}, nil)
+			return f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: &tokens}, nil)
 		}
 		first, err := reserve(1000)
 		require.NoError(t, err)
@@ -61,10 +61,10 @@ func TestTheLedgersCounters(t *testing.T) {
 		_, err = reserve(9000)
 		require.Equal(t, errs.BudgetExceeded, errs.CodeOf(err))
 		for range 2 { // the second time it is replayed
-			_, err = f.Settle(t.Context(), models.System(), "help", first.ID, usage.Settlement{Tokens: new(int64(700))}, nil)
+			_, err = f.Settle(t.Context(), "help", first.ID, usage.Settlement{Tokens: new(int64(700))}, nil)
 			require.NoError(t, err)
 		}
-		_, err = f.Settle(t.Context(), models.System(), "help", second.ID, usage.Settlement{Tokens: new(int64(0))}, nil)
+		_, err = f.Settle(t.Context(), "help", second.ID, usage.Settlement{Tokens: new(int64(0))}, nil)
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{
 			"facts_total": 4 + 1, "tokens_total": 160 + 700, "settlements_total": 2, "reservations_total granted": 2, "reservations_total refused": 1,

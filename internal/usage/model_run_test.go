@@ -182,7 +182,7 @@ func unlessReplayed(once *models.Idempotency, h observed) observed {
 
 func (r *modelRun) doRecord(id string, drafts []usage.FactDraft, key string) observed {
 	once := onceOf(key)
-	out, err := r.Record(r.t.Context(), models.System(), id, drafts, once)
+	out, err := r.Record(r.t.Context(), id, drafts, once)
 	h := observe(err)
 	if err == nil {
 		h.balance = &out.Balance
@@ -195,7 +195,7 @@ func (r *modelRun) doRecord(id string, drafts []usage.FactDraft, key string) obs
 
 func (r *modelRun) doReserve(id string, tokens, ttl int64, key string) observed {
 	once := onceOf(key)
-	got, err := r.Reserve(r.t.Context(), models.System(), id, usage.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
+	got, err := r.Reserve(r.t.Context(), id, usage.ReservationDraft{Tokens: &tokens, TTLSeconds: &ttl}, once)
 	h := unlessReplayed(once, observe(err))
 	if err == nil && !h.stored {
 		h.expires = got.ExpiresAt
@@ -214,7 +214,7 @@ func (r *modelRun) reservationID(n int) string {
 
 func (r *modelRun) doSettle(id string, n int, tokens int64, labels models.FactLabels, key string) observed {
 	once := onceOf(key)
-	s, err := r.Settle(r.t.Context(), models.System(), id, r.reservationID(n), usage.Settlement{Tokens: &tokens, FactLabels: labels}, once)
+	s, err := r.Settle(r.t.Context(), id, r.reservationID(n), usage.Settlement{Tokens: &tokens, FactLabels: labels}, once)
 	h := observe(err)
 	if err == nil {
 		h.late, h.replayed, h.balance = s.Late, []bool{s.Replayed}, &s.Balance
@@ -223,7 +223,7 @@ func (r *modelRun) doSettle(id string, n int, tokens int64, labels models.FactLa
 }
 
 func (r *modelRun) doRelease(id string, n int) observed {
-	return observe(r.Release(r.t.Context(), models.System(), id, r.reservationID(n)))
+	return observe(r.Release(r.t.Context(), id, r.reservationID(n)))
 }
 
 func (r *modelRun) doAdd(id string, tokens int64, term time.Duration, key string) observed {

@@ -38,7 +38,7 @@ func TestIdempotencyKeys(t *testing.T) {
 
 	onEachDatabase(t, "LetAReservationBeGrantedOnce", func(t *testing.T, f *fixture) {
 		ask := func(once *models.Idempotency) (models.Reservation, error) {
-			return f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(6_000))}, once)
+			return f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(6_000))}, once)
 		}
 		once := keyed("k")
 		r, err := ask(once)
@@ -60,7 +60,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "LetFactsBeRecordedOnce", func(t *testing.T, f *fixture) {
 		for i := range 3 {
 			once := keyed("k")
-			out, err := f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(5), fact(6)}, once)
+			out, err := f.Record(t.Context(), "help", []usage.FactDraft{fact(5), fact(6)}, once)
 			require.NoError(t, err)
 			if i == 0 {
 				require.EqualValues(t, 11, out.Balance.UsedToday)
@@ -74,7 +74,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "LetAReservationBeSettledOnce", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 10)
 		for range 2 {
-			_, err := f.Settle(t.Context(), models.System(), "help", r.ID, usage.Settlement{Tokens: new(int64(7))}, keyed("k"))
+			_, err := f.Settle(t.Context(), "help", r.ID, usage.Settlement{Tokens: new(int64(7))}, keyed("k"))
 			require.NoError(t, err)
 		}
 		require.EqualValues(t, 7, f.usage(t, "help").UsedToday)
@@ -108,7 +108,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "KeepTheEventOfARefusal", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 9_000)
 		ask := func() error {
-			_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(1_001))}, keyed("k"))
+			_, err := f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(1_001))}, keyed("k"))
 			return err
 		}
 		requireCode(t, errs.BudgetExceeded, ask())
@@ -124,7 +124,7 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "KeepTheEventOfARefusalByAnAncestor", func(t *testing.T, f *fixture) {
 		f.scope(t, "spec", models.ScopeSubtree)
 		f.record(t, "aid", 25_000)
-		_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(1))}, keyed("k"))
+		_, err := f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(1))}, keyed("k"))
 		require.Equal(t, "spec", errs.From(err).Meta["agent_id"])
 		require.Equal(t, "agent.budget_exceeded spec subtree", f.alerts(t)[3])
 		require.Len(t, f.alerts(t), 4)
@@ -137,7 +137,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "other", 1)
 		f.clock(t, "23:00:00")
-		_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: new(int64(10_001))}, keyed("k"))
+		_, err := f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(10_001))}, keyed("k"))
 		requireCode(t, errs.BudgetExceeded, err)
 		got := allAlerts(t, f.db)
 		require.Len(t, got, 1)
@@ -149,18 +149,18 @@ func TestIdempotencyKeys(t *testing.T) {
 	onEachDatabase(t, "OfARequestThatFailedMayBeUsedAgain", func(t *testing.T, f *fixture) {
 		_, err := f.report("help", fact(5, named("r-1")))
 		require.NoError(t, err)
-		_, err = f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1), fact(6, named("r-1"))}, keyed("k"))
+		_, err = f.Record(t.Context(), "help", []usage.FactDraft{fact(1), fact(6, named("r-1"))}, keyed("k"))
 		requireCode(t, errs.RequestIDReused, err)
-		_, err = f.Record(t.Context(), models.System(), "no-such-agent", []usage.FactDraft{fact(1)}, keyed("k"))
+		_, err = f.Record(t.Context(), "no-such-agent", []usage.FactDraft{fact(1)}, keyed("k"))
 		requireCode(t, errs.NotFound, err)
 		broken := keyed("k")
 		broken.Render = func(any) (models.StoredResponse, error) {
 			return models.StoredResponse{}, errors.New("cannot be shown")
 		}
-		_, err = f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1)}, broken)
+		_, err = f.Record(t.Context(), "help", []usage.FactDraft{fact(1)}, broken)
 		require.ErrorContains(t, err, "cannot be shown")
 		require.EqualValues(t, 5, f.usage(t, "help").UsedToday, "an operation whose response cannot be stored has no effect")
-		out, err := f.Record(t.Context(), models.System(), "help", []usage.FactDraft{fact(1)}, keyed("k"))
+		out, err := f.Record(t.Context(), "help", []usage.FactDraft{fact(1)}, keyed("k"))
 		require.NoError(t, err)
 		require.EqualValues(t, 6, out.Balance.UsedToday)
 	})
@@ -173,7 +173,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		f.db.Clock.Advance(time.Hour)
 		for range 2 {
-			_, err := f.Reserve(t.Context(), models.System(), "aid", usage.ReservationDraft{Tokens: new(int64(6_000))}, keyed("k"))
+			_, err := f.Reserve(t.Context(), "aid", usage.ReservationDraft{Tokens: new(int64(6_000))}, keyed("k"))
 			require.NoError(t, err)
 		}
 		require.EqualValues(t, 6_000, f.usage(t, "aid").Reserved)

@@ -22,10 +22,10 @@ import (
 // recorded, marked as replayed.
 //
 // It returns errs.InvalidRequest with pointers such as /facts/3/tokens, errs.RequestIDReused for
-// a request_id that was recorded with other content, errs.ForeignAgent for a token bound to
-// another agent, errs.LimitReached if the agent's day is full, and errs.NotFound.
-func (l *Ledger) Record(ctx context.Context, by models.Principal, agentID string, drafts []FactDraft, once *models.Idempotency) (Recorded, error) {
-	op, err := newRecord(by, agentID, drafts)
+// a request_id that was recorded with other content, errs.LimitReached if the agent's day is full, and
+// errs.NotFound.
+func (l *Ledger) Record(ctx context.Context, agentID string, drafts []FactDraft, once *models.Idempotency) (Recorded, error) {
+	op, err := newRecord(agentID, drafts)
 	if err != nil {
 		return Recorded{}, err
 	}
@@ -39,10 +39,7 @@ type record struct {
 	recorded Recorded
 }
 
-func newRecord(by models.Principal, agentID string, drafts []FactDraft) (*record, error) {
-	if err := requireOwn(by, agentID); err != nil {
-		return nil, err
-	}
+func newRecord(agentID string, drafts []FactDraft) (*record, error) {
 	var v errs.Violations
 	if len(drafts) == 0 || len(drafts) > MaxFacts {
 		v.Add(errs.InvalidRequest, "/facts", "count", "facts must hold 1 to %d facts, not %d", MaxFacts, len(drafts))

@@ -237,41 +237,10 @@ func TestDrafts(t *testing.T) {
 			"/duration_ms outcome": {Tokens: new(int64(1)), FactOutcome: usage.FactOutcome{DurationMS: new(int64(1))}},
 			"/session_id outcome":  {Tokens: new(int64(1)), FactOutcome: usage.FactOutcome{SessionID: "s"}},
 		} {
-			_, err := f.Settle(t.Context(), models.System(), "help", held.ID, d, nil)
+			_, err := f.Settle(t.Context(), "help", held.ID, d, nil)
 			requireFields(t, []string{want}, err)
 		}
 		require.EqualValues(t, 10, f.usage(t, "help").Reserved)
-	})
-}
-
-func TestATokenBoundToAnAgent(t *testing.T) {
-	t.Parallel()
-
-	onEachDatabase(t, "WritesUsageForThatAgentOnly", func(t *testing.T, f *fixture) {
-		by := models.Principal{Name: "bot", AgentID: new("help")}
-		held := f.hold(t, "aid", 10)
-		_, err := f.Record(t.Context(), by, "aid", []usage.FactDraft{fact(1)}, nil)
-		requireCode(t, errs.ForeignAgent, err)
-		_, err = f.Reserve(t.Context(), by, "aid", usage.ReservationDraft{Tokens: new(int64(1))}, nil)
-		requireCode(t, errs.ForeignAgent, err)
-		_, err = f.Settle(t.Context(), by, "aid", held.ID, usage.Settlement{Tokens: new(int64(1))}, nil)
-		requireCode(t, errs.ForeignAgent, err)
-		requireCode(t, errs.ForeignAgent, f.Release(t.Context(), by, "aid", held.ID))
-		_, err = f.Record(t.Context(), by, "spec", []usage.FactDraft{fact(1)}, nil)
-		requireCode(t, errs.ForeignAgent, err)
-		_, err = f.Settle(t.Context(), by, "help", held.ID, usage.Settlement{Tokens: new(int64(1))}, nil)
-		requireCode(t, errs.NotFound, err)
-		require.EqualValues(t, 10, f.usage(t, "aid").Reserved)
-		require.Zero(t, f.subtree(t, "nova"))
-
-		_, err = f.Record(t.Context(), by, "help", []usage.FactDraft{fact(1)}, nil)
-		require.NoError(t, err)
-		own, err := f.Reserve(t.Context(), by, "help", usage.ReservationDraft{Tokens: new(int64(4))}, nil)
-		require.NoError(t, err)
-		_, err = f.Settle(t.Context(), by, "help", own.ID, usage.Settlement{Tokens: new(int64(4))}, nil)
-		require.NoError(t, err)
-		require.NoError(t, f.Release(t.Context(), by, "help", f.hold(t, "help", 1).ID))
-		require.EqualValues(t, 5, f.usage(t, "help").UsedToday)
 	})
 }
 
@@ -305,7 +274,7 @@ func TestOutcomes(t *testing.T) {
 		for _, tokens := range []int64{0, 5} {
 			held := f.hold(t, "help", 10)
 			for range 2 {
-				_, err := f.Settle(t.Context(), models.System(), "help", held.ID, usage.Settlement{Tokens: &tokens, FactOutcome: ended}, nil)
+				_, err := f.Settle(t.Context(), "help", held.ID, usage.Settlement{Tokens: &tokens, FactOutcome: ended}, nil)
 				require.NoError(t, err)
 			}
 		}

@@ -17,11 +17,8 @@ import (
 //
 // It returns errs.BudgetExceeded if one of them does not cover the tokens (its Meta contains the
 // agent, what remains, and when the budget resets), and holds nothing then; also
-// errs.AgentDeactivated, errs.ForeignAgent, errs.InvalidRequest and errs.NotFound.
-func (l *Ledger) Reserve(ctx context.Context, by models.Principal, agentID string, d ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
-	if err := requireOwn(by, agentID); err != nil {
-		return models.Reservation{}, err
-	}
+// errs.AgentDeactivated, errs.InvalidRequest and errs.NotFound.
+func (l *Ledger) Reserve(ctx context.Context, agentID string, d ReservationDraft, once *models.Idempotency) (models.Reservation, error) {
 	v := input.Validate(d)
 	if err := v.Err(); err != nil {
 		return models.Reservation{}, err

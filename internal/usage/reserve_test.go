@@ -92,7 +92,7 @@ func TestReservations(t *testing.T) {
 
 	onEachDatabase(t, "LiveForTheTimeThatWasAskedFor", func(t *testing.T, f *fixture) {
 		ask := func(tokens, ttl *int64) error {
-			_, err := f.Reserve(t.Context(), models.System(), "help", usage.ReservationDraft{Tokens: tokens, TTLSeconds: ttl}, nil)
+			_, err := f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: tokens, TTLSeconds: ttl}, nil)
 			return err
 		}
 		requireFields(t, []string{"/tokens required"}, ask(nil, nil))
@@ -177,9 +177,9 @@ func TestSettlements(t *testing.T) {
 	onEachDatabase(t, "AreMadeOnce", func(t *testing.T, f *fixture) {
 		r := f.hold(t, "help", 1_000)
 		labels := models.FactLabels{Model: "gpt"}
-		first, err := f.Settle(t.Context(), models.System(), "help", r.ID, usage.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
+		first, err := f.Settle(t.Context(), "help", r.ID, usage.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
 		require.NoError(t, err)
-		again, err := f.Settle(t.Context(), models.System(), "help", r.ID, usage.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
+		again, err := f.Settle(t.Context(), "help", r.ID, usage.Settlement{Tokens: new(int64(700)), FactLabels: labels}, nil)
 		require.NoError(t, err)
 		require.True(t, again.Replayed)
 		require.Equal(t, first.Balance, again.Balance)
@@ -188,7 +188,7 @@ func TestSettlements(t *testing.T) {
 			{Tokens: new(int64(700))},
 			{Tokens: new(int64(700)), FactLabels: labels, FactOutcome: usage.FactOutcome{Outcome: usage.OutcomeSuccess}},
 		} {
-			_, err = f.Settle(t.Context(), models.System(), "help", r.ID, other, nil)
+			_, err = f.Settle(t.Context(), "help", r.ID, other, nil)
 			requireCode(t, errs.ReservationEnded, err)
 			require.Equal(t, models.ReservationSettled, errs.From(err).Meta["state"])
 		}

@@ -109,14 +109,14 @@ func (f *fixture) changed(id string, set func(*models.Agent)) error {
 
 func (f *fixture) record(t *testing.T, id string, tokens int64) models.Fact {
 	t.Helper()
-	out, err := f.Record(t.Context(), models.System(), id, []usage.FactDraft{{Tokens: &tokens}}, nil)
+	out, err := f.Record(t.Context(), id, []usage.FactDraft{{Tokens: &tokens}}, nil)
 	require.NoError(t, err)
 	return out.Facts[0]
 }
 
 // report records drafts.
 func (f *fixture) report(id string, drafts ...usage.FactDraft) (usage.Recorded, error) {
-	return f.Record(context.Background(), models.System(), id, drafts, nil)
+	return f.Record(context.Background(), id, drafts, nil)
 }
 
 func fact(tokens int64, set ...func(*usage.FactDraft)) usage.FactDraft {
@@ -149,15 +149,15 @@ func (f *fixture) refused(t *testing.T, id string, tokens int64) string {
 }
 
 func (f *fixture) reserve(id string, tokens int64) (models.Reservation, error) {
-	return f.Reserve(context.Background(), models.System(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
+	return f.Reserve(context.Background(), id, usage.ReservationDraft{Tokens: &tokens}, nil)
 }
 
 func (f *fixture) settle(id, reservation string, tokens int64) (usage.Settled, error) {
-	return f.Settle(context.Background(), models.System(), id, reservation, usage.Settlement{Tokens: &tokens}, nil)
+	return f.Settle(context.Background(), id, reservation, usage.Settlement{Tokens: &tokens}, nil)
 }
 
 func (f *fixture) release(id, reservation string) error {
-	return f.Release(context.Background(), models.System(), id, reservation)
+	return f.Release(context.Background(), id, reservation)
 }
 
 // add gives an agent an additional budget that ends after a while.

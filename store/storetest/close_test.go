@@ -22,7 +22,7 @@ func TestAClosedStoreIsUnavailable(t *testing.T) {
 			"Agent":    func() error { _, err := db.Agents(ctx).Get("nova"); return err },
 			"Agents":   func() error { _, err := db.Agents(ctx).List(store.AgentQuery{Limit: 1, Count: true}); return err },
 			"Token":    func() error { _, err := db.Tokens(ctx).Get("t"); return err },
-			"Tokens":   func() error { _, err := db.Tokens(ctx).List("", 1); return err },
+			"Tokens":   func() error { _, err := db.Tokens(ctx).List("", "", 1); return err },
 			"Audit":    func() error { _, err := db.Agents(ctx).AuditTrail("nova", 0, 1); return err },
 			"Events":   func() error { _, err := db.Events(ctx).After(0, 1); return err },
 			"Schema":   func() error { return db.CheckSchema(ctx) },

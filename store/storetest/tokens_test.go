@@ -122,7 +122,7 @@ func TestTokens(t *testing.T) {
 		}
 		after := ""
 		for {
-			page, err := db.Tokens(t.Context()).List(after, 10)
+			page, err := db.Tokens(t.Context()).List("", after, 10)
 			require.NoError(t, err)
 			require.NotNil(t, page)
 			if len(page) == 0 {

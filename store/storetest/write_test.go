@@ -205,7 +205,7 @@ func TestReads(t *testing.T) {
 			"AuditTrail":     func() error { _, err := db.Agents(ctx).AuditTrail("nova", 0, 1); return err },
 			"Token":          func() error { _, err := db.Tokens(ctx).Get("x"); return err },
 			"TokenByHash":    func() error { _, _, err := db.Tokens(ctx).ByHash([32]byte{}); return err },
-			"Tokens":         func() error { _, err := db.Tokens(ctx).List("", 1); return err },
+			"Tokens":         func() error { _, err := db.Tokens(ctx).List("", "", 1); return err },
 			"Events.After":   func() error { _, err := db.Events(ctx).After(0, 1); return err },
 			"Events.Pending": func() error { _, err := db.Events(ctx).Pending(); return err },
 			"LastPosition":   func() error { _, err := db.Events(ctx).LastPosition(); return err },

@@ -87,7 +87,7 @@ func requestError(err error, e wire.Envelope, req wire.WorkRequest) error {
 // A task that has ended does not change.
 func (p *Protocol) cancel(ctx context.Context, s sender, e wire.Envelope, req wire.WorkRequest) (protocol.Reply, error) {
 	t, err := p.work.Task(ctx, req.TaskID.String())
-	if err == nil && t.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
+	if err == nil && t.Owner != s.TokenID && !s.Administers() {
 		err = errs.New(errs.NotFound, "there is no task %q", req.TaskID.String())
 	}
 	if err != nil {

@@ -148,7 +148,7 @@ type storedBroadcast struct {
 // of * and W*, the agents of sphere n for G<n>, or one worker. In the document only O1 sends B; an
 // admin may send it in O1's place. The same message of one token has its effect once in a day.
 func (p *Protocol) handleBroadcast(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	if !s.Has(models.ScopeAdmin) {
+	if !s.Administers() {
 		return protocol.Reply{}, errorf(codes.E90, "scope", "the token lacks the scope admin")
 	}
 	if tid, named := m.Task.Number(); named && tid != 0 || m.Context != "" && m.Context != wire.SystemContext {

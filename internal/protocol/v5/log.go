@@ -15,7 +15,6 @@ import (
 	"comet/internal/redact"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
-	"comet/models"
 )
 
 // Every message is written to the program's log, and the messages of a conversation (a CTX) are
@@ -199,7 +198,7 @@ func (p *Protocol) messageByNumber(ctx context.Context, s sender, contextID int6
 		return "", unknown
 	}
 	found, err := p.messages.ByNumber(ctx, contextID, s.peer(), number)
-	if isNotFound(err) && s.agentID == "" && s.Has(models.ScopeAdmin) {
+	if isNotFound(err) && s.agentID == "" && s.Administers() {
 		var owner string
 		if owner, err = p.conversationOwner(ctx, contextID); err == nil {
 			found, err = p.messages.ByNumber(ctx, contextID, userPeer(owner), number)
@@ -235,7 +234,7 @@ func (p *Protocol) ownsConversation(ctx context.Context, s sender, contextID int
 		return err == nil, err
 	}
 	owner, err := p.conversationOwner(ctx, contextID)
-	return err == nil && (owner == s.TokenID || s.Has(models.ScopeAdmin)), err
+	return err == nil && (owner == s.TokenID || s.Administers()), err
 }
 
 // conversationOwner returns the token that owns the session, or the task, of a context.

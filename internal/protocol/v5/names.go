@@ -88,7 +88,7 @@ func userPeer(tokenID string) string { return "User:" + tokenID }
 func (s sender) maySubmit() bool { return s.Has(models.ScopeMessagesSend) }
 
 // owns reports whether the sender requested a task, or is an admin.
-func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Has(models.ScopeAdmin) }
+func (s sender) owns(t models.Task) bool { return t.Owner == s.TokenID || s.Administers() }
 
 func (p *Protocol) agentAddress(ctx context.Context, agentID string) (wire.Address, error) {
 	n, err := p.shortIDs.AgentNumber(ctx, agentID)

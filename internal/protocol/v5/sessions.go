@@ -36,7 +36,7 @@ func (p *Protocol) findSession(ctx context.Context, s sender, name string) (n in
 	}
 	session, err := p.orchestrator.Session(ctx, id)
 	switch {
-	case isNotFound(err) || err == nil && session.Owner != s.TokenID && !s.Has(models.ScopeAdmin):
+	case isNotFound(err) || err == nil && session.Owner != s.TokenID && !s.Administers():
 		err = unknown
 	case err == nil && session.State == models.SessionClosed:
 		err = errorf(codes.E42, "", "the session %s is closed; - opens another one", name)
@@ -82,7 +82,7 @@ func (p *Protocol) contextFact(ctx context.Context, s sender, name, key string) 
 	if err != nil {
 		return "", notFoundAs(err, codes.E42, "there is no session %s", name)
 	}
-	if session.Owner != s.TokenID && !s.Has(models.ScopeAdmin) {
+	if session.Owner != s.TokenID && !s.Administers() {
 		if s.agentID == "" {
 			return "", unknownSession(name)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/auth"
 	"comet/internal/orchestrator"
 	"comet/internal/sandbox"
 	"comet/internal/tools"
@@ -28,6 +29,7 @@ const (
 type Dependencies struct {
 	Tools        *tools.Service
 	Orchestrator *orchestrator.Orchestrator
+	Auth         *auth.Auth
 	Index        *toolsearch.Index
 	Sandbox      *sandbox.Sandbox
 	// Clock returns the current time, default time.Now.

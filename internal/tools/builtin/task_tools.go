@@ -136,7 +136,11 @@ func (b *builtins) visibleTask(ctx context.Context, c *tools.Invocation, id stri
 		return models.Task{}, c.Invalid("task_id must be the id of a task")
 	}
 	t, err := b.Orchestrator.Task(ctx, id)
-	if err == nil && t.Owner != c.Caller.Principal.TokenID && !c.Caller.Principal.Has(models.ScopeTasksRead) || errs.Is(err, errs.NotFound) {
+	visible := false
+	if err == nil {
+		visible, err = b.Auth.CanRead(ctx, c.Caller.Principal, t.Owner, t.AgentID, t.OwnerAgent)
+	}
+	if err == nil && !visible || errs.Is(err, errs.NotFound) {
 		return models.Task{}, errs.New(errs.InvalidRequest, "there is no task %q", input.Clip(id))
 	}
 	return t, err
