@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
@@ -63,7 +61,7 @@ var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
 	errs.Unauthenticated: http.StatusUnauthorized,
 
 	errs.MissingScope: http.StatusForbidden, errs.AgentInactive: http.StatusForbidden,
-	errs.ForeignAgent: http.StatusForbidden, errs.ToolDenied: http.StatusForbidden,
+	errs.ForeignAgent: http.StatusForbidden, errs.ToolDenied: http.StatusForbidden, errs.BudgetExceeded: http.StatusForbidden,
 
 	errs.NotFound: http.StatusNotFound, errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotAcceptable: http.StatusNotAcceptable,
 
@@ -80,7 +78,7 @@ var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
 	errs.LimitReached: http.StatusUnprocessableEntity, errs.UnsupportedWork: http.StatusUnprocessableEntity,
 	errs.CodeFailed: http.StatusUnprocessableEntity,
 
-	errs.BudgetExceeded: http.StatusTooManyRequests, errs.RateLimited: http.StatusTooManyRequests,
+	errs.BudgetReserved: http.StatusTooManyRequests, errs.RateLimited: http.StatusTooManyRequests,
 	errs.UpstreamFailed: http.StatusBadGateway,
 	errs.Timeout:        http.StatusServiceUnavailable, errs.Unavailable: http.StatusServiceUnavailable,
 	errs.NoAgent: http.StatusServiceUnavailable, errs.Busy: http.StatusServiceUnavailable,
@@ -115,13 +113,18 @@ func isClientGone(ctx context.Context, err error) bool {
 }
 
 // toKnownError returns err with a code: errs.Timeout for a passed deadline, errs.Internal for an
-// error without a code.
+// error without a code, and errs.BudgetReserved for a budget that reserved tokens exceed.
 func toKnownError(ctx context.Context, err error) *errs.Error {
 	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if errs.Is(err, errs.Internal) && late {
 		return errs.Wrap(errs.Timeout, err, "the request took longer than the server allows")
 	}
 	e := errs.From(err)
+	if _, reserved := e.Meta["retry_after"]; reserved && e.Code == errs.BudgetExceeded {
+		held := *e
+		held.Code = errs.BudgetReserved
+		return &held
+	}
 	if statusOf(e.Code) == http.StatusInternalServerError {
 		return errs.Wrap(errs.Internal, err, "an internal error occurred; the server's log has the details under this request id")
 	}
@@ -183,13 +186,8 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 			h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="comet", error="insufficient_scope", scope="%v"`, scope))
 		}
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		if e.Permanent {
-			h.Del("Retry-After")
-		} else if seconds, ok := e.Meta["retry_after"]; ok {
+		if seconds, ok := e.Meta["retry_after"]; ok {
 			h.Set("Retry-After", fmt.Sprint(seconds))
-		} else if at, ok := e.Meta["reset_at"].(time.Time); ok {
-			seconds := math.Ceil(at.Sub(p.now()).Seconds())
-			h.Set("Retry-After", strconv.Itoa(max(1, int(seconds))))
 		} else if h.Get("Retry-After") == "" {
 			h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 		}

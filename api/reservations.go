@@ -49,11 +49,12 @@ type reservationProblem struct {
 // createReservation reserves tokens.
 //
 //	@Summary		Reserve tokens
-//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+//	@Description	Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 //	@Param			body			body	usage.ReservationDraft	true	"The number of tokens and the lifetime of the reservation"
 //	@Success		201	{object}	models.Reservation	"The reservation"
 //	@Failure		409	"The agent is deactivated, or the Idempotency-Key was used with a different request"
-//	@Failure		429	{object}	budgetProblem	"A budget does not cover the tokens: `agent_id` and `scope` identify the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` describe it. Or the token exceeds its rate limit"
+//	@Failure		403	{object}	budgetProblem	"A budget does not cover the tokens: `agent_id` and `scope` identify the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` describe it. Or the token lacks the scope, is bound to another agent, or its agent is inactive"
+//	@Failure		429	{object}	budgetProblem	"Reserved tokens of a budget would cover the request; the members are those of 403. Or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining

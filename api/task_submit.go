@@ -92,7 +92,8 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 //	@Failure		404	"The session does not exist"
 //	@Failure		409	"The session is closed, or the Idempotency-Key or request_id was used with a different request"
 //	@Failure		422	"No registered agent has the capabilities; see `requested` and `supported`"
-//	@Failure		429	"No suitable agent has a budget that covers the task, or the token exceeds its rate limit"
+//	@Failure		403	"No suitable agent has a budget that covers the task; or the token lacks the scope, the agent is not in its subtree, or its agent is inactive"
+//	@Failure		429	"Reserved tokens of a suitable agent's budget would cover the task, or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining

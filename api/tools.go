@@ -106,7 +106,8 @@ type toolResult struct {
 //	@Failure		400	"A field is missing or malformed, or the arguments do not match the tool's schema"
 //	@Failure		404	"The tool does not exist, or the token may not call it"
 //	@Failure		422	"Code in the sandbox failed; see `tool_error`"
-//	@Failure		429	"The budget does not cover the call, or the token exceeds its rate limit"
+//	@Failure		403	"The budget does not cover the call, or the policy of the token does not allow it"
+//	@Failure		429	"Reserved tokens of the budget would cover the call, or the token exceeds its rate limit"
 //	@Failure		502	"The upstream is not available, failed or timed out; it may have executed the call"
 //	@Failure		503	"The ledger is not available; the tool was not called"
 func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {

@@ -45,7 +45,7 @@ type AgentRef struct {
 // does not count in the average, cancelled work not in the success rate.
 type AgentStats struct {
 	SessionsToday     int64    `json:"sessions_today" example:"15"`                         // Number of sessions today.
-	AvgResponseTimeMS int64    `json:"avg_response_time_ms" example:"234"`                  // Average duration of today's work in milliseconds.
+	AvgResponseTimeMS *int64   `json:"avg_response_time_ms" example:"234"`                  // Average duration of today's work in milliseconds, null if none was measured.
 	SuccessRate       *float64 `json:"success_rate" example:"0.97" extensions:"x-nullable"` // Share of today's work that succeeded, 0 to 1; null without work.
 }
 
@@ -69,8 +69,8 @@ type AgentDraft struct {
 	ID           *string  `json:"id" validate:"required,agentid" example:"custom-assistant" minLength:"1" maxLength:"64"`                       // The agent's id: lowercase letters, digits and hyphens.
 	Name         *string  `json:"name" validate:"required,notblank,printable,max=120" example:"Custom Assistant" minLength:"1" maxLength:"120"` // The display name.
 	Level        *Level   `json:"level" validate:"required,min=0,max=3" example:"3" enums:"0,1,2,3"`                                            // The level, 0 to 3.
-	SphereID     *int     `json:"sphere_id" validate:"omitnil,min=1,max=9" example:"1" minimum:"1" maximum:"9"`                                 // The sphere; required except for L0.
-	FrequencyHz  *int     `json:"frequency_hz" validate:"required" example:"444"`                                                               // The frequency in Hz; it must be one of the level's.
+	SphereID     *int     `json:"sphere_id" validate:"omitnil,min=1,max=9" example:"1" minimum:"1" maximum:"9"`                                 // The sphere; that of the parent if it is omitted. Required for L1 and in rosters.
+	FrequencyHz  *int     `json:"frequency_hz" example:"444"`                                                                                   // The frequency in Hz, one of the level's: 888 for L1, 555 (the default) or 666 for L2, 444 for L3.
 	Capabilities []string `json:"capabilities" validate:"max=256,unique,dive,capability" example:"custom_task_1,custom_task_2"`                 // What the agent can do: predefined names, or others with the prefix `custom:`.
 	Description  string   `json:"description" validate:"text,max=2000" example:"A custom L3 assistant for personal tasks" maxLength:"2000"`     // A text about the agent.
 	Type         string   `json:"type" validate:"omitempty,word" example:"research" maxLength:"64"`                                             // The agent type of the envelope protocol.

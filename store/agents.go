@@ -177,7 +177,9 @@ func (r agentReader) Detail(id string, now time.Time) (models.AgentDetail, error
 	}
 	if len(row.Outcomes) == 4 {
 		d.Stats.SessionsToday = int64(row.Outcomes[0])
-		d.Stats.AvgResponseTimeMS = int64(math.Round(row.Outcomes[1]))
+		if average := row.Outcomes[1]; average >= 0 {
+			d.Stats.AvgResponseTimeMS = new(int64(math.Round(average)))
+		}
 		if total := row.Outcomes[3]; total > 0 {
 			d.Stats.SuccessRate = new(math.Round(row.Outcomes[2]/total*1e4) / 1e4)
 		}
@@ -190,7 +192,7 @@ type agentDetailRow struct {
 	models.Agent
 	TokensUsedToday int64
 	Children        []models.AgentRef `gorm:"serializer:json"`
-	Outcomes        []float64         `gorm:"serializer:json"` // sessions, average, successes, total; nil for none
+	Outcomes        []float64         `gorm:"serializer:json"` // sessions, average or -1, successes, total; nil for none
 }
 
 // detailQuery counts the tokens of the account's day if that is the day after today: the clock may go
@@ -203,7 +205,7 @@ func detailQuery(on *engine) string {
 		CASE WHEN level < 3 THEN (SELECT ` + on.childList + ` FROM (SELECT id, level FROM agents
 			WHERE parent_id = ? AND is_active = TRUE ORDER BY id LIMIT ?) AS c) ELSE '[]' END,
 		CASE WHEN EXISTS (SELECT 1 FROM outcomes WHERE agent_id = ? AND at >= ?) THEN
-			(SELECT ` + on.array + `(count(DISTINCT session_id), coalesce(avg(duration_ms), 0),
+			(SELECT ` + on.array + `(count(DISTINCT session_id), coalesce(avg(duration_ms), -1),
 				sum(CASE WHEN status = 'success' THEN 1 ELSE 0 END), sum(CASE WHEN status <> 'cancelled' THEN 1 ELSE 0 END))
 			FROM outcomes WHERE agent_id = ? AND at >= ?) END
 		FROM agents

@@ -159,6 +159,11 @@ func (tx Ledger) Purge(day int64, limit int) (int64, error) {
 	return all, nil
 }
 
+// Rearm lets the events of an agent's budget be sent again today.
+func (tx Ledger) Rearm(agentID string) error {
+	return tx.run("UPDATE usage_accounts SET warned_day = -1, exceeded_day = -1 WHERE agent_id = ?", agentID)
+}
+
 // Account is the ledger row of an agent: the sums on which decisions are based. The Subtree
 // sums are valid only while Subtree is set.
 type Account struct {

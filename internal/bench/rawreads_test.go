@@ -131,7 +131,7 @@ type rawDetail struct {
 
 type rawStats struct {
 	SessionsToday     int64    `json:"sessions_today"`
-	AvgResponseTimeMS int64    `json:"avg_response_time_ms"`
+	AvgResponseTimeMS *int64   `json:"avg_response_time_ms"`
 	SuccessRate       *float64 `json:"success_rate"`
 }
 
@@ -159,7 +159,7 @@ func (h *rawReads) readDetail(ctx context.Context, id string) (a rawAgent, d raw
 	if err == nil && outcomes != nil {
 		err = json.Unmarshal(outcomes, &sums)
 	}
-	d.Stats.SessionsToday, d.Stats.AvgResponseTimeMS = int64(sums[0]), int64(math.Round(sums[1]))
+	d.Stats.SessionsToday, d.Stats.AvgResponseTimeMS = int64(sums[0]), new(int64(math.Round(sums[1])))
 	if sums[3] > 0 {
 		d.Stats.SuccessRate = new(math.Round(sums[2]/sums[3]*1e4) / 1e4)
 	}

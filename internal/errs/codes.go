@@ -94,6 +94,8 @@ const (
 	BudgetExceedsMaximum Code = "token-budget-exceeds-maximum"
 	// LimitReached is a create beyond a maximum number.
 	LimitReached Code = "limit-reached"
+	// BudgetReserved is BudgetExceeded while other reservations hold the tokens that are missing.
+	BudgetReserved Code = "budget-reserved"
 	// BudgetExceeded is a reservation that the budget does not cover.
 	BudgetExceeded Code = "budget-exceeded"
 	// UnsupportedWork is work that no agent offers.
@@ -160,6 +162,7 @@ var titles = map[Code]string{ //nolint:gochecknoglobals // a constant table
 	LimitReached:         "Limit reached",
 	UnsupportedWork:      "Unsupported work",
 	BudgetExceeded:       "Token budget exceeded",
+	BudgetReserved:       "Token budget reserved",
 	CodeFailed:           "Code failed",
 	ToolDenied:           "Tool call not allowed",
 	UpstreamFailed:       "MCP server error",

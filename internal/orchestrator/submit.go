@@ -225,6 +225,9 @@ func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) e
 			usedUp = true
 			e = e.With("reset_at", refusal.Meta["reset_at"])
 		}
+		if wait, ok := refusal.Meta["retry_after"]; ok {
+			e = e.With("retry_after", wait)
+		}
 	}
 	e = e.With("remaining", most)
 	if usedUp {

@@ -69,6 +69,13 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	if len(v) > 0 {
 		return Created{}, r.addIDTaken(tx, a.ID, v)
 	}
+	if a.SphereID == nil {
+		parent, err := tx.Agents().Get(*a.ParentID)
+		if err != nil {
+			return Created{}, err
+		}
+		a.SphereID = parent.SphereID
+	}
 	if err := insert(ctx, tx, by, a); err != nil {
 		if errs.Is(err, errs.AgentExists) {
 			err = errs.Violations{taken(a.ID)}.Err()

@@ -63,6 +63,9 @@ func (r *Registry) planEntry(p *plan, by models.Principal, i int, e roster.Entry
 	p.entryOf[after.ID] = i
 	r.checkEntry(p, i, e, after)
 	if exists {
+		if e.FrequencyHz == nil {
+			after.FrequencyHz = before.FrequencyHz
+		}
 		p.checkUnchangeable(i, e, before)
 		after.Version, after.CreatedAt, after.UpdatedAt = before.Version, before.CreatedAt, before.UpdatedAt
 	} else if after.Level == models.LevelSystem {
@@ -91,7 +94,7 @@ func (p *plan) describe(i int, e roster.Entry) models.Agent {
 	if d.Name == nil {
 		d.Name = new(string)
 	}
-	if d.FrequencyHz == nil {
+	if d.FrequencyHz == nil && p.isBad(i, "frequency_hz") {
 		d.FrequencyHz = new(int)
 	}
 	a := fromDraft(d)

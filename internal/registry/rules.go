@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -27,7 +28,7 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 		v.Add(errs.SystemAgentExists, "/level", "single_root", "there is one L0 agent, %s; a second cannot be created", models.RootAgentID)
 		return v
 	}
-	if d.SphereID == nil {
+	if d.SphereID == nil && level == models.LevelOrchestrator {
 		v.Add(errs.InvalidRequest, "/sphere_id", "required", "sphere_id is required for an L%d agent", level)
 	}
 	if d.ParentID == nil && level != models.LevelOrchestrator {
@@ -43,10 +44,11 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 	return v
 }
 
-// fromDraft returns the agent a valid draft describes, with the defaults of its level.
+// fromDraft returns the agent a valid draft describes, with the defaults of its level. Its sphere may be
+// missing.
 func fromDraft(d models.AgentDraft) models.Agent {
 	a := models.Agent{
-		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *d.FrequencyHz,
+		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *cmp.Or(d.FrequencyHz, new(d.Level.Frequencies()[0])),
 		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: d.ParentID,
 		TokenBudget: d.TokenBudget.Pointer(), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 	}

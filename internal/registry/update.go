@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -62,13 +63,25 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		if err := save(ctx, tx, by, before, after); err != nil {
 			return err
 		}
-		out.Detail, err = tx.Agents().Detail(id, tx.Now())
+		if out.Detail, err = tx.Agents().Detail(id, tx.Now()); err == nil && p.ParentID.Set && !p.SphereID.Set {
+			out.Warnings, err = sphereWarning(tx, out.Detail.Agent)
+		}
 		return err
 	})
 	if err == nil && p.Capabilities.Set {
-		out.Warnings = r.warnings(out.Detail.Capabilities)
+		out.Warnings = append(out.Warnings, r.warnings(out.Detail.Capabilities)...)
 	}
 	return out, err
+}
+
+// sphereWarning returns a warning if an agent is in another sphere than its parent.
+func sphereWarning(tx *store.Tx, a models.Agent) ([]errs.Field, error) {
+	parent, err := tx.Agents().Get(*cmp.Or(a.ParentID, new(models.RootAgentID)))
+	if err != nil || parent.SphereID == nil || a.SphereID == nil || *parent.SphereID == *a.SphereID {
+		return nil, err
+	}
+	return []errs.Field{{Pointer: "/sphere_id", Rule: "sphere_of_parent", Detail: fmt.Sprintf(
+		"%q stays in sphere %d, and its parent is in sphere %d; set sphere_id, too, to move it there", a.ID, *a.SphereID, *parent.SphereID)}}, nil
 }
 
 // Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,
@@ -210,6 +223,9 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 	}
 	action := actionOf(before, after)
 	err := audit(ctx, tx, by, after, action, changes)
+	if err == nil && after.TokenBudget != nil && *after.TokenBudget > *cmp.Or(before.TokenBudget, after.TokenBudget) {
+		err = tx.Ledger().Rearm(after.ID)
+	}
 	data := AgentChanged{ID: after.ID, Version: after.Version, Actor: by.Name, Changes: changes}
 	deactivated := action == models.AuditDeactivated
 	if err == nil && (!deactivated || len(changes) > 1) {

@@ -137,7 +137,7 @@ func TestExceededBudgets(t *testing.T) {
 		require.Empty(t, f.alerts(t))
 		f.refused(t, "help", 7)
 		require.Equal(t, []alert{{events.BudgetExceeded, usage.BudgetAlert{
-			AgentID: "help", Day: "2026-01-10", Budget: 10_000, Scope: models.ScopeOwn, Used: 100, Reserved: 9_900, Percent: 1,
+			AgentID: "help", Day: "2026-01-10", Budget: 10_000, Scope: models.ScopeOwn, Used: 100, Reserved: 9_900, Percent: 100,
 			Requested: 7, ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}}, allAlerts(t, f.db))
 		f.refused(t, "help", 7)

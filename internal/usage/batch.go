@@ -316,9 +316,13 @@ func (b *batch) exceed(a *account, u use, requested int64) {
 
 func (b *batch) alert(kind models.EventType, a *account, u use, requested int64) {
 	budget, _ := a.budget()
+	counted := u.used
+	if kind == events.BudgetExceeded {
+		counted += u.reserved
+	}
 	b.alerts = append(b.alerts, alert{kind, BudgetAlert{
 		AgentID: a.AgentID, Day: startOf(a.Day).Format(time.DateOnly), Budget: budget, Scope: u.scope,
-		Used: u.used, Reserved: u.reserved, Remaining: remaining(budget, u), Percent: percent(u.used, budget),
+		Used: u.used, Reserved: u.reserved, Remaining: remaining(budget, u), Percent: percent(counted, budget),
 		Requested: requested, ResetAt: startOf(a.Day + 1),
 	}})
 }

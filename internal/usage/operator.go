@@ -83,7 +83,8 @@ func (l *Ledger) Budgets(ctx context.Context, agentID string, all bool) ([]model
 
 // Reset writes off what an agent used today, so that its whole budget except reserved tokens is
 // available again; if its budget limits the subtree, the subtree's usage, too. Facts and the sums
-// of its ancestors do not change: the tokens were spent. A warning is not sent again today. The
+// of its ancestors do not change: the tokens were spent. The events of the budget are sent again
+// when it is used up again. The
 // audit log records the reset with its reason. It returns errs.InvalidRequest and errs.NotFound.
 func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string, d ResetDraft, once *models.Idempotency) (Balance, error) {
 	v := input.Validate(d)
@@ -102,7 +103,8 @@ func (l *Ledger) Reset(ctx context.Context, by models.Principal, agentID string,
 		if err := b.tx.Ledger().InsertReset(agentID, a.Day, own, subtree); err != nil {
 			return nil, err
 		}
-		a.Forgiven, a.SubtreeForgiven, a.changed = a.Forgiven+own, a.SubtreeForgiven+subtree, true
+		a.Forgiven, a.SubtreeForgiven = a.Forgiven+own, a.SubtreeForgiven+subtree
+		a.rearm()
 		var changes []models.Change
 		if own > 0 {
 			changes = append(changes, models.Change{Field: "used_today", From: own, To: 0})
@@ -123,9 +125,14 @@ func (b *batch) changeExtra(ctx context.Context, by models.Principal, a *account
 	if a.Extra, a.ExtraUntil, err = b.tx.Ledger().ActiveAdditions(a.AgentID, b.now); err != nil {
 		return err
 	}
-	a.changed = true
+	if a.changed = true; a.Extra > before {
+		a.rearm()
+	}
 	return b.audit(ctx, by, a.AgentID, action, reason, []models.Change{{Field: "additional_budget", From: before, To: a.Extra}})
 }
+
+// rearm lets the events of a budget be sent again today.
+func (a *account) rearm() { a.WarnedDay, a.ExceededDay, a.changed = a.Day-1, a.Day-1, true }
 
 func (b *batch) audit(ctx context.Context, by models.Principal, agentID string, action models.AuditAction, reason string, changes []models.Change) error {
 	return b.tx.Agents().Audit(models.AuditEntry{

@@ -30,6 +30,7 @@ func (l *Ledger) Usage(ctx context.Context, agentID string) (AgentUsage, error) 
 	if budget, limited := a.budget(); limited && a.countsSubtree() {
 		out.SubtreeReserved, out.SubtreeForgivenToday = &s.SubtreeHeld, &s.SubtreeExempt
 		out.SubtreeRemaining = new(remaining(budget, use{models.ScopeSubtree, s.SubtreeUsed - s.SubtreeExempt, s.SubtreeHeld}))
+		out.Remaining = new(min(*out.Remaining, *out.SubtreeRemaining))
 	}
 	return out, nil
 }

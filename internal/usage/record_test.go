@@ -265,7 +265,7 @@ func TestOutcomes(t *testing.T) {
 		require.NoError(t, err, "a replay adds no outcome")
 		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
-		require.Equal(t, models.AgentStats{SessionsToday: 4, AvgResponseTimeMS: 133, SuccessRate: new(0.6)}, d.Stats)
+		require.Equal(t, models.AgentStats{SessionsToday: 4, AvgResponseTimeMS: new(int64(133)), SuccessRate: new(0.6)}, d.Stats)
 		require.EqualValues(t, 7, d.TokensUsedToday)
 	})
 
@@ -280,7 +280,7 @@ func TestOutcomes(t *testing.T) {
 		}
 		d, err := f.db.Agents(t.Context()).Detail("help", f.db.Now())
 		require.NoError(t, err)
-		require.Equal(t, models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: 50, SuccessRate: new(0.0)}, d.Stats)
+		require.Equal(t, models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: new(int64(50)), SuccessRate: new(0.0)}, d.Stats)
 		require.EqualValues(t, 5, d.TokensUsedToday)
 	})
 }

@@ -92,11 +92,13 @@ func (op *reserve) judge(b *batch) error {
 }
 
 // refuse adds the event and returns the error. It is permanent if the whole daily budget of one of
-// the limits is less than what was requested.
+// the limits is less than what was requested; it has "retry_after" if reserved tokens would cover it.
 func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error {
 	b.refused++
-	b.exceed(a, u, op.tokens)
 	budget, _ := a.budget()
+	if op.tokens-op.earlier <= budget || u.used+u.reserved > budget {
+		b.exceed(a, u, op.tokens)
+	}
 	by, hint, permanent := "", "", false
 	if u.scope == models.ScopeSubtree {
 		by = " by its subtree"
@@ -116,9 +118,15 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))
-	e.Permanent = permanent
+	if e.Permanent = permanent; !permanent && budget-u.used >= op.tokens {
+		e = e.With("retry_after", releaseWait)
+	}
 	return e
 }
+
+// releaseWait is after how many seconds a request that a budget does not cover because of reserved tokens
+// is to be repeated.
+const releaseWait = 5
 
 // MaxReservationTTL is the maximum lifetime of a reservation in seconds.
 const MaxReservationTTL = 86_400

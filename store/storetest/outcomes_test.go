@@ -42,7 +42,7 @@ func TestOutcomes(t *testing.T) {
 			outcome("s1", "success", new(int64(201)), db.Now()),
 			outcome("s2", "failed", new(int64(300)), db.Now()),
 		)
-		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: 200, SuccessRate: new(0.6667)})
+		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: new(int64(200)), SuccessRate: new(0.6667)})
 	})
 
 	rule(t, "FailuresAndTimeoutsLowerTheSuccessRate", func(t *testing.T, db *storetest.DB) {
@@ -56,9 +56,9 @@ func TestOutcomes(t *testing.T) {
 	rule(t, "CancellationsDoNotChangeTheSuccessRate", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		addOutcomes(t, db, outcome("a", "cancelled", new(int64(40)), db.Now()))
-		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: 40}, "nothing to divide")
+		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: new(int64(40))}, "nothing to divide")
 		addOutcomes(t, db, outcome("b", "success", new(int64(20)), db.Now()))
-		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: 30, SuccessRate: new(1.0)})
+		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: new(int64(30)), SuccessRate: new(1.0)})
 	})
 
 	rule(t, "UnmeasuredDurationsAreNotInTheAverage", func(t *testing.T, db *storetest.DB) {
@@ -66,7 +66,7 @@ func TestOutcomes(t *testing.T) {
 		addOutcomes(t, db, outcome("a", "failed", nil, db.Now()))
 		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 1, SuccessRate: new(0.0)})
 		addOutcomes(t, db, outcome("a", "failed", new(int64(500)), db.Now()), outcome("a", "failed", new(int64(0)), db.Now()))
-		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: 250, SuccessRate: new(0.0)}, "zero is a time")
+		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 1, AvgResponseTimeMS: new(int64(250)), SuccessRate: new(0.0)}, "zero is a time")
 	})
 
 	rule(t, "AreWrittenTogetherAndCountedEach", func(t *testing.T, db *storetest.DB) {
@@ -81,7 +81,7 @@ func TestOutcomes(t *testing.T) {
 		}
 		addOutcomes(t, db, rows...)
 		addOutcomes(t, db)
-		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 750, AvgResponseTimeMS: 500, SuccessRate: new(1.0)})
+		requireStats(t, db, "finance", models.AgentStats{SessionsToday: 750, AvgResponseTimeMS: new(int64(500)), SuccessRate: new(1.0)})
 		requireStats(t, db, "health", models.AgentStats{SessionsToday: 250, SuccessRate: new(0.0)})
 	})
 

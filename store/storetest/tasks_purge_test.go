@@ -160,7 +160,7 @@ func TestMigrationsWithTasks(t *testing.T) {
 			t.Decision = json.RawMessage(`{"verdict":"chosen","candidates":[["finance",1,0,0]],"rejected":[]}`)
 		})
 		addOutcomes(t, db, outcome("a", "success", new(int64(100)), db.Now()), outcome("b", "failed", nil, db.Now()), outcome("b", "success", new(int64(200)), db.Now()))
-		stats := models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: 150, SuccessRate: new(0.6667)}
+		stats := models.AgentStats{SessionsToday: 2, AvgResponseTimeMS: new(int64(150)), SuccessRate: new(0.6667)}
 		requireStats(t, db, "finance", stats)
 		long := inputOf("long")
 		long.Parameters = json.RawMessage(`{"text":"` + strings.Repeat("x", 5000) + `"}`)
