@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -68,23 +67,21 @@ const maxMessage = 200
 var (
 	yamlLine   = regexp.MustCompile(`^line (\d+): (?s)(.*)$`)
 	yamlAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+	yamlParser = regexp.MustCompile(`^did not find expected (key|node|'-'|','|<)`)
+	tabIndent  = regexp.MustCompile(`^ *\t`)
 )
 
-// failYAML records an error of the library. Its parser counts lines from 0, its scanner from 1, and
-// the parser names the line on which the unfinished collection begins. An unknown alias has no line.
+// failYAML records an error of the library. The library's line is the one on which an unfinished
+// value begins; its parser counts from 0. An unknown alias has no line.
 func (d *Document) failYAML(err error, data []byte) {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
 	if m := yamlLine.FindStringSubmatch(message); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		message = m[2]
-		if fromParser(message) {
+		if yamlParser.MatchString(message) {
 			line++
-			if strings.HasSuffix(message, "expected key") || strings.HasSuffix(message, "indicator") {
-				begin := line
-				line = max(line, firstFailure(data, err))
-				message += fmt.Sprintf(" in the value that begins on line %d; check its indentation and brackets", begin)
-			}
+			message += fmt.Sprintf(" in the value that begins on line %d; check its indentation and brackets", line)
 		}
 	}
 	if m := yamlAnchor.FindStringSubmatch(message); m != nil {
@@ -92,10 +89,13 @@ func (d *Document) failYAML(err error, data []byte) {
 		d.fail(line, errs.MalformedYAML, "", "alias", "the alias *%s is not allowed; write the value out", Clip(m[1]))
 		return
 	}
-	line = min(line, lineAt(data, len(bytes.TrimRight(data, " \t\r\n"))))
-	if n := tabIndent(data, line); n > 0 {
-		d.fail(n, errs.MalformedYAML, "", "syntax", "a tab is used to indent; YAML allows only spaces there")
-		return
+	lines := bytes.SplitAfter(bytes.TrimRight(data, " \t\r\n"), []byte("\n"))
+	if len(data) <= maxSearched {
+		line = max(line, firstFailure(lines, err))
+	}
+	line = min(line, len(lines))
+	if tabIndent.Match(lines[line-1]) {
+		message = "a tab is used to indent; YAML allows only spaces there"
 	}
 	d.fail(line, errs.MalformedYAML, "", "syntax", "the document is not valid YAML: %s", ClipTo(message, maxMessage))
 }
@@ -105,49 +105,13 @@ func (d *Document) failYAML(err error, data []byte) {
 const maxSearched = 512 << 10
 
 // firstFailure returns the number of the line that causes failure: the last line of the shortest
-// prefix of data that fails with the same error. It returns 0 if data is longer than maxSearched.
-func firstFailure(data []byte, failure error) int {
-	if len(data) > maxSearched {
-		return 0
-	}
-	lines := bytes.SplitAfter(data, []byte("\n"))
+// beginning of a document that fails with the same error. It returns 0 for a second document.
+func firstFailure(lines [][]byte, failure error) int {
 	n := sort.Search(len(lines), func(i int) bool {
-		var doc yaml.Node
-		err := yaml.Unmarshal(bytes.Join(lines[:i+1], nil), &doc)
+		err := yaml.Unmarshal(bytes.Join(lines[:i+1], nil), new(yaml.Node))
 		return err != nil && err.Error() == failure.Error()
 	})
-	if n == len(lines) { // the error is in a second document
-		return 0
-	}
-	return n + 1
-}
-
-// fromParser reports whether the message is from the library's parser, not its scanner.
-func fromParser(message string) bool {
-	beginnings := []string{
-		"did not find expected <document start>", "did not find expected node content",
-		"did not find expected '-' indicator", "did not find expected key",
-		"did not find expected ',' or", "found undefined tag handle",
-		"found incompatible YAML document", "found duplicate %",
-	}
-	return slices.ContainsFunc(beginnings, func(m string) bool { return strings.HasPrefix(message, m) })
-}
-
-// tabIndent returns the line of a tab in the indentation at or next to the line of a syntax error,
-// 0 if there is none.
-func tabIndent(data []byte, line int) int {
-	lines := bytes.Split(data, []byte("\n"))
-	for _, n := range []int{line, line + 1, line - 1} {
-		if n < 1 || n > len(lines) {
-			continue
-		}
-		text := lines[n-1]
-		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
-		if bytes.ContainsRune(indent, '\t') {
-			return n
-		}
-	}
-	return 0
+	return (n + 1) % (len(lines) + 1)
 }
 
 // readYAML converts a node of the library. out is Invalid after a violation.

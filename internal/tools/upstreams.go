@@ -3,7 +3,6 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -171,11 +170,12 @@ func refersToForeignVariables(config json.RawMessage) bool {
 // withoutFilePosition removes lines and the file's path from an error of a definition.
 func withoutFilePosition(id string, err error) error {
 	e := errs.From(err)
+	texts := strings.NewReplacer(" (line 1)", "", "mcpServers."+id+".", "")
+	e.Detail = texts.Replace(e.Detail)
 	for i := range e.Fields {
 		f := &e.Fields[i]
-		f.Detail, f.Line = strings.TrimSuffix(f.Detail, fmt.Sprintf(" (line %d)", f.Line)), 0
+		f.Detail, f.Line = texts.Replace(f.Detail), 0
 		f.Pointer = strings.TrimPrefix(f.Pointer, "/mcpServers/"+id)
-		e.Detail = strings.ReplaceAll(e.Detail, " (line 1)", "")
 	}
 	return e
 }

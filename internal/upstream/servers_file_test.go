@@ -50,7 +50,7 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 		"an id twice":         {"{\"mcpServers\": {\n\"a\": {\"command\": \"x\"},\n\"a\": {\"command\": \"y\"}}}", "mcpServers.a is given twice, first on line 2"},
 		"an id in both":       {"{\"mcpServers\": {\"a\": {\"command\": \"x\"}},\n\"servers\": {\"a\": {\"command\": \"y\"}}}", `server "a" is defined twice, on line 1 and here (line 2)`},
 		"no servers":          {"{}", "there is no object mcpServers"},
-		"servers in a list":   {"{\"mcpServers\": []}", "mcpServers must be an object whose names are the servers' ids (line 1)"},
+		"servers in a list":   {"{\"mcpServers\": [{}]}", "mcpServers must be an object, not an array (line 1)"},
 		"no character of ids": {"{\"mcpServers\": {\n\"_ _\": {\"command\": \"x\"}}}", `server "_ _": id may contain only letters, digits and hyphens, for example "---" (line 2)`},
 		"one id for two":      {"{\"mcpServers\": {\"my server\": {\"command\": \"x\"},\n\"my_server\": {\"command\": \"y\"}}}", `server "my-server" is defined twice, on line 1 and here (line 2)`},
 		"a long id":           {`{"mcpServers": {"` + strings.Repeat("a", 65) + `": {"command": "x"}}}`, "id is longer than 64 characters"},
@@ -59,10 +59,13 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 		"no address":          {`{"mcpServers": {"a": {"url": "ftp://h"}}}`, "url is not an address of the form https://host/path"},
 		"another type":        {`{"mcpServers": {"a": {"type": "pigeon", "command": "x"}}}`, `type is "pigeon"; it can be stdio or http`},
 		"the old transport":   {`{"mcpServers": {"a": {"type": "sse", "url": "http://h/sse"}}}`, "type is sse, the transport of 2024-11-05, which comet does not support"},
-		"args in one string":  {"{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"args\": \"s3cr3t\"}}}", `server "a": args must be a list of strings (line 2)`},
-		"a number in env":     {`{"mcpServers": {"a": {"command": "x", "env": {"A": 1}}}}`, `server "a": env must be an object of strings`},
-		"a setting of others": {`{"mcpServers": {"a": {"command": "x", "comet": {"timeouts": "1s"}}}}`, `comet has no setting "timeouts"`},
-		"a timeout in ms":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": 45000}}}}`, `timeout must be a duration such as "45s"`},
+		"args in one string":  {"{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"args\": \"s3cr3t\"}}}", `mcpServers.a.args must be an array, not a string (line 2)`},
+		"a number in env":     {`{"mcpServers": {"a": {"command": "x", "env": {"A": 8375}}}}`, `mcpServers.a.env.A must be a string, not a number (line 1)`},
+		"a setting of others": {`{"mcpServers": {"a": {"command": "x", "comet": {"timeouts": "1s"}}}}`, `mcpServers.a.comet.timeouts is not a known member; did you mean timeout?`},
+		"a timeout in ms":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": 45000}}}}`, `mcpServers.a.comet.timeout must be a string, not a number`},
+		"no unit of time":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": "s3cr3t"}}}}`, `timeout must be a duration such as "45s"`},
+		"two addresses":       {`{"mcpServers": {"a": {"url": "http://h", "serverUrl": "http://h"}}}`, "the address is given twice"},
+		"no object":           {`{"mcpServers": {"a": []}}`, "mcpServers.a must be an object, not an array (line 1)"},
 		"a short timeout":     {`{"mcpServers": {"a": {"command": "x", "comet": {"timeout": "1ms"}}}}`, "timeout must be between 1s and 1h0m0s"},
 		"a bad header":        {`{"mcpServers": {"a": {"url": "http://h", "headers": {"a b": "x"}}}}`, `headers has "a b", which is not the name of a header`},
 		"two credentials":     {`{"mcpServers": {"a": {"url": "http://h", "headers": {"authorization": "x"}, "comet": {"bearer": "y"}}}}`, "which excludes a bearer token"},
@@ -73,21 +76,26 @@ func TestParseServersSaysWhatIsWrongAndWhere(t *testing.T) {
 			require.Error(t, err)
 			require.Empty(t, servers)
 			fields := errs.From(err).Fields
-			require.NotEmpty(t, fields)
+			require.Len(t, fields, 1)
 			require.Contains(t, fields[0].Detail, c.want)
-			require.NotContains(t, err.Error(), "s3cr3t")
+			require.NotContains(t, fields[0].Detail, "s3cr3t")
+			require.NotContains(t, fields[0].Detail, "8375")
 		})
 	}
 }
 
-// TestParseServersAsClientsHaveThem parses names of any kind, comments, trailing commas and a byte
-// order mark.
+// TestParseServersAsClientsHaveThem parses names of any kind, other names of keys, null, comments,
+// trailing commas and a byte order mark.
 func TestParseServersAsClientsHaveThem(t *testing.T) {
 	t.Parallel()
 	servers, warnings, err := upstream.ParseServers([]byte("\xef\xbb\xbf{ // mine\n\"servers\": {\n\"My Server_1\": {\"command\": \"x\",}, /* and */\n\"brave_search\": {\"url\": \"http://h\"},},}"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"My-Server-1", "brave-search"}, []string{servers[0].ID, servers[1].ID})
 	require.Contains(t, warnings, `server "My Server_1" (line 3) has the id My-Server-1: ids have letters, digits and hyphens`)
+
+	servers, _, err = upstream.ParseServers([]byte(`{"servers": {"a": {"serverUrl": "http://h", "transport": "streamableHttp", "headers": null, "comet": {"bearer": null}}}}`))
+	require.NoError(t, err)
+	require.Equal(t, []upstream.Server{{ID: "a", Transport: upstream.HTTP, URL: "http://h"}}, servers)
 }
 
 func FuzzParseServers(f *testing.F) {
