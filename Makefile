@@ -103,7 +103,7 @@ docker-full: ## Build the container image comet:full, with Node.js and uv for MC
 	docker build $(IMAGE_ARGS) --target full --tag comet:full .
 
 .PHONY: release
-release: ## Make archives, Debian packages, an SBOM and checksums in dist; PLATFORMS="linux/amd64" selects
+release: ## Make archives, Debian packages, SBOMs and checksums in dist; PLATFORMS="linux/amd64" selects
 	VERSION=$(VERSION) tools/release/run $(PLATFORMS)
 
 .PHONY: release-verify
