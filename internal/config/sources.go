@@ -30,21 +30,10 @@ func clientVariables() []string {
 	return []string{"COMET_SERVER", "COMET_TOKEN", "COMET_OUTPUT", "COMET_CLIENT_CONFIG"}
 }
 
-// kubernetesNames matches the variables that Kubernetes gives a container for each Service in its
-// namespace; those of a Service named comet, or comet-db, begin like ours.
-var kubernetesNames = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$`)
-
-// fromKubernetes reports whether a variable describes a Service. COMET_PORT contains a URL then;
-// with a bare number it is probably a mistake.
-func fromKubernetes(name, value string) bool {
-	if strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") {
-		scheme, _, isURL := strings.Cut(value, "://")
-		if isURL && slices.Contains([]string{"tcp", "udp", "sctp"}, scheme) {
-			return true
-		}
-	}
-	return kubernetesNames.MatchString(name)
-}
+// kubernetesVariable matches the variables that Kubernetes gives a container for each Service in its
+// namespace; those of a Service named comet, or comet-db, begin like ours. COMET_PORT contains a URL
+// then; with a bare number it is probably a mistake.
+var kubernetesVariable = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST=|SERVICE_PORT(?:_[A-Z0-9_]+)?=|PORT=(?:tcp|udp|sctp)://|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?=)`)
 
 // layer holds the values of one source by key, and its problems.
 type layer struct {
@@ -127,7 +116,7 @@ func readEnviron(environ []string) *layer {
 		}
 		s, ok := table[name]
 		switch {
-		case !ok && fromKubernetes(name, text):
+		case !ok && kubernetesVariable.MatchString(v):
 		case !ok:
 			l.problems = append(l.problems, unknown("The environment variable "+name, name, known))
 		case text != "" && name != s.env():
