@@ -8,6 +8,7 @@ GOLANGCI := $(GOLANGCI_DIR)/golangci-lint
 
 # Empty without a release tag; `comet version` then prints only the commit.
 VERSION ?= $(shell git describe --tags --dirty 2>/dev/null)
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD) --build-arg SOURCE=$(shell git remote get-url origin 2>/dev/null | sed 's|//[^/]*@|//|')
 FUZZ_TIME ?= 1m
 ROUNDS ?= 15
 BENCH ?= .
@@ -95,7 +96,23 @@ ci: ## Run all checks of CI
 
 .PHONY: docker
 docker: ## Build the container image comet:latest
-	docker build --build-arg VERSION=$(VERSION) --tag comet:latest .
+	docker build $(IMAGE_ARGS) --tag comet:latest .
+
+.PHONY: docker-full
+docker-full: ## Build the container image comet:full, with Node.js and uv for MCP servers
+	docker build $(IMAGE_ARGS) --target full --tag comet:full .
+
+.PHONY: release
+release: ## Make archives, Debian packages, SBOMs and checksums in dist; PLATFORMS="linux/amd64" selects
+	VERSION=$(VERSION) tools/release/run $(PLATFORMS)
+
+.PHONY: release-verify
+release-verify: ## Make a release for linux/amd64 and check what is in it (needs Node.js)
+	tools/release/verify
+
+.PHONY: kube-verify
+kube-verify: ## Validate the manifests in deploy/kubernetes (needs Node.js)
+	tools/kube-verify/run
 
 .PHONY: clean
 clean: ## Delete build results; data directories stay

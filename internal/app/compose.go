@@ -86,7 +86,8 @@ func (a *App) open(ctx context.Context) (err error) {
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{
 		MaxFailures: a.cfg.HTTP.MaxAuthFailures, RateLimit: a.cfg.HTTP.RateLimit.Requests, RateWindow: a.cfg.HTTP.RateLimit.Window,
 	})
-	natsBus, err := a.newBus(httpkit.NewAuthenticator(a.tokens, &httpkit.AuthenticatorOptions{Limits: limits, Clock: a.opts.Clock}))
+	authenticator := httpkit.NewAuthenticator(a.tokens, &httpkit.AuthenticatorOptions{Limits: limits, Clock: a.opts.Clock})
+	natsBus, err := a.newBus(authenticator)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		stack.mount(r)
 	}
 	server := api.New(core, options)
-	a.http = newHTTPServer(a.cfg, a.log, server)
+	a.http = newHTTPServer(a.cfg, "--listen", a.cfg.Listen, a.log, server)
 	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
 	a.http.srv.RegisterOnShutdown(agents.Drain)
 	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
@@ -129,6 +130,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	if a.cfg.Transport.V5Listen != "" {
 		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Setting: "--v5-listen", Enroll: v5.SelfRegistration(reg), IsEnrolled: v5.IsSelfRegistered})
 		a.services.Add("the V5 TCP listener", a.tcp)
+	}
+	if a.cfg.DebugListen != "" {
+		debug := newHTTPServer(a.cfg, "--debug-listen", a.cfg.DebugListen, a.log, debugHandler(authenticator, a.metrics.Handler()))
+		debug.delay = 0
+		a.services.Add("the debug listener", debug)
 	}
 	if a.cfg.Listen != "" {
 		a.services.Add("the HTTP server", a.http)

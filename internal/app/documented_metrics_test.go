@@ -41,6 +41,7 @@ func TestDocumentedMetrics(t *testing.T) {
 					return is
 				}, d.name+" is shown")
 			}
+			requireMonitored(t, exposed(t, a.URL()))
 			text := eventuallyShows(t, a.URL(),
 				`comet_tasks_submitted_total{class="default"} 3`,
 				`comet_tasks_ended_total{class="default",failure="",state="done"} 1`,
@@ -54,6 +55,25 @@ func TestDocumentedMetrics(t *testing.T) {
 			)
 			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
 		})
+	}
+}
+
+// requireMonitored requires that the dashboard and the alerts use exposed metrics, and select by
+// labels that these have.
+func requireMonitored(t *testing.T, shown map[string][]string) {
+	t.Helper()
+	for _, file := range []string{"grafana/comet.json", "prometheus/alerts.yaml"} {
+		text, err := os.ReadFile("../../deploy/" + file)
+		require.NoError(t, err)
+		used := regexp.MustCompile(`\b(comet_[a-z0-9_]+?)(?:_bucket|_count|_sum)?\b(?:\{([^}]*)\})?`).FindAllStringSubmatch(strings.ReplaceAll(string(text), `\"`, `"`), -1)
+		require.NotEmpty(t, used, file)
+		for _, m := range used {
+			labels, is := shown[m[1]]
+			require.True(t, is, "%s uses the unknown metric %s", file, m[1])
+			for _, l := range regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`).FindAllStringSubmatch(m[2], -1) {
+				require.Contains(t, append(labels, "job"), l[1], "%s selects %s", file, m[0])
+			}
+		}
 	}
 }
 

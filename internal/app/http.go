@@ -10,13 +10,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
 	"comet/internal/config"
+	"comet/internal/httpkit"
+	"comet/models"
 )
 
 // httpServer is a listener and its HTTP server as one service.
 type httpServer struct {
 	srv      *http.Server
 	log      *slog.Logger
+	flag     string // names the address in errors
 	addr     string
 	delay    time.Duration
 	listener net.Listener
@@ -25,8 +31,8 @@ type httpServer struct {
 	failed   chan error    // receives the error with which Serve failed
 }
 
-func newHTTPServer(cfg config.Config, log *slog.Logger, handler http.Handler) *httpServer {
-	s := &httpServer{log: log, addr: cfg.Listen, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
+func newHTTPServer(cfg config.Config, flag, addr string, log *slog.Logger, handler http.Handler) *httpServer {
+	s := &httpServer{log: log, flag: flag, addr: addr, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
 	s.srv = &http.Server{
 		Handler:           s.closeWhileDraining(handler),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -38,6 +44,21 @@ func newHTTPServer(cfg config.Config, log *slog.Logger, handler http.Handler) *h
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s
+}
+
+// debugHandler serves profiles and metrics to admins.
+func debugHandler(authenticator *httpkit.Authenticator, metrics http.Handler) http.Handler {
+	routes := chi.NewRouter()
+	routes.Mount("/debug", middleware.Profiler())
+	routes.Handle("/metrics", metrics)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		identity, err := authenticator.Authenticate(w, r)
+		if err != nil || !identity.Has(models.ScopeAdmin) {
+			http.Error(w, "a token with the scope admin is needed", http.StatusUnauthorized)
+			return
+		}
+		routes.ServeHTTP(w, r)
+	})
 }
 
 // closeWhileDraining closes the connection after each response of a draining server, so that no
@@ -59,7 +80,7 @@ func (s *httpServer) Start(ctx context.Context) error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", s.addr)
 	if err != nil {
-		return fmt.Errorf("%w; choose another address with --listen, port 0 picks a free one", err)
+		return fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, s.flag)
 	}
 	s.listener = l
 	go func() {

@@ -9,6 +9,7 @@ import "time"
 // setting); docs/configuration.md lists them.
 type Config struct {
 	Listen      string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
+	DebugListen string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin”; none by default"`
 	Data        string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
 	DatabaseURL string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL     string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`

@@ -326,3 +326,61 @@ func TestASwitchNeedsNoValue(t *testing.T) {
 		require.Equal(t, "f.json", cfg.MCP.Servers)
 	}
 }
+
+// TestSecretFiles: each secret can be read from a file that a variable names.
+func TestSecretFiles(t *testing.T) {
+	t.Parallel()
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "secret")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+
+	t.Run("the value is the file without the newline at its end", func(t *testing.T) {
+		t.Parallel()
+		for _, end := range []string{"", "\n", "\r\n"} {
+			c, err := load(t, "admin_token: "+strings.Repeat("x", 32)+"\n", []string{
+				"COMET_ADMIN_TOKEN_FILE=" + file(adminToken+end),
+				"COMET_DATABASE_URL_FILE=" + file("postgres://comet:hunter2@db/comet"+end),
+				"COMET_NATS_URL_FILE=" + file("nats://hunter2@n1"+end),
+				"COMET_TOOLS_EMBEDDINGS_KEY_FILE=" + file(" hunter2 \n\n"),
+			})
+			require.NoError(t, err)
+			require.Equal(t, adminToken, c.AdminToken)
+			require.Equal(t, "postgres://comet:hunter2@db/comet", c.DatabaseURL)
+			require.Equal(t, "nats://hunter2@n1", c.NATSURL)
+			require.Equal(t, " hunter2 \n", c.Tools.Embeddings.Key, "only one newline is removed")
+			require.Contains(t, c.String(), "admin_token: '********' # env COMET_ADMIN_TOKEN_FILE\n")
+			require.NotContains(t, c.String(), "hunter2")
+		}
+	})
+
+	t.Run("an empty variable counts as not set, and a flag overrides a file", func(t *testing.T) {
+		t.Parallel()
+		c, err := load(t, "", []string{"COMET_ADMIN_TOKEN_FILE=", "COMET_NATS_URL_FILE=" + file("nats://a:1")}, "--nats-url", "nats://b:2")
+		require.NoError(t, err)
+		require.Empty(t, c.AdminToken)
+		require.Equal(t, "nats://b:2", c.NATSURL)
+	})
+
+	for name, c := range map[string]struct {
+		environ []string
+		says    string
+	}{
+		"a file that does not exist":     {[]string{"COMET_ADMIN_TOKEN_FILE=/none/token"}, "admin_token (environment variable COMET_ADMIN_TOKEN_FILE) cannot be read: open /none/token: no such file or directory."},
+		"a folder":                       {[]string{"COMET_ADMIN_TOKEN_FILE=" + t.TempDir()}, "admin_token (environment variable COMET_ADMIN_TOKEN_FILE) cannot be read: read "},
+		"an empty file":                  {[]string{"COMET_ADMIN_TOKEN_FILE=" + file("\n")}, "secret contains 0 bytes instead of 1 to 65536."},
+		"a large file":                   {[]string{"COMET_ADMIN_TOKEN_FILE=" + file(strings.Repeat("x", 64<<10+1))}, "secret contains 65537 bytes instead of 1 to 65536."},
+		"the value and the file":         {[]string{"COMET_ADMIN_TOKEN_FILE=" + file(adminToken), "COMET_ADMIN_TOKEN=" + adminToken}, "admin_token (environment variable COMET_ADMIN_TOKEN_FILE) cannot be read: COMET_ADMIN_TOKEN is also set; set one of them."},
+		"an invalid value":               {[]string{"COMET_ADMIN_TOKEN_FILE=" + file("hunter2")}, "admin_token (file of environment variable COMET_ADMIN_TOKEN_FILE) must have at least 32 characters."},
+		"a setting that is not a secret": {[]string{"COMET_LISTEN_FILE=" + file(":1")}, "The environment variable COMET_LISTEN_FILE is not a setting"},
+		"a misspelt variable":            {[]string{"COMET_ADMIN_TOKN_FILE=x"}, "did you mean COMET_ADMIN_TOKEN_FILE?"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := load(t, "", c.environ)
+			require.ErrorContains(t, err, c.says)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}

@@ -36,7 +36,7 @@ func TestSettings(t *testing.T) {
 		t.Parallel()
 		seen := map[string]string{}
 		for _, s := range settings() {
-			for _, name := range []string{s.env(), s.flag} {
+			for _, name := range []string{s.env(), s.env() + envFile, s.flag} {
 				require.Empty(t, seen[name], "%s and %s", s.key, seen[name])
 				if name != "" {
 					seen[name] = s.key

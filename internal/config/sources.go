@@ -3,6 +3,8 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +20,9 @@ const (
 	flagConfig = "config"
 	// envTest is the prefix of variables that only tests read.
 	envTest = "COMET_TEST_"
+	envFile = "_FILE" // ends the name of a variable that names a file with a secret
+	// maxSecretBytes limits such a file.
+	maxSecretBytes = 64 << 10
 )
 
 // clientVariables are read by the client commands, not by the server.
@@ -25,21 +30,10 @@ func clientVariables() []string {
 	return []string{"COMET_SERVER", "COMET_TOKEN", "COMET_OUTPUT", "COMET_CLIENT_CONFIG"}
 }
 
-// kubernetesNames matches the variables that Kubernetes gives a container for each Service in its
-// namespace; those of a Service named comet, or comet-db, begin like ours.
-var kubernetesNames = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)$`)
-
-// fromKubernetes reports whether a variable describes a Service. COMET_PORT contains a URL then;
-// with a bare number it is probably a mistake.
-func fromKubernetes(name, value string) bool {
-	if strings.HasSuffix(name, "_PORT") && !strings.HasSuffix(name, "_SERVICE_PORT") {
-		scheme, _, isURL := strings.Cut(value, "://")
-		if isURL && slices.Contains([]string{"tcp", "udp", "sctp"}, scheme) {
-			return true
-		}
-	}
-	return kubernetesNames.MatchString(name)
-}
+// kubernetesVariable matches the variables that Kubernetes gives a container for each Service in its
+// namespace; those of a Service named comet, or comet-db, begin like ours. COMET_PORT contains a URL
+// then; with a bare number it is probably a mistake.
+var kubernetesVariable = regexp.MustCompile(`^COMET_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST=|SERVICE_PORT(?:_[A-Z0-9_]+)?=|PORT=(?:tcp|udp|sctp)://|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?=)`)
 
 // layer holds the values of one source by key, and its problems.
 type layer struct {
@@ -105,11 +99,14 @@ func readFlags(fs *pflag.FlagSet) *layer {
 }
 
 func readEnviron(environ []string) *layer {
-	table, known := map[string]setting{}, []string{envConfig}
+	table := map[string]setting{}
 	for _, s := range settings() {
 		table[s.env()] = s
-		known = append(known, s.env())
+		if s.mask != nil {
+			table[s.env()+envFile] = s
+		}
 	}
+	known := append(slices.Sorted(maps.Keys(table)), envConfig)
 	l := &layer{values: map[string]sourced{}}
 	for _, v := range slices.Sorted(slices.Values(environ)) {
 		name, text, _ := strings.Cut(v, "=")
@@ -119,14 +116,33 @@ func readEnviron(environ []string) *layer {
 		}
 		s, ok := table[name]
 		switch {
-		case !ok && fromKubernetes(name, text):
+		case !ok && kubernetesVariable.MatchString(v):
 		case !ok:
 			l.problems = append(l.problems, unknown("The environment variable "+name, name, known))
+		case text != "" && name != s.env():
+			l.parseFile(s, text, name)
 		case text != "":
 			l.parse(s, text, "environment variable "+name, "env "+name)
 		}
 	}
 	return l
+}
+
+// parseFile adds the secret in a file, without the newline at its end. The environment variable name
+// gives its path; a variable with the secret itself was parsed before.
+func (l *layer) parseFile(s setting, path, name string) {
+	data, err := os.ReadFile(path)
+	text := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
+	if _, isSet := l.values[s.key]; isSet {
+		err = fmt.Errorf("%s is also set; set one of them", s.env())
+	} else if err == nil && (text == "" || len(text) > maxSecretBytes) {
+		err = fmt.Errorf("%s contains %d bytes instead of 1 to %d", path, len(text), maxSecretBytes)
+	}
+	if err != nil {
+		l.problems = append(l.problems, fmt.Sprintf("%s (environment variable %s) cannot be read: %v.", s.key, name, err))
+		return
+	}
+	l.parse(s, text, "file of environment variable "+name, "env "+name)
 }
 
 func unknown(what, name string, known []string) string {
