@@ -29,6 +29,7 @@ var viewFuncs = template.FuncMap{
 	"remaining": remainingText, "percent": percentText, "oneLine": oneLine, "waits": waitsText,
 	"duration": durationText, "fixed": fixed, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
 	"tree": tree, "today": budgetToday, "attempt": attemptText, "pairs": pairsText, "indented": indented,
+	"word": shellWord,
 }
 
 // viewData is the data of the templates: the response, and the arguments by their names.
