@@ -111,6 +111,7 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 			p.register(cmd)
 		}
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return runRow(cmd, row, args) }
+		cmd.ValidArgsFunction = row.completeArgument
 		parents[above].AddCommand(cmd)
 	}
 }
@@ -192,6 +193,9 @@ func (c *call) send(ctx context.Context) ([]byte, error) {
 	}
 	body, err := c.readResponse(c.http.Do(req))
 	if err != nil {
+		if c.completeID(ctx, err) {
+			return c.send(ctx)
+		}
 		return nil, c.suggest(ctx, c.nameParams(err))
 	}
 	var warned struct{ Warnings []client.FieldError }

@@ -28,6 +28,8 @@ func commandTable() []command {
 			example: "  comet agents list --sphere 1 --level 3\n  comet agents list --capability budgeting --active -o json",
 			request: "GET /api/v1/agents",
 			pages:   "agents",
+			empty:   "no agent matches; \"comet agents create\" creates one",
+			aliases: []string{"ls"},
 			fixed:   map[string]any{"total": false},
 			params: []param{
 				{"--sphere", "sphere_id", number, "only agents of this sphere (1-9)"},
@@ -56,6 +58,7 @@ func commandTable() []command {
 			use:     "agents get ID",
 			short:   "Show an agent",
 			request: "GET /api/v1/agents/{agent_id}",
+			aliases: []string{"show"},
 			fields: []column{
 				{"ID", "id"},
 				{"Name", "name"},
@@ -146,6 +149,7 @@ func commandTable() []command {
 			long:    "Deactivate an agent. It stays in the registry; \"comet agents restore\" activates it again.",
 			request: "DELETE /api/v1/agents/{agent_id}",
 			message: "deactivated {{.ID}}",
+			aliases: []string{"rm"},
 			params: []param{
 				{"--if-match", "If-Match", text, "change the agent only while it has this `ETag`"},
 			},
@@ -271,6 +275,7 @@ func commandTable() []command {
 			use:     "usage get AGENT",
 			short:   "Show today's usage and the remaining budget of an agent",
 			request: "GET /api/v1/agents/{agent_id}/usage",
+			aliases: []string{"show"},
 			fields: []column{
 				{"Agent", "agent_id"},
 				{"Budget", "{{budget .budget}}{{if .additional_budget}}, {{.additional_budget}} of it temporary{{end}}"},
@@ -315,15 +320,15 @@ func commandTable() []command {
 			params: []param{
 				{"--window", "window", oneOf("hour", "day"), "`width` of a window: hour or day (default hour)"},
 				{"--by", "group_by", oneOf("model", "kind", "task"), "break windows down by model, kind or task; windows without usage are left out"},
-				{"--from", "from", text, "begin: a `time` such as 2026-01-10T15:00:00Z or a day such as 2026-01-10"},
-				{"--to", "to", text, "end: a `time` or a day (default now)"},
+				{"--from", "from", timeOrAgo, "begin: a `time` such as 2026-01-10T15:00:00Z, a day such as 2026-01-10 or yesterday, or 2d ago"},
+				{"--to", "to", timeOrAgo, "end: a `time`, a day or how long ago (default now)"},
 				{"--top", "top", number, "number of groups that are listed per window (1-100; default 10)"},
 			},
 		},
 		{
 			use:      "usage reserve AGENT",
 			short:    "Reserve tokens of an agent's budget",
-			long:     "Hold tokens of an agent's budget until the reservation is settled, released or expires. Its\nid is printed to standard output, everything else goes to standard error. If the budget does\nnot cover the tokens, the exit code is 7.",
+			long:     "Hold tokens of an agent's budget until the reservation is settled, released or expires. Its\nid is printed to standard output, everything else goes to standard error. If the budget does\nnot cover the tokens, the exit code is 8.",
 			example:  "  ID=$(comet usage reserve finance-personal --tokens 2000 --ttl 10m)\n  comet usage settle finance-personal $ID --tokens 1730",
 			request:  "POST /api/v1/agents/{agent_id}/reservations",
 			message:  "{{.tokens}} tokens of {{.agent_id}} are held until {{.expires_at}}",
@@ -362,6 +367,7 @@ func commandTable() []command {
 			short:   "List an agent's reservations, newest first",
 			request: "GET /api/v1/agents/{agent_id}/reservations",
 			pages:   "reservations",
+			empty:   "there are no such reservations; \"comet usage reserve\" makes one",
 			params: []param{
 				{"--state", "state", oneOf("held", "settled", "released", "expired"), "only reservations in this `state`: held, settled, released or expired"},
 				{"--limit", "", number, "at most this many; 0 is all"},
@@ -381,6 +387,7 @@ func commandTable() []command {
 			example: "  comet budgets list\n  comet budgets list orch-personnel --depth 1",
 			request: "GET /api/v1/hierarchy",
 			table:   "AGENT\tLEVEL\tBUDGET\tSCOPE\tUSED TODAY\tSUBTREE USED\n{{range tree .root}}{{$agent := .}}{{with .usage}}{{$agent.id}}\tL{{$agent.level}}\t{{today .}}\t{{.budget_scope}}\t{{.used_today}}\t{{.subtree_used_today}}\n{{end}}{{end}}",
+			aliases: []string{"ls"},
 			fixed:   map[string]any{"usage": true, "active_only": true},
 			params: []param{
 				{"ROOT", "root", text, ""},
@@ -420,6 +427,7 @@ func commandTable() []command {
 			short:   "List an agent's additional budgets",
 			request: "GET /api/v1/agents/{agent_id}/budget/additions",
 			rows:    "additions",
+			empty:   "there is no additional budget; \"comet budgets add\" adds one",
 			params: []param{
 				{"--all", "include_inactive", yesOrNo, "also list additions that have ended"},
 			},
@@ -437,6 +445,7 @@ func commandTable() []command {
 			short:   "Remove an additional budget",
 			request: "DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id}",
 			message: "removed {{.ADDITION}}",
+			aliases: []string{"rm"},
 		},
 		{
 			use:      "budgets reset AGENT",
@@ -466,7 +475,7 @@ func commandTable() []command {
 			request: "POST /api/v1/tasks",
 			message: "submitted task {{.id}}: {{with .waiting_for}}{{waits .}}{{else}}{{.state}}{{end}}",
 			secret:  "id",
-			failed:  "{{if not .ended_at}}the task has not ended: it is {{.state}}{{with .waiting_for}}, {{waits .}}{{end}}\n{{- else if eq .state \"done\"}}\n{{- else if .failure}}the task failed ({{.failure}}): {{.error}}\n{{- else}}the task is {{.state}}: {{.error}}\n{{- end}}",
+			failed:  "{{if not .ended_at}}the task has not ended: it is {{.state}}{{with .waiting_for}}, {{waits .}}{{end}}\n{{- else if eq .state \"done\"}}\n{{- else if .failure}}the task failed{{if ne .failure \"failed\"}} ({{.failure}}){{end}}: {{.error}}{{with .exit_code}} with exit code {{.}}{{end}}\n{{- else}}the task is {{.state}}: {{.error}}\n{{- end}}",
 			run:     submitTask,
 			params: []param{
 				{"--capability", "capabilities", textList, "a capability that the agent must have; repeatable, or separated by commas"},
@@ -493,6 +502,8 @@ func commandTable() []command {
 			example: "  comet tasks list --state running --since 1h",
 			request: "GET /api/v1/tasks",
 			pages:   "tasks",
+			empty:   "there are no such tasks; \"comet tasks submit\" or \"comet send\" submits one",
+			aliases: []string{"ls"},
 			params: []param{
 				{"--state", "state", oneOf("new", "running", "done", "failed", "cancelled"), "only tasks that are new, running, done, failed or cancelled"},
 				{"--agent", "agent_id", text, "only tasks whose newest attempt is by this `agent`"},
@@ -508,10 +519,10 @@ func commandTable() []command {
 				{"STATE", "{{.state}}{{with .waiting_for}}, {{waits .}}{{end}}"},
 				{"AGENT", "agent_id"},
 				{"ATTEMPT", "attempt"},
-				{"FAILURE", "failure"},
 				{"PROGRESS", "{{.progress}}%"},
 				{"CREATED", "created_at"},
-				{"ENDED", "ended_at"},
+				{"TOOK", "{{took .started_at .ended_at}}"},
+				{"ERROR", "{{with .failure}}{{.}}: {{end}}{{with .error}}{{.}}{{else}}-{{end}}"},
 			},
 		},
 		{
@@ -519,6 +530,7 @@ func commandTable() []command {
 			short:   "Show a task and its attempts",
 			request: "GET /api/v1/tasks/{task_id}",
 			rows:    "attempts",
+			aliases: []string{"show"},
 			fields: []column{
 				{"Task", "id"},
 				{"State", "{{.state}}{{with .waiting_for}}, {{waits .}}{{end}}"},
@@ -585,6 +597,7 @@ func commandTable() []command {
 			short:   "Show the logged protocol messages about a task",
 			request: "GET /api/v1/tasks/{task_id}/messages",
 			pages:   "messages",
+			empty:   "no messages are logged about this task; only those of PROTOCOL_V5 are",
 			params: []param{
 				{"--limit", "", number, "at most this many; 0 is all"},
 			},
@@ -605,7 +618,7 @@ func commandTable() []command {
 			long:    "Wait for the end of a task. If it does not succeed, or does not end within --timeout, the exit code is 1.",
 			request: "GET /api/v1/tasks/{task_id}",
 			message: "{{.state}}{{with .waiting_for}}, {{waits .}}{{end}}",
-			failed:  "{{if not .ended_at}}the task has not ended: it is {{.state}}{{with .waiting_for}}, {{waits .}}{{end}}\n{{- else if eq .state \"done\"}}\n{{- else if .failure}}the task failed ({{.failure}}): {{.error}}\n{{- else}}the task is {{.state}}: {{.error}}\n{{- end}}",
+			failed:  "{{if not .ended_at}}the task has not ended: it is {{.state}}{{with .waiting_for}}, {{waits .}}{{end}}\n{{- else if eq .state \"done\"}}\n{{- else if .failure}}the task failed{{if ne .failure \"failed\"}} ({{.failure}}){{end}}: {{.error}}{{with .exit_code}} with exit code {{.}}{{end}}\n{{- else}}the task is {{.state}}: {{.error}}\n{{- end}}",
 			run:     waitForTask,
 			params: []param{
 				{"--timeout", "", duration, "how long to wait; 0 means no limit"},
@@ -616,6 +629,8 @@ func commandTable() []command {
 			short:   "List sessions, including closed ones, newest first",
 			request: "GET /api/v1/sessions",
 			pages:   "sessions",
+			empty:   "there are no such sessions; \"comet sessions open\" opens one",
+			aliases: []string{"ls"},
 			params: []param{
 				{"--mine", "mine", yesOrNo, "only sessions that this token opened"},
 				{"--limit", "", number, "at most this many; 0 is all"},
@@ -634,6 +649,7 @@ func commandTable() []command {
 			use:     "sessions get ID",
 			short:   "Show a session",
 			request: "GET /api/v1/sessions/{session_id}",
+			aliases: []string{"show"},
 			fields: []column{
 				{"Session", "id"},
 				{"State", "state"},
@@ -676,6 +692,7 @@ func commandTable() []command {
 			short:   "List the open questions of the agents in a session",
 			request: "GET /api/v1/sessions/{session_id}/questions",
 			rows:    "questions",
+			empty:   "the session has no open question",
 			columns: []column{
 				{"TASK", "task_id"},
 				{"AGENT", "agent_id"},
@@ -701,6 +718,8 @@ func commandTable() []command {
 			short:   "List known workers",
 			request: "GET /api/v1/workers",
 			pages:   "workers",
+			empty:   "there is no such worker; \"comet worker\" runs one",
+			aliases: []string{"ls"},
 			params: []param{
 				{"--worker", "v5_id", text, "only the agent with this `W<n>` in PROTOCOL_V5, such as W41"},
 			},
@@ -720,6 +739,7 @@ func commandTable() []command {
 			use:     "workers get AGENT",
 			short:   "Show a worker",
 			request: "GET /api/v1/workers/{agent_id}",
+			aliases: []string{"show"},
 			fields: []column{
 				{"Agent", "agent_id"},
 				{"In PROTOCOL_V5", "v5_id"},
@@ -740,6 +760,8 @@ func commandTable() []command {
 			long:    "List the tools that you may call. With -o json the schemas of their arguments are included.",
 			request: "GET /api/v1/tools",
 			pages:   "tools",
+			empty:   "there is no such tool; \"comet upstreams list\" shows the MCP servers",
+			aliases: []string{"ls"},
 			params: []param{
 				{"--upstream", "server", text, "only tools of this MCP `server`, or of comet itself: agentcards or comet"},
 				{"--limit", "", number, "at most this many; 0 is all"},
@@ -779,6 +801,7 @@ func commandTable() []command {
 			example: "  comet tools calls --upstream filesystem --outcome refused --limit 20",
 			request: "GET /api/v1/tools/calls",
 			pages:   "calls",
+			empty:   "there are no such tool calls",
 			params: []param{
 				{"--agent", "agent_id", text, "only calls that were charged to this `agent`"},
 				{"--token-id", "token_id", text, "only calls of the token with this `id`"},
@@ -846,6 +869,7 @@ func commandTable() []command {
 			request: "GET /api/v1/upstreams",
 			rows:    "upstreams",
 			empty:   "there is no MCP server yet; \"comet upstreams add\" adds one",
+			aliases: []string{"ls"},
 			columns: []column{
 				{"ID", "id"},
 				{"STATE", "state"},
@@ -909,6 +933,7 @@ func commandTable() []command {
 			long:    "Remove an upstream MCP server that was added with \"comet upstreams add\", and the approvals of its tools. To remove a server of the file mcp.servers, change the file.",
 			request: "DELETE /api/v1/upstreams/{upstream_id}",
 			message: "removed {{.ID}}",
+			aliases: []string{"rm"},
 		},
 		{
 			use:     "upstreams restart ID",
@@ -930,7 +955,8 @@ func commandTable() []command {
 			example: "  comet upstreams tools filesystem\n  comet upstreams tools filesystem -o json | jq '.tools[] | select(.tool == \"read_file\")'",
 			request: "GET /api/v1/upstreams/{upstream_id}/tools",
 			rows:    "tools",
-			after:   "{{range .tools}}{{if .pending_digest}}approve it: comet tools approve {{word .id}} --digest {{.pending_digest}} {{end}}{{end}}",
+			empty:   "the MCP server has no tools",
+			after:   "{{range .tools}}{{if .pending_digest}}approve it: comet tools approve {{word .id}} --digest {{.pending_digest}}\n{{end}}{{end}}",
 			columns: []column{
 				{"TOOL", "id"},
 				{"STATE", "state"},
@@ -950,7 +976,7 @@ func commandTable() []command {
 			secret:  "secret",
 			params: []param{
 				{"URL", "url", text, ""},
-				{"--events", "events", textList, "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -965,6 +991,8 @@ func commandTable() []command {
 			short:   "List webhooks, including disabled ones, without their secrets",
 			request: "GET /api/v1/webhooks",
 			pages:   "webhooks",
+			empty:   "there is no webhook; \"comet webhooks create\" creates one",
+			aliases: []string{"ls"},
 			columns: []column{
 				{"ID", "id"},
 				{"URL", "url"},
@@ -979,6 +1007,7 @@ func commandTable() []command {
 			use:     "webhooks get ID",
 			short:   "Show a webhook without its secret",
 			request: "GET /api/v1/webhooks/{webhook_id}",
+			aliases: []string{"show"},
 			fields: []column{
 				{"Webhook", "id"},
 				{"URL", "url"},
@@ -1002,7 +1031,7 @@ func commandTable() []command {
 			request: "PATCH /api/v1/webhooks/{webhook_id}",
 			params: []param{
 				{"--url", "url", text, "the http or https `URL` to which events are sent"},
-				{"--events", "events", textList, "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1031,6 +1060,7 @@ func commandTable() []command {
 			short:   "Delete a webhook and its deliveries",
 			request: "DELETE /api/v1/webhooks/{webhook_id}",
 			message: "deleted {{.ID}}",
+			aliases: []string{"rm"},
 		},
 		{
 			use:     "webhooks rotate-secret ID",
@@ -1058,6 +1088,7 @@ func commandTable() []command {
 			example: "  comet webhooks deliveries 01890a5d-ac96-774b-bcce-b302099a8057 --status dead --since 24h",
 			request: "GET /api/v1/webhooks/{webhook_id}/deliveries",
 			pages:   "deliveries",
+			empty:   "there are no such deliveries",
 			params: []param{
 				{"--status", "status", oneOf("pending", "succeeded", "dead"), "only deliveries that are pending, succeeded or dead"},
 				{"--event", "event", text, "only deliveries of this `event`"},
@@ -1123,7 +1154,7 @@ func commandTable() []command {
 			required: []string{"--scope"},
 			params: []param{
 				{"NAME", "name", text, ""},
-				{"--scope", "scopes", textList, "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
+				{"--scope", "scopes", textList.of("admin", "agents:read", "agents:write", "usage:write", "webhooks:write", "messages:send", "tasks:read", "tools:call"), "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
 				{"--agent", "agent_id", text, "the `agent` that will use the token"},
 				{"--expires-at", "expires_at", timestamp, "when it expires, a `time` such as 2027-01-10T00:00:00Z"},
 				{"--valid-for", "expires_at", fromNow, "how long it is valid, such as 30d; instead of --expires-at"},
@@ -1134,6 +1165,7 @@ func commandTable() []command {
 			short:   "List tokens, including expired and revoked ones, without their secrets",
 			request: "GET /api/v1/tokens",
 			pages:   "tokens",
+			aliases: []string{"ls"},
 			columns: []column{
 				{"ID", "id"},
 				{"NAME", "name"},
@@ -1148,6 +1180,7 @@ func commandTable() []command {
 			use:     "tokens get ID",
 			short:   "Show a token without its secret",
 			request: "GET /api/v1/tokens/{token_id}",
+			aliases: []string{"show"},
 			fields: []column{
 				{"Token", "id"},
 				{"Name", "name"},
@@ -1177,6 +1210,7 @@ func commandTable() []command {
 			use:     "me",
 			short:   "Show the token and the agent that you use",
 			request: "GET /api/v1/me",
+			aliases: []string{"whoami"},
 			fields: []column{
 				{"Token", "token.id"},
 				{"Name", "token.name"},
@@ -1189,6 +1223,41 @@ func commandTable() []command {
 			},
 		},
 		{
+			use:   "status",
+			short: "Show the state of the server, the token that you use and the number of agents, workers and tasks",
+			run:   showStatus,
+			fields: []column{
+				{"Server", "server"},
+				{"State", "readiness.status"},
+				{"Checks", "{{pairs .readiness.checks}}"},
+				{"Token", "me.token.name"},
+				{"Scopes", "{{join .me.token.scopes \",\"}}"},
+				{"Agent", "me.token.agent_id"},
+				{"Agents", "agents"},
+				{"Workers", "workers"},
+				{"MCP servers", "upstreams"},
+				{"Running tasks", "tasks"},
+			},
+		},
+		{
+			use:     "login",
+			short:   "Verify a token and store it with the address of the server",
+			long:    "Verify a token, and store it with the address of the server in the client configuration or in a\nprofile, which --profile or COMET_PROFILE selects. The token is that of --token, or else read\nfrom standard input. A file with other settings is replaced.",
+			example: "  comet login --server https://comet.example.org\n  comet login --profile staging --server https://staging.example.org < token\n  comet agents list --profile staging",
+			run:     login,
+		},
+		{
+			use:     "api PATH",
+			short:   "Send any request to the API and print the response",
+			example: "  comet api agents?level=1\n  comet api /api/v1/agents/nova/ancestors\n  comet api -X PATCH agents/custom-assistant -d '{\"name\": \"New Name\"}'",
+			run:     requestAPI,
+			params: []param{
+				{"--method -X", "", text, "the `method` of the request (default: GET, with --data POST)"},
+				{"--data -d", "", jsonValue, "the body, a JSON `value`; @FILE reads it from a file, - from standard input"},
+				{"--header -H", "", array(":"), "a `'Name: value'` of the request; repeatable"},
+			},
+		},
+		{
 			use:     "webhooks listen",
 			short:   "Receive events on this machine, print and forward them",
 			long:    "Receive events on this machine: listen on a port, register a webhook for it, verify\nevery signature and print the events, one JSON document per line with -o json. With\n--forward each request is forwarded unchanged and gets the response of that server.\nThe webhook is removed when the command ends.\n\nThe server must be able, and allowed, to connect to this machine. By default it does\nnot connect to loopback addresses; for development start it with\n  COMET_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8,::1/128 comet serve",
@@ -1196,7 +1265,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks",
 			run:     listen,
 			params: []param{
-				{"--events", "events", textList, "the `events` to receive; repeatable, or separated by commas (default: all)"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
 				{"--agent", "agent_id", text, "only events of this `agent`"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
 				{"--listen", "", text.or("127.0.0.1:0"), "`address` to listen on; port 0 picks a free one"},
@@ -1267,8 +1336,9 @@ func commandTable() []command {
 			example: "  comet tail\n  comet tail --types task.completed,task.failed --agent research-web-01\n  comet tail --after 0 --limit 100 -o json",
 			request: "GET /api/v1/events",
 			run:     tailEvents,
+			aliases: []string{"events"},
 			params: []param{
-				{"--types", "types", commaList, "only events of these `types`, such as task.failed; repeatable, or separated by commas"},
+				{"--types", "types", commaList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "token.created", "token.rotated", "token.revoked", "key.issued", "key.changed", "key.revoked", "webhook.disabled", "task.created", "task.waiting", "task.assigned", "task.started", "task.progress", "task.question", "task.replied", "task.retried", "task.completed", "task.failed", "task.cancelled", "session.closed", "worker.changed", "worker.breaker_opened", "tool.quarantined", "tool.approved", "tool.classified", "tool.called", "tool.failed", "upstream.saved", "upstream.removed", "upstream.up", "upstream.down", "graph.synced", "graph.edge_created", "graph.edge_updated", "graph.metrics_updated"), "only events of these `types`, such as task.failed; repeatable, or separated by commas"},
 				{"--agent", "agent_id", text, "only events that concern this `agent`"},
 				{"--task", "task_id", text, "only events of this `task`"},
 				{"--after", "Last-Event-ID", number, "start after this `position` instead of now; 0 starts with the oldest stored event"},

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -158,7 +159,19 @@ func (o output) table(headers []string, rows [][]string) error {
 		shown = append(shown, cells)
 	}
 	if telemetry.IsTerminal(o.w) {
+		for _, row := range shown {
+			for i := range row {
+				row[i] = relativeTime(row[i], time.Now())
+			}
+		}
 		fit(headers, shown, widthOf(o.w))
+		for i, header := range headers {
+			for _, row := range shown {
+				if header == "STATE" || header == "STATUS" || header == "OUTCOME" {
+					row[i] = o.paint(colourOf(row[i]), row[i])
+				}
+			}
+		}
 	}
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 0, columnGap, ' ', 0)
@@ -177,6 +190,57 @@ func (o output) table(headers []string, rows [][]string) error {
 		}
 	}
 	return nil
+}
+
+// The colours of a terminal. Their sequences have the same length, which keeps columns aligned.
+const (
+	red     = "\x1b[31m"
+	green   = "\x1b[32m"
+	yellow  = "\x1b[33m"
+	neutral = "\x1b[39m"
+)
+
+// colourOf returns the colour of a state.
+func colourOf(state string) string {
+	word, _, _ := strings.Cut(state, ",")
+	switch word {
+	case "failed", "dead", "error", "refused", "quarantined", "offline":
+		return red
+	case "done", "ready", "online", "succeeded", "success", "approved":
+		return green
+	case "running", "pending", "starting", "new":
+		return yellow
+	}
+	return neutral
+}
+
+// paint colours a text on a terminal, unless NO_COLOR is set or the terminal is dumb.
+func (o output) paint(colour, text string) string {
+	if !telemetry.IsTerminal(o.w) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return colour + text + "\x1b[0m"
+}
+
+// relativeTime returns how long before or after now a time is; other texts are unchanged.
+func relativeTime(text string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return text
+	}
+	form, d := "%d%s ago", now.Sub(at)
+	if d < 0 {
+		form, d = "in %d%s", -d
+	}
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf(form, d/time.Second, "s")
+	case d < time.Hour:
+		return fmt.Sprintf(form, d/time.Minute, "m")
+	case d < 2*24*time.Hour:
+		return fmt.Sprintf(form, d/time.Hour, "h")
+	}
+	return fmt.Sprintf(form, d/(24*time.Hour), "d")
 }
 
 // isProse reports whether a column holds prose: half of a sentence is useful, half of a name, a

@@ -3,12 +3,14 @@ package main
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"comet/internal/input"
 	"comet/openapi/client"
 )
 
@@ -24,15 +26,15 @@ type param struct {
 
 // kind is what a parameter holds.
 type kind struct {
-	placeholder string   // in the help: --limit number
-	choices     []string // the values that there are, nil for any
-	list        bool     // the flag may be repeated
-	array       bool     // the flag may be repeated, and commas do not separate
-	joined      bool     // a list is sent as one text
-	separator   string   // of name and value in an array of pairs
-	boolean     bool     // the flag needs no value
-	unit        string   // of the number that the API has for it
-	byDefault   string   // of a flag that is not sent
+	placeholder string        // in the help: --limit number
+	choices     []string      // the values that there are, nil for any
+	list        bool          // the flag may be repeated
+	array       bool          // the flag may be repeated, and commas do not separate
+	joined      bool          // a list is sent as one text
+	separator   string        // of name and value in an array of pairs
+	boolean     bool          // the flag needs no value
+	unit        time.Duration // of the number that the API has for it
+	byDefault   string        // of a flag that is not sent
 	// parse returns the value. Its errors are clauses, such as `"x" is not a number`.
 	parse func(s *session, text string) (any, error)
 }
@@ -47,8 +49,8 @@ var (
 	commaList    = kind{placeholder: "list", list: true, joined: true}
 	words        = kind{list: true} // an argument: all the words that are left
 	duration     = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseDuration(text) }}
-	seconds      = kind{placeholder: "duration", unit: "in seconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
-	millis       = kind{placeholder: "duration", unit: "in milliseconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
+	seconds      = kind{placeholder: "duration", unit: time.Second, parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
+	millis       = kind{placeholder: "duration", unit: time.Millisecond, parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
 	goDuration   = kind{placeholder: "duration", parse: parseGoDuration}
 	timestamp    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTime(text) }}
 	timeOrAgo    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTimeOrAgo(text) }}
@@ -66,6 +68,12 @@ var (
 	toolClass    = kind{choices: toolClasses(), parse: parseToolClass}
 )
 
+// collections are the paths that list the values of a flag, by the word for its value in the help, or of an
+// argument, by the member that it sets.
+var collections = map[string]string{
+	"agent": "/api/v1/agents", "root": "/api/v1/agents", "task": "/api/v1/tasks", "session": "/api/v1/sessions", "tool": "/api/v1/tools",
+}
+
 // array is a flag whose values may have commas. With a separator they are pairs, which are
 // sent as an object.
 func array(separator string) kind { return kind{array: true, separator: separator} }
@@ -73,6 +81,12 @@ func array(separator string) kind { return kind{array: true, separator: separato
 // named returns the kind with another placeholder.
 func (k kind) named(placeholder string) kind {
 	k.placeholder = placeholder
+	return k
+}
+
+// of returns the kind with the values that there are.
+func (k kind) of(choices ...string) kind {
+	k.choices = choices
 	return k
 }
 
@@ -132,10 +146,10 @@ func (p param) register(cmd *cobra.Command) {
 			f.NoOptDefVal = "true"
 		}
 	}
-	if p.kind.choices == nil {
+	if p.kind.placeholder == "file" || strings.Contains(help, "`file`") || strings.Contains(help, "`directory`") {
 		return
 	}
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(p.kind.choices, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(name, p.completeFlag); err != nil {
 		panic(err) // the flag is registered above
 	}
 }
@@ -208,11 +222,14 @@ func (p param) rename(detail string) string {
 	if strings.Contains(name, "_") {
 		pattern = `\b` + name + `(\[\d+\])?\b`
 	}
-	display := p.display()
-	if p.kind.unit != "" {
-		display += " (" + p.kind.unit + ")"
+	at := regexp.MustCompile(pattern)
+	if p.kind.unit > 0 && at.MatchString(detail) {
+		detail = regexp.MustCompile(`\b\d+\b`).ReplaceAllStringFunc(detail, func(number string) string {
+			n, _ := strconv.ParseInt(number, 10, 32) // 0 if it is too long
+			return input.Duration(time.Duration(n) * p.kind.unit)
+		})
 	}
-	return regexp.MustCompile(pattern).ReplaceAllLiteralString(detail, display)
+	return at.ReplaceAllLiteralString(detail, p.display())
 }
 
 // renameField replaces the place of an invalid value by the name of the parameter.

@@ -23,8 +23,8 @@ import (
 const (
 	exitTimeout     = 124
 	exitInterrupted = 130
-	// maxTaskExit is the highest exit code that can be a task's.
-	maxTaskExit = 125
+	// exitSend is added to the exit codes of errors that are not the work's.
+	exitSend = 100
 )
 
 // cancelTimeout limits the cancellation of a task.
@@ -87,6 +87,9 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 	show.missing = "no worker for it is connected. Start one: " + workerCommand(r)
 	reply, err := c.Submit(awaited, r)
 	known := err == nil
+	if known && show.enabled {
+		printLine(s.messages, "task %s", r.TaskID.String())
+	}
 	if known && !reply.Ended {
 		stop := s.follow(awaited, c, r, show)
 		reply, err = c.Await(awaited, r)
@@ -173,8 +176,8 @@ func (s *session) errorOf(ctx context.Context, r *agent.Request, reply agent.Res
 		return &endedError{exitOfCode(reply.Code), fmt.Sprintf("error %d: %s", reply.Code, s.failureText(ctx, r, reply))}
 	}
 	code := reply.ExitCode
-	if code < 1 || code > maxTaskExit {
-		code = exitFailure
+	if code != exitTimeout {
+		code = min(max(code, exitFailure), exitSend-1)
 	}
 	return &endedError{code, fmt.Sprintf("the work failed with exit code %d", reply.ExitCode)}
 }
@@ -219,13 +222,13 @@ func exitOfCode(code int) int {
 	case 5001:
 		return exitTimeout
 	case 5002, 5005:
-		return exitUnavailable
+		return exitSend + exitUnavailable
 	case 5003, 5006:
-		return exitInvalid
+		return exitSend + exitInvalid
 	case 5004:
-		return exitForbidden
+		return exitSend + exitForbidden
 	}
-	return exitFailure
+	return exitSend + exitFailure
 }
 
 // parseHints parses NAME=VALUE; a value that is not JSON is text.

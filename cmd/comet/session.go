@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ type session struct {
 	http     *http.Client
 	server   string
 	token    string
+	foundIn  string // the file of a token that was not configured
 	out      output
 	in       func() ([]byte, error) // reads standard input; nil when it was read
 	messages io.Writer
@@ -49,11 +51,11 @@ func newSession(cmd *cobra.Command) (*session, error) {
 	if flags.Lookup(flagClientConfig) == nil {
 		return s, nil
 	}
-	set, err := loadSettings(flags)
+	set, err := loadSettings(flags, cmd.Name() != "login") // login creates the file
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.token = set.Server, set.Token
+	s.server, s.token, s.foundIn = set.Server, set.Token, set.foundIn
 	noHeaders, _ := flags.GetBool("no-headers") // it is registered as one
 	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, noHeaders)
 	return s, err
@@ -106,7 +108,9 @@ func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 		return nil, s.unreachable(err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
-		return nil, newAPIError(resp, body)
+		refused := newAPIError(resp, body)
+		refused.tokenFile = s.foundIn
+		return nil, refused
 	}
 	return body, nil
 }
@@ -197,6 +201,7 @@ const (
 	envToken        = "COMET_TOKEN"
 	envOutput       = "COMET_OUTPUT"
 	envClientConfig = "COMET_CLIENT_CONFIG"
+	envProfile      = "COMET_PROFILE"
 )
 
 // flagClientConfig is a flag that only client commands have.
@@ -208,6 +213,7 @@ func addClientFlags(cmd *cobra.Command) {
 	fs.String("server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
 	fs.String("token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
 	fs.String(flagClientConfig, "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
+	fs.String("profile", "", "`name` of a profile of comet login (COMET_PROFILE): NAME.yaml beside client.yaml")
 	fs.StringP("output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
 	fs.Bool("no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -221,15 +227,16 @@ type settings struct {
 	Token     string `json:"token"`
 	TokenFile string `json:"token_file"`
 	Output    string `json:"output"`
+	foundIn   string // the file of the token, if the token was not configured
 }
 
 // loadSettings combines them: a flag overrides the environment, which overrides the file, which
 // overrides the default. An empty variable counts as not set.
-func loadSettings(flags *pflag.FlagSet) (settings, error) {
+func loadSettings(flags *pflag.FlagSet, mustExist bool) (settings, error) {
 	s := settings{Server: defaultServer}
-	path, wanted := configPath(flags.Lookup(flagClientConfig))
+	path, wanted := configPath(flags)
 	if path != "" {
-		if err := s.readFile(path, wanted); err != nil {
+		if err := s.readFile(path, wanted && mustExist); err != nil {
 			return settings{}, err
 		}
 	}
@@ -242,6 +249,10 @@ func loadSettings(flags *pflag.FlagSet) (settings, error) {
 			*into = f.Value.String()
 		}
 	}
+	if !strings.Contains(s.Server, "://") {
+		s.Server = "http://" + s.Server
+	}
+	s.findAdminToken()
 	return s, s.check()
 }
 
@@ -263,11 +274,15 @@ func (s *settings) check() error {
 }
 
 // configPath returns the file to read, and whether the user named it, so that it must exist.
-func configPath(flag *pflag.Flag) (path string, named bool) {
+func configPath(flags *pflag.FlagSet) (path string, named bool) {
+	flag, profile := flags.Lookup(flagClientConfig), os.Getenv(envProfile)
+	if given := flags.Lookup("profile"); given.Changed {
+		profile = given.Value.String()
+	}
 	if flag.Changed {
 		return flag.Value.String(), flag.Value.String() != ""
 	}
-	if path := os.Getenv(envClientConfig); path != "" {
+	if path := os.Getenv(envClientConfig); path != "" && profile == "" {
 		return path, true
 	}
 	dir := os.Getenv("XDG_CONFIG_HOME")
@@ -278,7 +293,7 @@ func configPath(flag *pflag.Flag) (path string, named bool) {
 		}
 		dir = filepath.Join(home, ".config")
 	}
-	return filepath.Join(dir, "comet", "client.yaml"), false
+	return filepath.Join(dir, "comet", filepath.Base(cmp.Or(profile, "client"))+".yaml"), profile != ""
 }
 
 // readFile reads the client configuration strictly. Problems are a *config.Error.

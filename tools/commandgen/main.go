@@ -147,7 +147,7 @@ func (r row) write(b *bytes.Buffer, api *openapi3.T) error {
 	for _, list := range []struct {
 		name   string
 		values []string
-	}{{"aliases", r.Aliases}, {"required", r.Required}} {
+	}{{"aliases", append(r.Aliases, aliases(r.Use)...)}, {"required", r.Required}} {
 		if len(list.values) > 0 {
 			fmt.Fprintf(b, "%s: %#v,\n", list.name, list.values)
 		}
@@ -306,11 +306,7 @@ func addMembers(fields map[string]field, schema *openapi3.Schema) {
 func (f field) kind(name string, isQuery bool) string {
 	switch {
 	case f.schema.Type.Is("string") && len(f.schema.Enum) > 0:
-		choices := make([]string, len(f.schema.Enum))
-		for i, v := range f.schema.Enum {
-			choices[i] = strconv.Quote(fmt.Sprint(v))
-		}
-		return "oneOf(" + strings.Join(choices, ", ") + ")"
+		return "oneOf(" + quoted(f.schema.Enum) + ")"
 	case f.schema.Format == "date-time" && (isQuery || name == "since"):
 		return "timeOrAgo"
 	case f.schema.Format == "date-time":
@@ -323,12 +319,34 @@ func (f field) kind(name string, isQuery bool) string {
 		return "number"
 	case f.schema.Type.Is("boolean"):
 		return "yesOrNo"
+	case f.schema.Type.Is("array") && len(f.schema.Items.Value.Enum) > 0:
+		return "textList.of(" + quoted(f.schema.Items.Value.Enum) + ")"
 	case f.schema.Type.Is("array"):
 		return "textList"
 	case f.schema.Type.Is("object"):
 		return "jsonValue"
 	}
 	return "text"
+}
+
+// quoted lists values as Go strings.
+func quoted(values []any) string {
+	choices := make([]string, len(values))
+	for i, v := range values {
+		choices[i] = strconv.Quote(fmt.Sprint(v))
+	}
+	return strings.Join(choices, ", ")
+}
+
+// aliases are the other words for the last word of a command, as other command lines have them.
+func aliases(use string) []string {
+	words := strings.Fields(use)
+	for i := len(words) - 1; i > 0; i-- {
+		if alias := map[string]string{"list": "ls", "get": "show", "delete": "rm", "remove": "rm"}[words[i]]; alias != "" {
+			return []string{alias}
+		}
+	}
+	return nil
 }
 
 // clause is the first sentence of a description as the help of a flag has it: without a capital
