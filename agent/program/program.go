@@ -30,7 +30,7 @@ const (
 	exitNotStarted = 126
 	// exitMaxDuration is the exit code of a command that exceeded its maximum duration.
 	exitMaxDuration = 124
-	megabyte       = 1 << 20
+	megabyte        = 1 << 20
 )
 
 // Options configures New; nil is the zero value.

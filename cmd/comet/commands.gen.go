@@ -36,7 +36,7 @@ func commandTable() []command {
 				{"--level", "level", number, "only agents of this level (0-3)"},
 				{"--frequency", "frequency", number, "only agents at this frequency, in Hz"},
 				{"--active", "active", yesOrNo, "only active agents, or with --active=false only inactive ones"},
-				{"--parent", "parent_id", text, "only agents directly below this `agent`"},
+				{"--parent", "parent_id", text.from("/api/v1/agents?limit=1000"), "only agents directly below this `agent`"},
 				{"--capability", "capability", textList, "only agents with this `capability`; repeatable"},
 				{"--search -q", "q", text, "only agents whose id, name or description contains this `text`"},
 				{"--sort", "sort", oneOf("id", "-id", "name", "-name", "level", "-level", "created_at", "-created_at"), "`order`: id, name, level or created_at; a leading - reverses it"},
@@ -58,6 +58,7 @@ func commandTable() []command {
 			use:     "agents get ID",
 			short:   "Show an agent",
 			request: "GET /api/v1/agents/{agent_id}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"ID", "id"},
@@ -92,7 +93,7 @@ func commandTable() []command {
 				{"--name", "name", text, "display `name`"},
 				{"--description", "description", text, "what the agent is for"},
 				{"--type", "type", text, "`type` in the envelope protocol: infra, desktop, code, research or another word"},
-				{"--parent", "parent_id", text, "the parent `agent`"},
+				{"--parent", "parent_id", text.from("/api/v1/agents?limit=1000"), "the parent `agent`"},
 				{"--level", "level", number, "level (1-3)"},
 				{"--sphere", "sphere_id", number, "sphere (1-9)"},
 				{"--frequency", "frequency_hz", number, "frequency in Hz: L1 888, L2 555 or 666, L3 444"},
@@ -108,11 +109,12 @@ func commandTable() []command {
 			short:   "Change the given fields of an agent",
 			example: "  comet agents update custom-assistant --budget 25000\n  echo '{\"name\": \"New Name\"}' | comet agents update custom-assistant -f -",
 			request: "PATCH /api/v1/agents/{agent_id}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"--name", "name", text, "display `name`"},
 				{"--description", "description", text, "what the agent is for"},
 				{"--type", "type", text, "`type` in the envelope protocol: infra, desktop, code, research or another word"},
-				{"--parent", "parent_id", text, "the parent `agent`"},
+				{"--parent", "parent_id", text.from("/api/v1/agents?limit=1000"), "the parent `agent`"},
 				{"--sphere", "sphere_id", number, "sphere (1-9)"},
 				{"--budget", "token_budget", number, "tokens that the agent may use per day"},
 				{"--budget-scope", "budget_scope", oneOf("own", "subtree"), "what the budget limits: own, only the agent, or subtree, the agent and all agents below it"},
@@ -149,6 +151,7 @@ func commandTable() []command {
 			long:    "Deactivate an agent. It stays in the registry; \"comet agents restore\" activates it again.",
 			request: "DELETE /api/v1/agents/{agent_id}",
 			message: "deactivated {{.ID}}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			aliases: []string{"rm"},
 			params: []param{
 				{"--if-match", "If-Match", text, "change the agent only while it has this `ETag`"},
@@ -158,6 +161,7 @@ func commandTable() []command {
 			use:     "agents restore ID",
 			short:   "Restore a deactivated agent",
 			request: "PATCH /api/v1/agents/{agent_id}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			fixed:   map[string]any{"is_active": true},
 			fields: []column{
 				{"ID", "id"},
@@ -186,6 +190,7 @@ func commandTable() []command {
 			short:   "Show the changes of an agent, newest first",
 			request: "GET /api/v1/agents/{agent_id}/audit",
 			pages:   "entries",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"--limit", "", number, "at most this many; 0 is all"},
 			},
@@ -205,6 +210,7 @@ func commandTable() []command {
 			request: "PUT /api/v1/agents/{agent_id}/key",
 			message: "{{if .key}}generated the key {{.fingerprint}} for {{.agent_id}} ({{.v5_id}}); it is shown only once:{{else}}{{.agent_id}} ({{.v5_id}}) now has the key {{.fingerprint}}{{end}}",
 			secret:  "key",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"--required", "required", yesOrNo, "every message of the agent must be signed (default: no change, initially off)"},
 			},
@@ -217,6 +223,7 @@ func commandTable() []command {
 			request: "PUT /api/v1/agents/{agent_id}/key",
 			message: "{{.agent_id}} ({{.v5_id}}) now has the key {{.fingerprint}}",
 			secret:  "key",
+			ids:     []string{"/api/v1/agents?limit=1000", ""},
 			params: []param{
 				{"FILE", "key", keyFile, ""},
 				{"--required", "required", yesOrNo, "every message of the agent must be signed (default: no change, initially off)"},
@@ -226,6 +233,7 @@ func commandTable() []command {
 			use:     "agents key show ID",
 			short:   "Show the fingerprint of an agent's key, and the agent's short id",
 			request: "GET /api/v1/agents/{agent_id}/key",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			fields: []column{
 				{"Agent", "agent_id"},
 				{"Short id", "v5_id"},
@@ -239,6 +247,7 @@ func commandTable() []command {
 			use:     "agents key require ID",
 			short:   "Require signatures of an agent",
 			request: "PATCH /api/v1/agents/{agent_id}/key",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			fixed:   map[string]any{"required": true},
 			params: []param{
 				{"--off", "required", notSet, "no longer require signatures"},
@@ -257,6 +266,7 @@ func commandTable() []command {
 			short:   "Revoke an agent's key",
 			request: "DELETE /api/v1/agents/{agent_id}/key",
 			message: "revoked the key of {{.ID}}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 		},
 		{
 			use:     "hierarchy [ROOT]",
@@ -264,6 +274,7 @@ func commandTable() []command {
 			example: "  comet hierarchy\n  comet hierarchy orch-personnel --depth 1\n  comet hierarchy --usage",
 			request: "GET /api/v1/hierarchy",
 			message: "{{range tree .root -}}\n{{.branch}}{{.id}} (L{{.level}}, {{.frequency_hz}}Hz{{if not .is_active}}, inactive{{end}})\n{{- with .usage}}: {{.used_today}}{{$budget := today .}}{{if ne $budget \"unlimited\"}} of {{$budget}}{{end}}\n{{- if ne .subtree_used_today .used_today}}, {{.subtree_used_today}} with all below{{end}}{{end}}\n{{end}}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"ROOT", "root", text, ""},
 				{"--depth", "depth", number, "number of levels below the root, 0-3 (default all)"},
@@ -275,6 +286,7 @@ func commandTable() []command {
 			use:     "usage get AGENT",
 			short:   "Show today's usage and the remaining budget of an agent",
 			request: "GET /api/v1/agents/{agent_id}/usage",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Agent", "agent_id"},
@@ -297,15 +309,16 @@ func commandTable() []command {
 			example:  "  comet usage record finance-personal --tokens 1250 --model gpt-5-mini --request-id req-01J9\n  comet usage record finance-personal --file facts.json",
 			request:  "POST /api/v1/agents/{agent_id}/usage",
 			message:  "{{if .facts}}recorded {{count .recorded \"fact\" \"facts\"}}, {{.replayed}} already recorded\n{{- else}}{{if .replayed}}already recorded{{else}}recorded{{end}}{{with .tokens}} {{.}} tokens{{end}}{{end}}; {{remaining .balance}}",
+			ids:      []string{"/api/v1/agents?limit=1000"},
 			required: []string{"--tokens|--file"},
 			params: []param{
 				{"--tokens", "tokens", number, "number of tokens that were used"},
 				{"--model", "model", text, "the language `model` that used the tokens"},
 				{"--kind", "kind", text, "the `kind` of usage, a word of your choice"},
-				{"--task", "task_id", text, "the `task` for which the tokens were used"},
+				{"--task", "task_id", text.from("/api/v1/tasks?limit=1000"), "the `task` for which the tokens were used"},
 				{"--outcome", "outcome", oneOf("success", "failed", "timeout", "cancelled"), "how the work ended: success, failed, timeout or cancelled"},
 				{"--duration", "duration_ms", millis, "how long the work took, such as 1.5s"},
-				{"--session", "session_id", text, "the `session` of the work"},
+				{"--session", "session_id", text.from("/api/v1/sessions?limit=1000"), "the `session` of the work"},
 				{"--request-id", "request_id", text, "`id` of the fact; a fact that is sent again with the same id counts once"},
 				fileFlag,
 				{"--idempotency-key", "Idempotency-Key", text, "idempotency `key`; a repeated request with the same key gets the first response"},
@@ -317,6 +330,7 @@ func commandTable() []command {
 			example: "  comet usage history finance-personal\n  comet usage history finance-personal --window day --from 2026-01-01 --by model --top 3",
 			request: "GET /api/v1/agents/{agent_id}/usage/history",
 			table:   "FROM{{with .group_by}}\t{{upper .}}{{end}}\tTOKENS{{if .group_by}}\tFACTS{{end}}\n{{range $window := .buckets}}{{if $.group_by}}{{range .breakdown}}{{$window.start}}\t{{or .value `(none)`}}\t{{.tokens}}\t{{.facts}}\n{{end}}{{with .other_tokens}}{{$window.start}}\t(others)\t{{.}}\t\n{{end}}{{else}}{{.start}}\t{{.tokens}}\n{{end}}{{end}}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"--window", "window", oneOf("hour", "day"), "`width` of a window: hour or day (default hour)"},
 				{"--by", "group_by", oneOf("model", "kind", "task"), "break windows down by model, kind or task; windows without usage are left out"},
@@ -333,6 +347,7 @@ func commandTable() []command {
 			request:  "POST /api/v1/agents/{agent_id}/reservations",
 			message:  "{{.tokens}} tokens of {{.agent_id}} are held until {{.expires_at}}",
 			secret:   "id",
+			ids:      []string{"/api/v1/agents?limit=1000"},
 			required: []string{"--tokens"},
 			params: []param{
 				{"--tokens", "tokens", number, "number of tokens to hold"},
@@ -345,15 +360,16 @@ func commandTable() []command {
 			short:    "Settle a reservation with the actual usage",
 			request:  "POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle",
 			message:  "settled with {{or .settled_tokens 0}} of {{.tokens}} tokens; {{remaining .balance}}{{if .replayed}} (it was settled before){{else if .late}} (it had expired; the usage is recorded){{end}}",
+			ids:      []string{"/api/v1/agents?limit=1000", "/api/v1/agents/{}/reservations?limit=1000"},
 			required: []string{"--tokens"},
 			params: []param{
 				{"--tokens", "tokens", number, "number of tokens that were used"},
 				{"--model", "model", text, "the language `model` that used the tokens"},
 				{"--kind", "kind", text, "the `kind` of usage, a word of your choice"},
-				{"--task", "task_id", text, "the `task` for which the tokens were used"},
+				{"--task", "task_id", text.from("/api/v1/tasks?limit=1000"), "the `task` for which the tokens were used"},
 				{"--outcome", "outcome", oneOf("success", "failed", "timeout", "cancelled"), "how the work ended: success, failed, timeout or cancelled"},
 				{"--duration", "duration_ms", millis, "how long the work took, such as 1.5s"},
-				{"--session", "session_id", text, "the `session` of the work"},
+				{"--session", "session_id", text.from("/api/v1/sessions?limit=1000"), "the `session` of the work"},
 			},
 		},
 		{
@@ -361,6 +377,7 @@ func commandTable() []command {
 			short:   "Release the tokens of a reservation",
 			request: "DELETE /api/v1/agents/{agent_id}/reservations/{reservation_id}",
 			message: "released {{.RESERVATION}}",
+			ids:     []string{"/api/v1/agents?limit=1000", "/api/v1/agents/{}/reservations?limit=1000"},
 		},
 		{
 			use:     "usage reservations AGENT",
@@ -368,6 +385,7 @@ func commandTable() []command {
 			request: "GET /api/v1/agents/{agent_id}/reservations",
 			pages:   "reservations",
 			empty:   "there are no such reservations; \"comet usage reserve\" makes one",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"--state", "state", oneOf("held", "settled", "released", "expired"), "only reservations in this `state`: held, settled, released or expired"},
 				{"--limit", "", number, "at most this many; 0 is all"},
@@ -387,6 +405,7 @@ func commandTable() []command {
 			example: "  comet budgets list\n  comet budgets list orch-personnel --depth 1",
 			request: "GET /api/v1/hierarchy",
 			table:   "AGENT\tLEVEL\tBUDGET\tSCOPE\tUSED TODAY\tSUBTREE USED\n{{range tree .root}}{{$agent := .}}{{with .usage}}{{$agent.id}}\tL{{$agent.level}}\t{{today .}}\t{{.budget_scope}}\t{{.used_today}}\t{{.subtree_used_today}}\n{{end}}{{end}}",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			aliases: []string{"ls"},
 			fixed:   map[string]any{"usage": true, "active_only": true},
 			params: []param{
@@ -401,6 +420,7 @@ func commandTable() []command {
 			example: "  comet budgets set finance-personal 25000\n  comet budgets set orch-personnel --scope subtree",
 			request: "PATCH /api/v1/agents/{agent_id}",
 			message: "{{.id}} may use {{budget .token_budget}} tokens per day, budget scope {{.budget_scope}}",
+			ids:     []string{"/api/v1/agents?limit=1000", ""},
 			params: []param{
 				{"TOKENS", "token_budget", number, ""},
 				{"--scope", "budget_scope", oneOf("own", "subtree"), "what the budget limits: own, only the agent, or subtree, the agent and all agents below it"},
@@ -413,6 +433,7 @@ func commandTable() []command {
 			request:  "POST /api/v1/agents/{agent_id}/budget/additions",
 			message:  "{{.agent_id}} may use {{.tokens}} more tokens per day until {{.expires_at}}",
 			secret:   "id",
+			ids:      []string{"/api/v1/agents?limit=1000", ""},
 			required: []string{"--until|--for", "--reason"},
 			params: []param{
 				{"TOKENS", "tokens", number, ""},
@@ -428,6 +449,7 @@ func commandTable() []command {
 			request: "GET /api/v1/agents/{agent_id}/budget/additions",
 			rows:    "additions",
 			empty:   "there is no additional budget; \"comet budgets add\" adds one",
+			ids:     []string{"/api/v1/agents?limit=1000"},
 			params: []param{
 				{"--all", "include_inactive", yesOrNo, "also list additions that have ended"},
 			},
@@ -445,6 +467,7 @@ func commandTable() []command {
 			short:   "Remove an additional budget",
 			request: "DELETE /api/v1/agents/{agent_id}/budget/additions/{addition_id}",
 			message: "removed {{.ADDITION}}",
+			ids:     []string{"/api/v1/agents?limit=1000", "/api/v1/agents/{}/budget/additions"},
 			aliases: []string{"rm"},
 		},
 		{
@@ -453,6 +476,7 @@ func commandTable() []command {
 			long:     "Write off today's usage of an agent, so that its whole budget is available again before\nmidnight. Nothing is deleted: the facts and the history do not change.",
 			request:  "POST /api/v1/agents/{agent_id}/usage/reset",
 			message:  "{{.AGENT}} has used {{.used_today}} tokens since; {{remaining .}}",
+			ids:      []string{"/api/v1/agents?limit=1000"},
 			required: []string{"--reason"},
 			params: []param{
 				{"--reason", "reason", text, "reason for the audit log"},
@@ -480,7 +504,7 @@ func commandTable() []command {
 			params: []param{
 				{"--capability", "capabilities", textList, "a capability that the agent must have; repeatable, or separated by commas"},
 				{"--type", "agent_type", text, "only agents of this `type`"},
-				{"--agent", "agent_id", text, "only this `agent`"},
+				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only this `agent`"},
 				{"--sphere", "sphere_id", number, "only agents of this sphere (1-9)"},
 				{"--parameters", "parameters", jsonValue, "the input of the task, a JSON `object`; @FILE reads it from a file, - from standard input"},
 				{"--priority", "priority", number, "0 to 3; tasks of a higher priority are dispatched first (default 1)"},
@@ -490,7 +514,7 @@ func commandTable() []command {
 				{"--workers", "workers", number, "number of workers that execute the task at the same time (2-16); the first success wins"},
 				{"--on-budget", "overrun.action", oneOf("give_up", "raise", "simplify"), "what happens if the budget does not cover the task: give_up, raise or simplify"},
 				{"--max-budget", "overrun.max_budget", number, "the highest budget that --on-budget raise may set (default: no limit)"},
-				{"--session", "session_id", text, "an open `session` for the task"},
+				{"--session", "session_id", text.from("/api/v1/sessions?limit=1000"), "an open `session` for the task"},
 				{"--request-id", "request_id", text, "`id` of the request; repeating it finds the same task"},
 				{"--idempotency-key", "Idempotency-Key", text, "idempotency `key`; a repeated request with the same key gets the first response"},
 				{"--wait", "", yesOrNo, "wait for the end of the task and print its output"},
@@ -506,9 +530,9 @@ func commandTable() []command {
 			aliases: []string{"ls"},
 			params: []param{
 				{"--state", "state", oneOf("new", "running", "done", "failed", "cancelled"), "only tasks that are new, running, done, failed or cancelled"},
-				{"--agent", "agent_id", text, "only tasks whose newest attempt is by this `agent`"},
-				{"--session", "session_id", text, "only tasks of this `session`"},
-				{"--parent", "parent_id", text, "only subtasks of this `task`"},
+				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only tasks whose newest attempt is by this `agent`"},
+				{"--session", "session_id", text.from("/api/v1/sessions?limit=1000"), "only tasks of this `session`"},
+				{"--parent", "parent_id", text.from("/api/v1/tasks?limit=1000"), "only subtasks of this `task`"},
 				{"--since", "since", timeOrAgo, "only tasks since this `time`, such as 2026-01-10T00:00:00Z, or 2h ago"},
 				{"--until", "until", timeOrAgo, "only tasks before this `time`"},
 				{"--mine", "mine", yesOrNo, "only tasks that this token submitted"},
@@ -530,6 +554,7 @@ func commandTable() []command {
 			short:   "Show a task and its attempts",
 			request: "GET /api/v1/tasks/{task_id}",
 			rows:    "attempts",
+			ids:     []string{"/api/v1/tasks?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Task", "id"},
@@ -566,6 +591,7 @@ func commandTable() []command {
 			short:   "Cancel a task",
 			request: "POST /api/v1/tasks/{task_id}/cancel",
 			message: "{{.id}} is cancelled",
+			ids:     []string{"/api/v1/tasks?limit=1000"},
 			params: []param{
 				{"--reason", "reason", text, "reason that the task shows"},
 				{"--idempotency-key", "Idempotency-Key", text, "idempotency `key`; a repeated request with the same key gets the first response"},
@@ -577,6 +603,7 @@ func commandTable() []command {
 			example: "  comet tasks reply 01890a5d-ac96-774b-bcce-b302099a8057 'the year 2026'",
 			request: "POST /api/v1/tasks/{task_id}/reply",
 			message: "the reply is sent to the agent",
+			ids:     []string{"/api/v1/tasks?limit=1000", ""},
 			params: []param{
 				{"REPLY", "reply", text, ""},
 			},
@@ -587,6 +614,7 @@ func commandTable() []command {
 			long:    "Print the output of a task exactly as its agent sent it. On a terminal, control characters\nare escaped.",
 			request: "GET /api/v1/tasks/{task_id}/output",
 			run:     printTaskOutput,
+			ids:     []string{"/api/v1/tasks?limit=1000"},
 			params: []param{
 				{"--log", "", yesOrNo, "print the log of the task instead of its result"},
 				{"--follow -f", "follow", yesOrNo, "continue until the task has ended"},
@@ -598,6 +626,7 @@ func commandTable() []command {
 			request: "GET /api/v1/tasks/{task_id}/messages",
 			pages:   "messages",
 			empty:   "no messages are logged about this task; only those of PROTOCOL_V5 are",
+			ids:     []string{"/api/v1/tasks?limit=1000"},
 			params: []param{
 				{"--limit", "", number, "at most this many; 0 is all"},
 			},
@@ -620,6 +649,7 @@ func commandTable() []command {
 			message: "{{.state}}{{with .waiting_for}}, {{waits .}}{{end}}",
 			failed:  "{{if not .ended_at}}the task has not ended: it is {{.state}}{{with .waiting_for}}, {{waits .}}{{end}}\n{{- else if eq .state \"done\"}}\n{{- else if .failure}}the task failed{{if ne .failure \"failed\"}} ({{.failure}}){{end}}: {{.error}}{{with .exit_code}} with exit code {{.}}{{end}}\n{{- else}}the task is {{.state}}: {{.error}}\n{{- end}}",
 			run:     waitForTask,
+			ids:     []string{"/api/v1/tasks?limit=1000"},
 			params: []param{
 				{"--timeout", "", duration, "how long to wait; 0 means no limit"},
 			},
@@ -649,6 +679,7 @@ func commandTable() []command {
 			use:     "sessions get ID",
 			short:   "Show a session",
 			request: "GET /api/v1/sessions/{session_id}",
+			ids:     []string{"/api/v1/sessions?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Session", "id"},
@@ -676,6 +707,7 @@ func commandTable() []command {
 			use:     "sessions close ID",
 			short:   "Close a session, so that it accepts no more tasks",
 			request: "POST /api/v1/sessions/{session_id}/close",
+			ids:     []string{"/api/v1/sessions?limit=1000"},
 			fields: []column{
 				{"Session", "id"},
 				{"State", "state"},
@@ -693,6 +725,7 @@ func commandTable() []command {
 			request: "GET /api/v1/sessions/{session_id}/questions",
 			rows:    "questions",
 			empty:   "the session has no open question",
+			ids:     []string{"/api/v1/sessions?limit=1000"},
 			columns: []column{
 				{"TASK", "task_id"},
 				{"AGENT", "agent_id"},
@@ -707,9 +740,10 @@ func commandTable() []command {
 			example: "  comet sessions reply S1 --choice 2\n  comet sessions reply trip 'the year 2026' --task 01890a5d-ac96-774b-bcce-b302099a8057",
 			request: "POST /api/v1/sessions/{session_id}/reply",
 			message: "the reply is sent to the agent",
+			ids:     []string{"/api/v1/sessions?limit=1000", ""},
 			params: []param{
 				{"REPLY", "reply", text, ""},
-				{"--task", "task_id", text, "the `task` that asked, if several tasks have open questions"},
+				{"--task", "task_id", text.from("/api/v1/tasks?limit=1000"), "the `task` that asked, if several tasks have open questions"},
 				{"--choice", "choice", number, "the number of one of the options, instead of a text"},
 			},
 		},
@@ -739,6 +773,7 @@ func commandTable() []command {
 			use:     "workers get AGENT",
 			short:   "Show a worker",
 			request: "GET /api/v1/workers/{agent_id}",
+			ids:     []string{"/api/v1/workers?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Agent", "agent_id"},
@@ -784,7 +819,7 @@ func commandTable() []command {
 				{"WORDS", "query", words, ""},
 				{"--limit", "limit", number, "maximum number of tools (default 5)"},
 				{"--related", "include_related", yesOrNo, "also tools that are often used together with those found"},
-				{"--context", "context_tools", textList, "a `tool` that you have already used; repeatable, or separated by commas"},
+				{"--context", "context_tools", textList.from("/api/v1/tools?limit=1000"), "a `tool` that you have already used; repeatable, or separated by commas"},
 				{"--stubs", "include_stubs", yesOrNo, "print a TypeScript declaration of each tool, for code (comet run)"},
 			},
 			columns: []column{
@@ -803,11 +838,11 @@ func commandTable() []command {
 			pages:   "calls",
 			empty:   "there are no such tool calls",
 			params: []param{
-				{"--agent", "agent_id", text, "only calls that were charged to this `agent`"},
+				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only calls that were charged to this `agent`"},
 				{"--token-id", "token_id", text, "only calls of the token with this `id`"},
 				{"--upstream", "server", text, "only calls of this MCP `server`'s tools"},
 				{"--tool", "tool", text, "only calls of tools with this `name`, without the server's"},
-				{"--task", "task_id", text, "only calls of this `task`"},
+				{"--task", "task_id", text.from("/api/v1/tasks?limit=1000"), "only calls of this `task`"},
 				{"--parent", "parent_id", text, "only calls made by this run of code; the `id` of its own call"},
 				{"--outcome", "outcome", oneOf("success", "error", "refused"), "only calls with this `outcome`: success, error or refused"},
 				{"--limit", "", number.or("100"), "at most this many; 0 is all"},
@@ -833,6 +868,7 @@ func commandTable() []command {
 			request: "POST /api/v1/upstreams/{upstream_id}/tools/approve",
 			message: "approved {{.id}}",
 			run:     changeTool,
+			ids:     []string{"/api/v1/tools?limit=1000"},
 			params: []param{
 				{"--digest", "digest", text, "the `digest` of the definition that you have read"},
 			},
@@ -843,6 +879,7 @@ func commandTable() []command {
 			request: "POST /api/v1/upstreams/{upstream_id}/tools/classify",
 			message: "{{.id}}: {{with .class}}the class is {{.}}{{else}}the class follows from its annotations{{end}}",
 			run:     changeTool,
+			ids:     []string{"/api/v1/tools?limit=1000", ""},
 			params: []param{
 				{"CLASS", "class", toolClass, ""},
 			},
@@ -855,6 +892,7 @@ func commandTable() []command {
 			request: "GET /api/v1/tokens/{token_id}/tool-policy",
 			table:   "RULE\tTOOLS\tARGUMENTS\n{{range .deny}}deny\t{{.tool}}\t{{pairs .arguments}}\n{{end}}{{range .allow}}allow\t{{.tool}}\t{{pairs .arguments}}\n{{else}}allow\teverything\t\n{{end}}{{if .classes}}only\tclass {{join .classes `, `}}\t\n{{end}}",
 			run:     changePolicy,
+			ids:     []string{"/api/v1/tokens?limit=1000"},
 			params: []param{
 				{"--set", "", text.named("file"), "JSON `file` with allow, deny and classes; - is standard input"},
 				{"--clear", "", yesOrNo, "remove the policy, so that all tools are allowed"},
@@ -884,6 +922,7 @@ func commandTable() []command {
 			short:   "Show an upstream MCP server and its latest standard error",
 			request: "GET /api/v1/upstreams/{upstream_id}",
 			after:   "{{if .warnings}}\nWarnings:\n{{range .warnings}}  {{.}}\n{{end}}{{end}}{{if .stderr}}\nStandard error:\n{{range .stderr}}  {{.}}\n{{end}}{{end}}",
+			ids:     []string{"/api/v1/upstreams"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Upstream", "id"},
@@ -915,6 +954,7 @@ func commandTable() []command {
 			request: "PUT /api/v1/upstreams/{upstream_id}",
 			message: "{{if eq .version 1}}added{{else}}changed{{end}} {{.id}}; \"comet upstreams get {{.id}}\" shows its state",
 			run:     addUpstream,
+			ids:     []string{"/api/v1/upstreams", "", "", ""},
 			params: []param{
 				{"--command", "command", text, "the `program` to run and connect to over stdio; instead of the words after --"},
 				{"--arg", "args", array(""), "an `argument` of the program; repeatable"},
@@ -933,6 +973,7 @@ func commandTable() []command {
 			long:    "Remove an upstream MCP server that was added with \"comet upstreams add\", and the approvals of its tools. To remove a server of the file mcp.servers, change the file.",
 			request: "DELETE /api/v1/upstreams/{upstream_id}",
 			message: "removed {{.ID}}",
+			ids:     []string{"/api/v1/upstreams"},
 			aliases: []string{"rm"},
 		},
 		{
@@ -940,6 +981,7 @@ func commandTable() []command {
 			short:   "Restart an upstream MCP server at once; running calls fail",
 			request: "POST /api/v1/upstreams/{upstream_id}/restart",
 			message: "restarted {{.ID}}",
+			ids:     []string{"/api/v1/upstreams"},
 		},
 		{
 			use:     "upstreams reload",
@@ -957,6 +999,7 @@ func commandTable() []command {
 			rows:    "tools",
 			empty:   "the MCP server has no tools",
 			after:   "{{range .tools}}{{if .pending_digest}}approve it: comet tools approve {{word .id}} --digest {{.pending_digest}}\n{{end}}{{end}}",
+			ids:     []string{"/api/v1/upstreams"},
 			columns: []column{
 				{"TOOL", "id"},
 				{"STATE", "state"},
@@ -1007,6 +1050,7 @@ func commandTable() []command {
 			use:     "webhooks get ID",
 			short:   "Show a webhook without its secret",
 			request: "GET /api/v1/webhooks/{webhook_id}",
+			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Webhook", "id"},
@@ -1029,6 +1073,7 @@ func commandTable() []command {
 			short:   "Change the given fields of a webhook",
 			example: "  comet webhooks update 01890a5d-ac96-774b-bcce-b302099a8057 --events agent.created --enabled",
 			request: "PATCH /api/v1/webhooks/{webhook_id}",
+			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			params: []param{
 				{"--url", "url", text, "the http or https `URL` to which events are sent"},
 				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
@@ -1060,6 +1105,7 @@ func commandTable() []command {
 			short:   "Delete a webhook and its deliveries",
 			request: "DELETE /api/v1/webhooks/{webhook_id}",
 			message: "deleted {{.ID}}",
+			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			aliases: []string{"rm"},
 		},
 		{
@@ -1069,6 +1115,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks/{webhook_id}/rotate-secret",
 			message: "{{range .public_keys}}public key {{.}}\n{{end}}rotated webhook {{.id}}; its secret is shown only once:",
 			secret:  "secret",
+			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			params: []param{
 				{"--secret", "secret", secretIn, "your own `secret`, whsec_ and 24 to 64 bytes in base64; - reads it from standard input, so that other users of the machine cannot see it"},
 				{"--grace", "grace_seconds", seconds, "how long the old secret also signs, up to 168h; 0 ends it at once (default 24h)"},
@@ -1081,6 +1128,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks/{webhook_id}/test",
 			message: "{{if .succeeded}}delivered: {{attempt .attempt}}{{end}}",
 			failed:  "{{if not .succeeded}}the test was not delivered: {{attempt .attempt}}{{end}}",
+			ids:     []string{"/api/v1/webhooks?limit=1000"},
 		},
 		{
 			use:     "webhooks deliveries ID",
@@ -1089,6 +1137,7 @@ func commandTable() []command {
 			request: "GET /api/v1/webhooks/{webhook_id}/deliveries",
 			pages:   "deliveries",
 			empty:   "there are no such deliveries",
+			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			params: []param{
 				{"--status", "status", oneOf("pending", "succeeded", "dead"), "only deliveries that are pending, succeeded or dead"},
 				{"--event", "event", text, "only deliveries of this `event`"},
@@ -1112,6 +1161,7 @@ func commandTable() []command {
 			request: "GET /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}",
 			rows:    "attempts",
 			after:   "\n{{indented .BODY \"payload\"}}",
+			ids:     []string{"/api/v1/webhooks?limit=1000", "/api/v1/webhooks/{}/deliveries?limit=1000"},
 			fields: []column{
 				{"Delivery", "id"},
 				{"Webhook", "webhook_id"},
@@ -1139,6 +1189,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks/{webhook_id}/redeliver",
 			message: "{{count .redelivered \"delivery is\" \"deliveries are\"}} due again",
 			run:     redeliver,
+			ids:     []string{"/api/v1/webhooks?limit=1000", ""},
 			params: []param{
 				{"--since", "since", timeOrAgo, "all dead deliveries created since this `time`, such as 2026-01-10T00:00:00Z, or 24h ago"},
 			},
@@ -1155,7 +1206,7 @@ func commandTable() []command {
 			params: []param{
 				{"NAME", "name", text, ""},
 				{"--scope", "scopes", textList.of("admin", "agents:read", "agents:write", "usage:write", "webhooks:write", "messages:send", "tasks:read", "tools:call"), "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
-				{"--agent", "agent_id", text, "the `agent` that will use the token"},
+				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "the `agent` that will use the token"},
 				{"--expires-at", "expires_at", timestamp, "when it expires, a `time` such as 2027-01-10T00:00:00Z"},
 				{"--valid-for", "expires_at", fromNow, "how long it is valid, such as 30d; instead of --expires-at"},
 			},
@@ -1180,6 +1231,7 @@ func commandTable() []command {
 			use:     "tokens get ID",
 			short:   "Show a token without its secret",
 			request: "GET /api/v1/tokens/{token_id}",
+			ids:     []string{"/api/v1/tokens?limit=1000"},
 			aliases: []string{"show"},
 			fields: []column{
 				{"Token", "id"},
@@ -1197,6 +1249,7 @@ func commandTable() []command {
 			short:   "Revoke a token",
 			request: "DELETE /api/v1/tokens/{token_id}",
 			message: "revoked {{.ID}}",
+			ids:     []string{"/api/v1/tokens?limit=1000"},
 		},
 		{
 			use:     "tokens rotate ID",
@@ -1205,6 +1258,7 @@ func commandTable() []command {
 			request: "POST /api/v1/tokens/{token_id}/rotate",
 			message: "rotated token {{.name}} ({{.id}}); its secret is shown only once:",
 			secret:  "token",
+			ids:     []string{"/api/v1/tokens?limit=1000"},
 		},
 		{
 			use:     "me",
@@ -1266,7 +1320,7 @@ func commandTable() []command {
 			run:     listen,
 			params: []param{
 				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
-				{"--agent", "agent_id", text, "only events of this `agent`"},
+				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only events of this `agent`"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
 				{"--listen", "", text.or("127.0.0.1:0"), "`address` to listen on; port 0 picks a free one"},
 				{"--forward", "", text, "`URL` to forward every request to"},
@@ -1279,6 +1333,7 @@ func commandTable() []command {
 			example: "  comet tools call filesystem:read_text_file path=/srv/data/notes.txt head:=10\n  comet tools call memory:search_nodes '{\"query\": \"comets\"}' -o json",
 			request: "POST /api/v1/tools/call",
 			run:     callTool,
+			ids:     []string{"/api/v1/tools?limit=1000", "", "", "", "", "", "", ""},
 			params: []param{
 				{"NAME", "tool", text, ""},
 				{"--args", "", text, "JSON `file` with the arguments; - is standard input"},
@@ -1326,7 +1381,7 @@ func commandTable() []command {
 			run:     exportRoster,
 			params: []param{
 				{"--format", "format", rosterFormat, "`format` of the roster, yaml or json (default: that of -o, else yaml)"},
-				{"--root", "root", text, "only this `agent` and those below it"},
+				{"--root", "root", text.from("/api/v1/agents?limit=1000"), "only this `agent` and those below it"},
 			},
 		},
 		{
@@ -1339,8 +1394,8 @@ func commandTable() []command {
 			aliases: []string{"events"},
 			params: []param{
 				{"--types", "types", commaList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "token.created", "token.rotated", "token.revoked", "key.issued", "key.changed", "key.revoked", "webhook.disabled", "task.created", "task.waiting", "task.assigned", "task.started", "task.progress", "task.question", "task.replied", "task.retried", "task.completed", "task.failed", "task.cancelled", "session.closed", "worker.changed", "worker.breaker_opened", "tool.quarantined", "tool.approved", "tool.classified", "tool.called", "tool.failed", "upstream.saved", "upstream.removed", "upstream.up", "upstream.down", "graph.synced", "graph.edge_created", "graph.edge_updated", "graph.metrics_updated"), "only events of these `types`, such as task.failed; repeatable, or separated by commas"},
-				{"--agent", "agent_id", text, "only events that concern this `agent`"},
-				{"--task", "task_id", text, "only events of this `task`"},
+				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only events that concern this `agent`"},
+				{"--task", "task_id", text.from("/api/v1/tasks?limit=1000"), "only events of this `task`"},
 				{"--after", "Last-Event-ID", number, "start after this `position` instead of now; 0 starts with the oldest stored event"},
 				{"--limit", "", number, "end after this many events; 0 means no limit"},
 			},

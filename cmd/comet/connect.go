@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,30 +16,10 @@ import (
 	"comet/openapi/client"
 )
 
-// adminTokenFile is where a server that was started in the same directory stores its first token.
-const adminTokenFile = "comet-data/admin.token"
-
-// findAdminToken sets the token of a server on this machine from its data directory, if no token is
-// configured. Others must not be able to read the file.
-func (s *settings) findAdminToken() {
-	u, err := url.Parse(s.Server)
-	if s.Token != "" || err != nil || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
-		return
-	}
-	info, err := os.Stat(adminTokenFile)
-	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		return
-	}
-	if token, err := os.ReadFile(adminTokenFile); err == nil {
-		s.Token, s.foundIn = strings.TrimSpace(string(token)), adminTokenFile
-	}
-}
-
 // login verifies a token and stores it in the client configuration, with the address of its server.
 // On a terminal the token that is typed is not shown.
 func login(ctx context.Context, c *call) error {
-	var text []byte
-	var err error
+	text, err := []byte(nil), error(nil)
 	switch stdin := int(os.Stdin.Fd()); {
 	case c.changed("token"):
 	case term.IsTerminal(stdin):
@@ -88,34 +65,27 @@ func (s *settings) write(path string) error {
 
 // showStatus prints the state of the server, the token in use and how much there is of each kind.
 func showStatus(ctx context.Context, c *call) error {
-	var refused *apiError
-	ready, failed := c.do(ctx, http.MethodGet, "/readyz", nil, nil)
-	if errors.As(failed, &refused) && json.Valid(refused.body) {
-		ready = refused.body
-	} else if failed != nil {
-		return failed
-	}
-	status := map[string]any{"server": c.server, "readiness": json.RawMessage(ready)}
-	me, err := c.do(ctx, http.MethodGet, "/api/v1/me", nil, nil)
-	if err != nil {
-		return errors.Join(failed, err)
-	}
-	status["me"] = json.RawMessage(me)
-	for name, query := range map[string]string{"agents": "?total=true&limit=1", "workers": "?limit=1000", "upstreams": "", "tasks": "?limit=1000&state=running"} {
-		body, err := c.do(ctx, http.MethodGet, "/api/v1/"+name+query, nil, nil)
+	status := map[string]any{"server": c.server}
+	for _, part := range []struct{ name, path string }{
+		{"readiness", "/readyz"}, {"me", "/api/v1/me"}, {"agents", "/api/v1/agents?total=true&limit=1"}, {"workers", "/api/v1/workers?limit=1000"},
+		{"upstreams", "/api/v1/upstreams"}, {"tasks", "/api/v1/tasks?state=running&limit=1000"},
+	} {
 		var page map[string]any
-		if err == nil && json.Unmarshal(body, &page) == nil { // the token may not list everything
-			entries, _ := page[name].([]any)
-			if status[name] = cmp.Or(page["total"], any(len(entries))); page["next_cursor"] != nil && name != "agents" {
-				status[name] = fmt.Sprintf("more than %d", len(entries))
-			}
+		_, err := c.do(ctx, http.MethodGet, part.path, nil, &page)
+		switch entries, isList := page[part.name].([]any); {
+		case err != nil && exitCode(err) != exitForbidden || err != nil && part.name == "me":
+			return err
+		case isList:
+			status[part.name] = cmp.Or(page["total"], any(len(entries)))
+		case err == nil:
+			status[part.name] = page
 		}
 	}
 	body, err := json.Marshal(status)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.printResponse(body), failed)
+	return c.printResponse(body)
 }
 
 // requestAPI sends any request and prints the response.

@@ -100,9 +100,10 @@ func exitCode(err error) int {
 	return code
 }
 
-// report prints an error, in the format JSON or YAML as a problem document, and returns the exit code.
-func report(to output, err error) int {
+// report prints an error, in the form JSON or YAML as a problem document, and returns the exit code.
+func report(w io.Writer, form string, err error) int {
 	var api *apiError
+	to := output{w: w, format: form}
 	code, lines := explain(err)
 	if len(lines) == 0 {
 		return code
@@ -112,9 +113,9 @@ func report(to output, err error) int {
 		problem = api.body
 	}
 	_ = to.show(problem, func() error {
-		printLine(to.w, to.paint(red, "comet:")+" %s", lines[0])
+		printLine(w, to.paint(red, "comet:")+" %s", lines[0])
 		for _, line := range lines[1:] {
-			printLine(to.w, "%s", line)
+			printLine(w, "%s", line)
 		}
 		return nil
 	})

@@ -45,7 +45,7 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	reported := func(err error) string {
 		var out bytes.Buffer
-		report(output{w: &out, format: formatTable}, err)
+		report(&out, formatTable, err)
 		return out.String()
 	}
 	problem := func(body string) *http.Response {

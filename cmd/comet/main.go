@@ -41,11 +41,11 @@ func run() int {
 	if err != nil && !*started {
 		err = usageError{err}
 	}
-	messages := output{w: root.ErrOrStderr(), format: formatTable}
+	form := "" // of the error
 	if s, invalid := newSession(cmd); invalid == nil {
-		messages.format = s.out.format
+		form = s.out.format
 	}
-	code := report(messages, interrupted(ctx, err))
+	code := report(root.ErrOrStderr(), form, interrupted(ctx, err))
 	if code != exitOK && cmd.Name() == "send" && !errors.As(err, new(*endedError)) {
 		code += exitSend
 	}

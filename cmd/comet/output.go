@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
+	"comet/internal/input"
 	"comet/internal/telemetry"
 )
 
@@ -196,20 +197,16 @@ func (o output) table(headers []string, rows [][]string) error {
 const (
 	red     = "\x1b[31m"
 	green   = "\x1b[32m"
-	yellow  = "\x1b[33m"
 	neutral = "\x1b[39m"
 )
 
 // colourOf returns the colour of a state.
 func colourOf(state string) string {
-	word, _, _ := strings.Cut(state, ",")
-	switch word {
-	case "failed", "dead", "error", "refused", "quarantined", "offline":
+	switch state {
+	case "failed", "dead", "error", "refused", "quarantined":
 		return red
 	case "done", "ready", "online", "succeeded", "success", "approved":
 		return green
-	case "running", "pending", "starting", "new":
-		return yellow
 	}
 	return neutral
 }
@@ -222,25 +219,24 @@ func (o output) paint(colour, text string) string {
 	return colour + text + "\x1b[0m"
 }
 
-// relativeTime returns how long before or after now a time is; other texts are unchanged.
+// relativeTime returns how long before or after now a time is, if it is less than two days; other texts are
+// unchanged.
 func relativeTime(text string, now time.Time) string {
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
+	d, unit := now.Sub(at).Abs(), time.Second
+	if err != nil || d >= 48*time.Hour {
 		return text
 	}
-	form, d := "%d%s ago", now.Sub(at)
-	if d < 0 {
-		form, d = "in %d%s", -d
+	if d >= time.Minute {
+		unit = time.Minute
 	}
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf(form, d/time.Second, "s")
-	case d < time.Hour:
-		return fmt.Sprintf(form, d/time.Minute, "m")
-	case d < 2*24*time.Hour:
-		return fmt.Sprintf(form, d/time.Hour, "h")
+	if d >= time.Hour {
+		unit = time.Hour
 	}
-	return fmt.Sprintf(form, d/(24*time.Hour), "d")
+	if text = input.Duration(d.Truncate(unit)); at.After(now) {
+		return "in " + text
+	}
+	return text + " ago"
 }
 
 // isProse reports whether a column holds prose: half of a sentence is useful, half of a name, a

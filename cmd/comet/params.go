@@ -27,6 +27,7 @@ type param struct {
 // kind is what a parameter holds.
 type kind struct {
 	placeholder string        // in the help: --limit number
+	ids         string        // path of a list with the values
 	choices     []string      // the values that there are, nil for any
 	list        bool          // the flag may be repeated
 	array       bool          // the flag may be repeated, and commas do not separate
@@ -68,12 +69,6 @@ var (
 	toolClass    = kind{choices: toolClasses(), parse: parseToolClass}
 )
 
-// collections are the paths that list the values of a flag, by the word for its value in the help, or of an
-// argument, by the member that it sets.
-var collections = map[string]string{
-	"agent": "/api/v1/agents", "root": "/api/v1/agents", "task": "/api/v1/tasks", "session": "/api/v1/sessions", "tool": "/api/v1/tools",
-}
-
 // array is a flag whose values may have commas. With a separator they are pairs, which are
 // sent as an object.
 func array(separator string) kind { return kind{array: true, separator: separator} }
@@ -87,6 +82,12 @@ func (k kind) named(placeholder string) kind {
 // of returns the kind with the values that there are.
 func (k kind) of(choices ...string) kind {
 	k.choices = choices
+	return k
+}
+
+// from returns the kind with the path of a list of its values.
+func (k kind) from(path string) kind {
+	k.ids = path
 	return k
 }
 
@@ -146,12 +147,42 @@ func (p param) register(cmd *cobra.Command) {
 			f.NoOptDefVal = "true"
 		}
 	}
-	if p.kind.placeholder == "file" || strings.Contains(help, "`file`") || strings.Contains(help, "`directory`") {
+	if p.kind.choices == nil && p.kind.ids == "" {
 		return
 	}
 	if err := cmd.RegisterFlagCompletionFunc(name, p.completeFlag); err != nil {
 		panic(err) // the flag is registered above
 	}
+}
+
+// completeArgument completes an argument by its choices or by the ids that there are.
+func (row command) completeArgument(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	name := append(argumentNames(row.use), make([]string, len(args)+1)...)[len(args)]
+	for _, p := range row.params {
+		if p.argument() == name && p.kind.choices != nil {
+			return p.kind.choices, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	if path := listOf(row.ids, args); path == "" && (name == "FILE" || strings.Contains(row.use, "COMMAND")) {
+		return nil, cobra.ShellCompDirectiveDefault
+	} else if s, err := newSession(cmd); err == nil {
+		return s.names(cmd.Context(), path), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlag completes the value of a flag, or the last value of a list.
+func (p param) completeFlag(cmd *cobra.Command, _ []string, given string) ([]string, cobra.ShellCompDirective) {
+	values := slices.Clone(p.kind.choices)
+	if s, err := newSession(cmd); err == nil && values == nil {
+		values = s.names(cmd.Context(), p.kind.ids)
+	}
+	if p.kind.list {
+		for i := range values {
+			values[i] = given[:strings.LastIndexByte(given, ',')+1] + values[i]
+		}
+	}
+	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
 // textFlag is a flag whose value is parsed when the command runs.

@@ -115,7 +115,7 @@ func TestSendEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, exitCode((&session{}).errorOf(t.Context(), &agent.Request{}, c.reply)))
+			require.Equal(t, c.want, exitCode(errorOf(&agent.Request{}, c.reply)))
 		})
 	}
 }

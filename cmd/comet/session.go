@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -149,6 +151,26 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
+// names returns the ids in a list of the API, sorted; nil if the token may not read it.
+func (s *session) names(ctx context.Context, path string) (names []string) {
+	var page map[string]any
+	if path == "" {
+		return nil
+	}
+	if _, err := s.do(ctx, http.MethodGet, path, nil, &page); err != nil {
+		return nil
+	}
+	for _, member := range page {
+		entries, _ := member.([]any)
+		for _, e := range entries {
+			entry, _ := e.(map[string]any)
+			names = append(names, fmt.Sprint(cmp.Or(entry["id"], entry["agent_id"])))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // readInput reads a file, or standard input for "-", which only one flag or argument can have.
 func (s *session) readInput(path string) ([]byte, error) {
 	if path == "-" {
@@ -273,12 +295,28 @@ func (s *settings) check() error {
 	return nil
 }
 
+// adminTokenFile is where a server that was started in the same directory stores its first token.
+const adminTokenFile = "comet-data/admin.token"
+
+// findAdminToken sets the token of a server on this machine from its data directory, if no token is
+// configured. Others must not be able to read the file.
+func (s *settings) findAdminToken() {
+	u, err := url.Parse(s.Server)
+	if s.Token != "" || err != nil || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
+		return
+	}
+	info, err := os.Stat(adminTokenFile)
+	if err != nil || info.Mode().Perm()&0o077 != 0 {
+		return
+	}
+	if token, err := os.ReadFile(adminTokenFile); err == nil {
+		s.Token, s.foundIn = strings.TrimSpace(string(token)), adminTokenFile
+	}
+}
+
 // configPath returns the file to read, and whether the user named it, so that it must exist.
 func configPath(flags *pflag.FlagSet) (path string, named bool) {
-	flag, profile := flags.Lookup(flagClientConfig), os.Getenv(envProfile)
-	if given := flags.Lookup("profile"); given.Changed {
-		profile = given.Value.String()
-	}
+	flag, profile := flags.Lookup(flagClientConfig), cmp.Or(flags.Lookup("profile").Value.String(), os.Getenv(envProfile))
 	if flag.Changed {
 		return flag.Value.String(), flag.Value.String() != ""
 	}
