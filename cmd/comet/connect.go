@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
 	"comet/openapi/client"
@@ -24,6 +23,8 @@ func login(ctx context.Context, c *call) error {
 	case c.changed("token"):
 	case term.IsTerminal(stdin):
 		printLine(c.messages, "Paste the token for %s:", c.server)
+		state, _ := term.GetState(stdin) // it is a terminal
+		defer context.AfterFunc(ctx, func() { _ = term.Restore(stdin, state) })()
 		text, err = term.ReadPassword(stdin)
 	default:
 		text, err = c.readInput("-")
@@ -50,12 +51,9 @@ func login(ctx context.Context, c *call) error {
 
 // write replaces a client configuration, which only its owner can read.
 func (s *settings) write(path string) error {
-	text, err := yaml.Marshal(map[string]string{"server": s.Server, "token": s.Token})
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(path), 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(path+".new", text, 0o600)
+		err = os.WriteFile(path+".new", fmt.Appendf(nil, "server: %q\ntoken: %q\n", s.Server, s.Token), 0o600)
 	}
 	if err != nil {
 		return err
