@@ -1403,7 +1403,7 @@ func commandTable() []command {
 		{
 			use:     "send WORK-TYPE [NAME=TEXT | NAME:=JSON]...",
 			short:   "Submit a task, stream its output and exit with its status",
-			long:    "Submit a task, stream its output and exit with its status. Parameters are NAME=TEXT or\nNAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard\noutput as it arrives, its progress to standard error.\n\nExit codes: 0 the task succeeded; 1-125 it failed with this exit code; 124 it took longer\nthan --wait or was silent for too long; 130 the command was interrupted. Errors of the\nprotocol have the exit codes of other commands: 3 not allowed, 6 invalid or unsupported\nwork, 7 no agent is available or a limit is reached.",
+			long:    "Submit a task, stream its output and exit with its status. Parameters are NAME=TEXT or\nNAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard\noutput as it arrives, its progress to standard error.\n\nExit codes: 0 the task succeeded; 1-99 it failed with this exit code, or a higher one; 124 it\ntook longer than --wait or was silent for too long; 130 the command was interrupted. Other\nerrors have the exit codes of other commands plus 100: 102 invalid usage, 103 not allowed,\n106 invalid or unsupported work, 107 no agent is available or a limit is reached.",
 			example: "  comet send --to infra run_playbook playbook=deploy.yml extra_vars:='{\"version\":\"1.4.0\"}' --wait 5m\n  comet send echo text=hello --hint max_duration_seconds=60\n  comet send --to research summarize --param-file request.json -o json | jq -r .payload.output",
 			run:     send,
 			params: []param{

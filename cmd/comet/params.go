@@ -249,9 +249,9 @@ func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
 // at the beginning of the text, or with an underscore.
 func (p param) rename(detail string) string {
 	name := strings.TrimPrefix(p.to[strings.LastIndexByte(p.to, '.')+1:], "?")
-	pattern := `^` + name + `(\[\d+\])?\b`
+	pattern := `^` + name + `\b(\[\d+\])?`
 	if strings.Contains(name, "_") {
-		pattern = `\b` + name + `(\[\d+\])?\b`
+		pattern = `\b` + name + `\b(\[\d+\])?`
 	}
 	at := regexp.MustCompile(pattern)
 	if p.kind.unit > 0 && at.MatchString(detail) {
