@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +28,9 @@ const (
 	outputDelay = 250 * time.Millisecond
 	// exitNotStarted is the exit code of a command that could not be started.
 	exitNotStarted = 126
-	megabyte       = 1 << 20
+	// exitMaxDuration is the exit code of a command that exceeded its maximum duration.
+	exitMaxDuration = 124
+	megabyte        = 1 << 20
 )
 
 // Options configures New; nil is the zero value.
@@ -76,6 +79,9 @@ func (r *Runner) runTask(ctx context.Context, w task) (agent.Result, error) {
 	out := &commandOutput{to: w, tail: tail{keep: r.opts.MaxOutput}}
 	result, used, err := r.execute(ctx, w, out)
 	result.Output = out.tail.String()
+	if errors.Is(err, agent.ErrMaxDuration) {
+		result.ExitCode = exitMaxDuration // as the requester sees it
+	}
 	verdict := "success"
 	if err != nil || result.ExitCode != 0 {
 		verdict = "failed"

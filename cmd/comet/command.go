@@ -31,6 +31,7 @@ type command struct {
 	// the request's path in order. If the arguments begin with [flags], flags must precede them.
 	use                  string
 	aliases              []string
+	ids                  []string // paths of the lists of the arguments' values; {} is an earlier argument
 	short, long, example string
 
 	group    string // "server" or "other"; "" for commands that talk to a server
@@ -111,6 +112,7 @@ func addTable(root *cobra.Command, groups []commandGroup, table []command) {
 			p.register(cmd)
 		}
 		cmd.RunE = func(cmd *cobra.Command, args []string) error { return runRow(cmd, row, args) }
+		cmd.ValidArgsFunction = row.completeArgument
 		parents[above].AddCommand(cmd)
 	}
 }
@@ -192,7 +194,7 @@ func (c *call) send(ctx context.Context) ([]byte, error) {
 	}
 	body, err := c.readResponse(c.http.Do(req))
 	if err != nil {
-		return nil, c.suggest(ctx, c.nameParams(err))
+		return nil, c.suggest(ctx, c.nameParams(err), c.ids, c.args)
 	}
 	var warned struct{ Warnings []client.FieldError }
 	if req.Method != http.MethodGet && bytes.HasPrefix(body, []byte("{")) && json.Unmarshal(body, &warned) == nil {

@@ -65,7 +65,7 @@ func requireKind(t *testing.T, p param, schema object) {
 		want = "object"
 	case p.kind.list && p.flag() != "" && !p.kind.joined, p.kind.array:
 		want = "array"
-	case p.kind.unit != "", p.kind.placeholder == "number":
+	case p.kind.unit > 0, p.kind.placeholder == "number":
 		want = "integer"
 	case p.kind.placeholder == "object":
 		want = "object"

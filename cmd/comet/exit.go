@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ const (
 	exitConflict    = 5
 	exitInvalid     = 6
 	exitUnavailable = 7
+	exitBudget      = 8
 )
 
 // usageError is an error in a command line or a client configuration.
@@ -67,6 +69,8 @@ type apiError struct {
 	body []byte
 	// file is the document that was sent, "" for none.
 	file string
+	// tokenFile is the file in which the token was found, "" if it was configured.
+	tokenFile string
 }
 
 func (e *apiError) Error() string {
@@ -85,6 +89,9 @@ func newAPIError(resp *http.Response, body []byte) *apiError {
 	if !isProblem || json.Unmarshal(body, &e.problem) != nil || e.problem.Title == "" {
 		e.problem = client.Problem{Title: fmt.Sprintf("the server responded %s without a problem document", resp.Status)}
 	}
+	if resp.StatusCode == http.StatusUnauthorized && resp.Request != nil && resp.Request.Header.Get("Authorization") == "" {
+		e.problem.Title, e.problem.Detail = "the server requires a token", nil
+	}
 	return e
 }
 
@@ -93,15 +100,25 @@ func exitCode(err error) int {
 	return code
 }
 
-// report prints an error for a person and returns the exit code.
-func report(w io.Writer, err error) int {
+// report prints an error, in the form JSON or YAML as a problem document, and returns the exit code.
+func report(w io.Writer, form string, err error) int {
+	var api *apiError
+	to := output{w: w, format: form}
 	code, lines := explain(err)
-	for i, line := range lines {
-		if i == 0 {
-			line = "comet: " + line
-		}
-		printLine(w, "%s", line)
+	if len(lines) == 0 {
+		return code
 	}
+	problem, _ := json.Marshal(map[string]any{"title": lines[0], "detail": strings.Join(lines[1:], "\n"), "exit_code": code}) // texts and a number
+	if errors.As(err, &api) && json.Valid(api.body) {
+		problem = api.body
+	}
+	_ = to.show(problem, func() error {
+		printLine(w, to.paint(red, "comet:")+" %s", lines[0])
+		for _, line := range lines[1:] {
+			printLine(w, "%s", line)
+		}
+		return nil
+	})
 	return code
 }
 
@@ -144,6 +161,9 @@ func explain(err error) (code int, lines []string) {
 		}
 		return exitUnavailable, []string{unreachable.Error(), hint}
 	case errors.As(err, &api):
+		if api.problem.Code == client.ProblemCodeBudgetExceeded {
+			return exitBudget, problemLines(api)
+		}
 		return exitCodeOf(api.status), problemLines(api)
 	case errors.Is(err, context.Canceled):
 		return exitFailure, []string{"interrupted"}
@@ -171,18 +191,27 @@ func problemLines(e *apiError) []string {
 	lines := []string{e.Error()}
 	if fields := e.problem.Errors; fields != nil {
 		// The detail is often that of the first field.
-		repeated := func(f client.FieldError) bool { return f.Line == nil && strings.HasSuffix(lines[0], ": "+f.Detail) }
+		repeated := func(f client.FieldError) bool {
+			return f.Line == nil && strings.Count(*cmp.Or(f.Pointer, new("")), "/") < 2 && strings.HasSuffix(lines[0], ": "+f.Detail)
+		}
 		lines = append(lines, fieldLines(slices.DeleteFunc(slices.Clone(*fields), repeated), e.file)...)
 	}
 	if wait, err := time.ParseDuration(e.retryAfter + "s"); err == nil {
-		lines = append(lines, fmt.Sprintf("  Try again in %s.", input.Duration(wait)))
+		text := "in " + input.Duration(wait)
+		if wait > time.Minute {
+			text = fmt.Sprintf("at %s UTC (in %s)", time.Now().UTC().Add(wait).Round(time.Minute).Format("15:04"), input.Duration(wait.Round(time.Minute)))
+		}
+		lines = append(lines, fmt.Sprintf("  Try again %s.", text))
 	} else if e.retryAfter != "" { // a proxy may send a date
 		lines = append(lines, fmt.Sprintf("  Try again after %s.", e.retryAfter))
 	}
-	if e.status == http.StatusUnauthorized {
-		lines = append(lines, "  Give a token with --token, COMET_TOKEN or the client configuration (comet --help).")
+	switch {
+	case e.status == http.StatusUnauthorized && e.tokenFile != "":
+		lines = append(lines, fmt.Sprintf("  The token is that of the file %s; --token, COMET_TOKEN or comet login gives another.", e.tokenFile))
+	case e.status == http.StatusUnauthorized:
+		lines = append(lines, "  Give a token with comet login, --token or COMET_TOKEN (comet --help).")
 	}
-	if id := e.problem.RequestID; id != nil && e.status >= http.StatusInternalServerError {
+	if id := e.problem.RequestID; id != nil {
 		lines = append(lines, fmt.Sprintf("  The request id is %s.", *id))
 	}
 	return lines

@@ -25,6 +25,7 @@ func TestExitCode(t *testing.T) {
 		exitForbidden: {&apiError{status: 401}, &apiError{status: 403}},
 		exitNotFound:  {&apiError{status: 404}},
 		exitConflict:  {&apiError{status: 409}, &apiError{status: 412}},
+		exitBudget:    {&apiError{status: 429, problem: client.Problem{Code: client.ProblemCodeBudgetExceeded}}},
 		exitInvalid:   {&apiError{status: 400}, &apiError{status: 413}, &apiError{status: 415}, &apiError{status: 422}},
 		exitUnavailable: {
 			&apiError{status: 429}, &apiError{status: 502}, &apiError{status: 503}, &apiError{status: 504},
@@ -44,7 +45,7 @@ func TestReport(t *testing.T) {
 	t.Parallel()
 	reported := func(err error) string {
 		var out bytes.Buffer
-		report(&out, err)
+		report(&out, formatTable, err)
 		return out.String()
 	}
 	problem := func(body string) *http.Response {
@@ -90,17 +91,17 @@ func TestReport(t *testing.T) {
 	t.Run("prints when to try again in hours, minutes and seconds", func(t *testing.T) {
 		t.Parallel()
 		for retryAfter, want := range map[string]string{
-			"5": "in 5s", "90": "in 1m30s", "3600": "in 1h", "56931": "in 15h48m51s", "Wed, 21 Oct 2026 07:28:00 GMT": "after Wed, 21 Oct 2026 07:28:00 GMT",
+			"5": "in 5s", "60": "in 1m", "90": `at \d\d:\d\d UTC \(in 2m\)`, "3600": `at \d\d:\d\d UTC \(in 1h\)`, "56931": `at \d\d:\d\d UTC \(in 15h49m\)`, "Wed, 21 Oct 2026 07:28:00 GMT": "after Wed, 21 Oct 2026 07:28:00 GMT",
 		} {
 			err := &apiError{status: 429, retryAfter: retryAfter, problem: client.Problem{Title: "Rate limited"}}
-			require.Equal(t, "comet: Rate limited\n  Try again "+want+".\n", reported(err))
+			require.Regexp(t, "^comet: Rate limited\n  Try again "+want+"\\.\n$", reported(err))
 		}
 	})
 
-	t.Run("prints the request id of an internal error", func(t *testing.T) {
+	t.Run("prints the request id", func(t *testing.T) {
 		t.Parallel()
-		err := &apiError{status: 500, problem: client.Problem{Title: "Internal error", RequestID: new("r-1")}}
-		require.Equal(t, "comet: Internal error\n  The request id is r-1.\n", reported(err))
+		err := &apiError{status: 404, problem: client.Problem{Title: "Not found", RequestID: new("r-1")}}
+		require.Equal(t, "comet: Not found\n  The request id is r-1.\n", reported(err))
 	})
 
 	t.Run("escapes control characters", func(t *testing.T) {

@@ -37,11 +37,19 @@ func run() int {
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	root, started := newRootCommand()
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !*started {
 		err = usageError{err}
 	}
-	return report(root.ErrOrStderr(), interrupted(ctx, err))
+	form := "" // of the error
+	if s, invalid := newSession(cmd); invalid == nil {
+		form = s.out.format
+	}
+	code := report(root.ErrOrStderr(), form, interrupted(ctx, err))
+	if code != exitOK && cmd.Name() == "send" && !errors.As(err, new(*endedError)) {
+		code += exitSend
+	}
+	return code
 }
 
 // collectGarbageLess lets the heap of a server grow to five times its live size before a collection,
@@ -137,6 +145,8 @@ Exit codes:
   5  conflict with the current state, or a failed precondition
   6  invalid request or document
   7  the server cannot be reached, is not ready, or limits the rate
+  8  the budget does not cover the request
+  101-108  comet send: the codes above plus 100; codes up to 99 are those of the work
   124  a time limit of comet send has passed
   130  interrupted by Ctrl-C (SIGINT)
   143  ended by SIGTERM

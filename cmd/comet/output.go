@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -17,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
+	"comet/internal/input"
 	"comet/internal/telemetry"
 )
 
@@ -158,7 +160,19 @@ func (o output) table(headers []string, rows [][]string) error {
 		shown = append(shown, cells)
 	}
 	if telemetry.IsTerminal(o.w) {
+		for _, row := range shown {
+			for i := range row {
+				row[i] = relativeTime(row[i], time.Now())
+			}
+		}
 		fit(headers, shown, widthOf(o.w))
+		for i, header := range headers {
+			for _, row := range shown {
+				if header == "STATE" || header == "STATUS" || header == "OUTCOME" {
+					row[i] = o.paint(colourOf(row[i]), row[i])
+				}
+			}
+		}
 	}
 	var text bytes.Buffer
 	w := tabwriter.NewWriter(&text, 0, 0, columnGap, ' ', 0)
@@ -177,6 +191,52 @@ func (o output) table(headers []string, rows [][]string) error {
 		}
 	}
 	return nil
+}
+
+// The colours of a terminal. Their sequences have the same length, which keeps columns aligned.
+const (
+	red     = "\x1b[31m"
+	green   = "\x1b[32m"
+	neutral = "\x1b[39m"
+)
+
+// colourOf returns the colour of a state.
+func colourOf(state string) string {
+	switch state {
+	case "failed", "dead", "error", "refused", "quarantined":
+		return red
+	case "done", "ready", "online", "succeeded", "success", "approved":
+		return green
+	}
+	return neutral
+}
+
+// paint colours a text on a terminal, unless NO_COLOR is set or the terminal is dumb.
+func (o output) paint(colour, text string) string {
+	if !telemetry.IsTerminal(o.w) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return colour + text + "\x1b[0m"
+}
+
+// relativeTime returns how long before or after now a time is, if it is less than two days; other texts are
+// unchanged.
+func relativeTime(text string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339, text)
+	d, unit := now.Sub(at).Abs(), time.Second
+	if err != nil || d >= 48*time.Hour {
+		return text
+	}
+	if d >= time.Minute {
+		unit = time.Minute
+	}
+	if d >= time.Hour {
+		unit = time.Hour
+	}
+	if text = input.Duration(d.Truncate(unit)); at.After(now) {
+		return "in " + text
+	}
+	return text + " ago"
 }
 
 // isProse reports whether a column holds prose: half of a sentence is useful, half of a name, a

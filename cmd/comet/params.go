@@ -3,12 +3,14 @@ package main
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"comet/internal/input"
 	"comet/openapi/client"
 )
 
@@ -24,15 +26,16 @@ type param struct {
 
 // kind is what a parameter holds.
 type kind struct {
-	placeholder string   // in the help: --limit number
-	choices     []string // the values that there are, nil for any
-	list        bool     // the flag may be repeated
-	array       bool     // the flag may be repeated, and commas do not separate
-	joined      bool     // a list is sent as one text
-	separator   string   // of name and value in an array of pairs
-	boolean     bool     // the flag needs no value
-	unit        string   // of the number that the API has for it
-	byDefault   string   // of a flag that is not sent
+	placeholder string        // in the help: --limit number
+	ids         string        // path of a list with the values
+	choices     []string      // the values that there are, nil for any
+	list        bool          // the flag may be repeated
+	array       bool          // the flag may be repeated, and commas do not separate
+	joined      bool          // a list is sent as one text
+	separator   string        // of name and value in an array of pairs
+	boolean     bool          // the flag needs no value
+	unit        time.Duration // of the number that the API has for it
+	byDefault   string        // of a flag that is not sent
 	// parse returns the value. Its errors are clauses, such as `"x" is not a number`.
 	parse func(s *session, text string) (any, error)
 }
@@ -47,8 +50,8 @@ var (
 	commaList    = kind{placeholder: "list", list: true, joined: true}
 	words        = kind{list: true} // an argument: all the words that are left
 	duration     = kind{placeholder: "duration", parse: func(_ *session, text string) (any, error) { return parseDuration(text) }}
-	seconds      = kind{placeholder: "duration", unit: "in seconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
-	millis       = kind{placeholder: "duration", unit: "in milliseconds", parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
+	seconds      = kind{placeholder: "duration", unit: time.Second, parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Second) }}
+	millis       = kind{placeholder: "duration", unit: time.Millisecond, parse: func(_ *session, text string) (any, error) { return parseUnits(text, time.Millisecond) }}
 	goDuration   = kind{placeholder: "duration", parse: parseGoDuration}
 	timestamp    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTime(text) }}
 	timeOrAgo    = kind{placeholder: "time", parse: func(_ *session, text string) (any, error) { return parseTimeOrAgo(text) }}
@@ -73,6 +76,18 @@ func array(separator string) kind { return kind{array: true, separator: separato
 // named returns the kind with another placeholder.
 func (k kind) named(placeholder string) kind {
 	k.placeholder = placeholder
+	return k
+}
+
+// of returns the kind with the values that there are.
+func (k kind) of(choices ...string) kind {
+	k.choices = choices
+	return k
+}
+
+// from returns the kind with the path of a list of its values.
+func (k kind) from(path string) kind {
+	k.ids = path
 	return k
 }
 
@@ -132,12 +147,42 @@ func (p param) register(cmd *cobra.Command) {
 			f.NoOptDefVal = "true"
 		}
 	}
-	if p.kind.choices == nil {
+	if p.kind.choices == nil && p.kind.ids == "" {
 		return
 	}
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(p.kind.choices, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(name, p.completeFlag); err != nil {
 		panic(err) // the flag is registered above
 	}
+}
+
+// completeArgument completes an argument by its choices or by the ids that there are.
+func (row command) completeArgument(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	name := append(argumentNames(row.use), make([]string, len(args)+1)...)[len(args)]
+	for _, p := range row.params {
+		if p.argument() == name && p.kind.choices != nil {
+			return p.kind.choices, cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	if path := listOf(row.ids, args); path == "" && (name == "FILE" || strings.Contains(row.use, "COMMAND")) {
+		return nil, cobra.ShellCompDirectiveDefault
+	} else if s, err := newSession(cmd); err == nil {
+		return s.names(cmd.Context(), path), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFlag completes the value of a flag, or the last value of a list.
+func (p param) completeFlag(cmd *cobra.Command, _ []string, given string) ([]string, cobra.ShellCompDirective) {
+	values := slices.Clone(p.kind.choices)
+	if s, err := newSession(cmd); err == nil && values == nil {
+		values = s.names(cmd.Context(), p.kind.ids)
+	}
+	if p.kind.list {
+		for i := range values {
+			values[i] = given[:strings.LastIndexByte(given, ',')+1] + values[i]
+		}
+	}
+	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
 // textFlag is a flag whose value is parsed when the command runs.
@@ -204,15 +249,18 @@ func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
 // at the beginning of the text, or with an underscore.
 func (p param) rename(detail string) string {
 	name := strings.TrimPrefix(p.to[strings.LastIndexByte(p.to, '.')+1:], "?")
-	pattern := `^` + name + `(\[\d+\])?\b`
+	pattern := `^` + name + `\b(\[\d+\])?`
 	if strings.Contains(name, "_") {
-		pattern = `\b` + name + `(\[\d+\])?\b`
+		pattern = `\b` + name + `\b(\[\d+\])?`
 	}
-	display := p.display()
-	if p.kind.unit != "" {
-		display += " (" + p.kind.unit + ")"
+	at := regexp.MustCompile(pattern)
+	if p.kind.unit > 0 && at.MatchString(detail) {
+		detail = regexp.MustCompile(`\b\d+\b`).ReplaceAllStringFunc(detail, func(number string) string {
+			n, _ := strconv.ParseInt(number, 10, 32) // 0 if it is too long
+			return input.Duration(time.Duration(n) * p.kind.unit)
+		})
 	}
-	return regexp.MustCompile(pattern).ReplaceAllLiteralString(detail, display)
+	return at.ReplaceAllLiteralString(detail, p.display())
 }
 
 // renameField replaces the place of an invalid value by the name of the parameter.

@@ -68,9 +68,6 @@ func exportRoster(ctx context.Context, c *call) error {
 			c.sent["format"] = formatJSON
 		}
 	}
-	if _, err := rosterType(fmt.Sprint(c.sent["format"]), "", nil); err != nil {
-		return err
-	}
 	body, err := c.send(ctx)
 	if err != nil {
 		return err

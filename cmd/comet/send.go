@@ -23,8 +23,8 @@ import (
 const (
 	exitTimeout     = 124
 	exitInterrupted = 130
-	// maxTaskExit is the highest exit code that can be a task's.
-	maxTaskExit = 125
+	// exitSend is added to the exit codes of errors that are not the work's.
+	exitSend = 100
 )
 
 // cancelTimeout limits the cancellation of a task.
@@ -87,6 +87,9 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 	show.missing = "no worker for it is connected. Start one: " + workerCommand(r)
 	reply, err := c.Submit(awaited, r)
 	known := err == nil
+	if known && show.enabled {
+		printLine(s.messages, "task %s", r.TaskID.String())
+	}
 	if known && !reply.Ended {
 		stop := s.follow(awaited, c, r, show)
 		reply, err = c.Await(awaited, r)
@@ -108,7 +111,7 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 	} else {
 		err = show.result(reply.Output)
 	}
-	return errors.Join(err, s.errorOf(ctx, r, reply))
+	return errors.Join(err, errorOf(r, reply))
 }
 
 // workerCommand returns the command that starts a worker for a request.
@@ -165,16 +168,16 @@ func rejected(title string, err error) error {
 }
 
 // errorOf is the error of a task that did not succeed.
-func (s *session) errorOf(ctx context.Context, r *agent.Request, reply agent.Response) error {
+func errorOf(r *agent.Request, reply agent.Response) error {
 	switch {
 	case reply.Succeeded:
 		return nil
 	case reply.Code != 0:
-		return &endedError{exitOfCode(reply.Code), fmt.Sprintf("error %d: %s", reply.Code, s.failureText(ctx, r, reply))}
+		return &endedError{exitOfCode(reply.Code), fmt.Sprintf("error %d: %s", reply.Code, failureText(r, reply))}
 	}
 	code := reply.ExitCode
-	if code < 1 || code > maxTaskExit {
-		code = exitFailure
+	if code != exitTimeout {
+		code = min(max(code, exitFailure), exitSend-1)
 	}
 	return &endedError{code, fmt.Sprintf("the work failed with exit code %d", reply.ExitCode)}
 }
@@ -183,7 +186,7 @@ func (s *session) errorOf(ctx context.Context, r *agent.Request, reply agent.Res
 const unsupportedWork = 5006
 
 // failureText describes an error of the envelope protocol: the mistake and the existing names.
-func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent.Response) string {
+func failureText(r *agent.Request, reply agent.Response) string {
 	var details map[string]any
 	if json.Unmarshal(reply.Context, &details) != nil || len(details) == 0 {
 		return reply.Message
@@ -193,39 +196,24 @@ func (s *session) failureText(ctx context.Context, r *agent.Request, reply agent
 		maps.DeleteFunc(details, func(_ string, v any) bool { return v == nil })
 		return strings.TrimSuffix(fmt.Sprintf("%s (%s)", reply.Message, pairsText(details)), " ()")
 	}
-	supported := make([]string, len(list))
-	for i, name := range list {
-		supported[i] = fmt.Sprint(name)
-	}
-	text, kind := fmt.Sprintf("no agent offers %q", r.WorkType), ""
+	kind := ""
 	if r.To != "" {
 		kind = fmt.Sprintf(" of the type %q", r.To)
-		text = fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
 	}
-	if len(supported) > 0 {
-		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, someOf(supported), input.DidYouMean(r.WorkType, supported))
+	text := fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
+	if supported := strings.Fields(joinAny(list, " ")); len(supported) > 0 {
+		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, strings.Join(supported[:min(len(supported), 20)], ", "), input.DidYouMean(r.WorkType, supported))
 	}
-	types, end := s.agentNames(ctx, typeOf), "."
-	if r.To != "" && len(types) > 0 {
-		text += "; there are agents of the types " + someOf(types)
-		end = cmp.Or(input.DidYouMean(r.To, types), end)
-	}
-	return text + end + ` "comet agents list" shows what agents offer; "comet worker" adds a worker`
+	return text + `; "comet agents list" shows what agents offer; "comet worker" adds a worker`
 }
 
 // exitOfCode is the exit code for an error of the envelope protocol.
 func exitOfCode(code int) int {
-	switch code {
-	case 5001:
+	if code == 5001 {
 		return exitTimeout
-	case 5002, 5005:
-		return exitUnavailable
-	case 5003, 5006:
-		return exitInvalid
-	case 5004:
-		return exitForbidden
 	}
-	return exitFailure
+	known := map[int]int{5002: exitUnavailable, 5003: exitInvalid, 5004: exitForbidden, 5005: exitUnavailable, 5006: exitInvalid}
+	return exitSend + cmp.Or(known[code], exitFailure)
 }
 
 // parseHints parses NAME=VALUE; a value that is not JSON is text.

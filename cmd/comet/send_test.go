@@ -102,18 +102,20 @@ func TestSendEnds(t *testing.T) {
 	}{
 		{"success", agent.Response{Ended: true, Succeeded: true}, 0},
 		{"a failure has the work's exit code", agent.Response{Ended: true, ExitCode: 7}, 7},
-		{"one that no exit code can be is 1", agent.Response{Ended: true, ExitCode: 3000}, 1},
-		{"a killed command's, which shells use themselves, too", agent.Response{Ended: true, ExitCode: 137}, 1},
+		{"one that no exit code can be is 99", agent.Response{Ended: true, ExitCode: 3000}, 99},
+		{"a code of this command is 99", agent.Response{Ended: true, ExitCode: 103}, 99},
+		{"the worker's time limit is 124", agent.Response{Ended: true, ExitCode: 124}, 124},
+		{"a killed command's, which shells use themselves, too", agent.Response{Ended: true, ExitCode: 137}, 99},
 		{"5001 is a timeout", agent.Response{Ended: true, Code: 5001}, 124},
-		{"5002 is an unavailable agent", agent.Response{Ended: true, Code: 5002}, 7},
-		{"5003 is not valid", agent.Response{Ended: true, Code: 5003}, 6},
-		{"5004 is not allowed", agent.Response{Ended: true, Code: 5004}, 3},
-		{"5005 is a limit", agent.Response{Ended: true, Code: 5005}, 7},
-		{"5006 is unsupported work", agent.Response{Ended: true, Code: 5006}, 6},
+		{"5002 is an unavailable agent", agent.Response{Ended: true, Code: 5002}, 107},
+		{"5003 is not valid", agent.Response{Ended: true, Code: 5003}, 106},
+		{"5004 is not allowed", agent.Response{Ended: true, Code: 5004}, 103},
+		{"5005 is a limit", agent.Response{Ended: true, Code: 5005}, 107},
+		{"5006 is unsupported work", agent.Response{Ended: true, Code: 5006}, 106},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, exitCode((&session{}).errorOf(t.Context(), &agent.Request{}, c.reply)))
+			require.Equal(t, c.want, exitCode(errorOf(&agent.Request{}, c.reply)))
 		})
 	}
 }

@@ -2,15 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +37,7 @@ type session struct {
 	http     *http.Client
 	server   string
 	token    string
+	foundIn  string // the file of a token that was not configured
 	out      output
 	in       func() ([]byte, error) // reads standard input; nil when it was read
 	messages io.Writer
@@ -49,11 +53,11 @@ func newSession(cmd *cobra.Command) (*session, error) {
 	if flags.Lookup(flagClientConfig) == nil {
 		return s, nil
 	}
-	set, err := loadSettings(flags)
+	set, err := loadSettings(flags, cmd.Name() != "login") // login creates the file
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.token = set.Server, set.Token
+	s.server, s.token, s.foundIn = set.Server, set.Token, set.foundIn
 	noHeaders, _ := flags.GetBool("no-headers") // it is registered as one
 	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, noHeaders)
 	return s, err
@@ -106,7 +110,9 @@ func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 		return nil, s.unreachable(err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
-		return nil, newAPIError(resp, body)
+		refused := newAPIError(resp, body)
+		refused.tokenFile = s.foundIn
+		return nil, refused
 	}
 	return body, nil
 }
@@ -143,6 +149,26 @@ func decode(body []byte, v any) error {
 		return fmt.Errorf("the server's response cannot be read: %w", err)
 	}
 	return nil
+}
+
+// names returns the ids in a list of the API, sorted; nil if the token may not read it.
+func (s *session) names(ctx context.Context, path string) (names []string) {
+	var page map[string]any
+	if path == "" {
+		return nil
+	}
+	if _, err := s.do(ctx, http.MethodGet, path, nil, &page); err != nil {
+		return nil
+	}
+	for _, member := range page {
+		entries, _ := member.([]any)
+		for _, e := range entries {
+			entry, _ := e.(map[string]any)
+			names = append(names, fmt.Sprint(cmp.Or(entry["id"], entry["agent_id"])))
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // readInput reads a file, or standard input for "-", which only one flag or argument can have.
@@ -197,6 +223,7 @@ const (
 	envToken        = "COMET_TOKEN"
 	envOutput       = "COMET_OUTPUT"
 	envClientConfig = "COMET_CLIENT_CONFIG"
+	envProfile      = "COMET_PROFILE"
 )
 
 // flagClientConfig is a flag that only client commands have.
@@ -208,6 +235,7 @@ func addClientFlags(cmd *cobra.Command) {
 	fs.String("server", "", "`address` of the server (COMET_SERVER; default "+defaultServer+")")
 	fs.String("token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
 	fs.String(flagClientConfig, "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
+	fs.String("profile", "", "`name` of a profile of comet login (COMET_PROFILE): NAME.yaml beside client.yaml")
 	fs.StringP("output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
 	fs.Bool("no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -221,15 +249,16 @@ type settings struct {
 	Token     string `json:"token"`
 	TokenFile string `json:"token_file"`
 	Output    string `json:"output"`
+	foundIn   string // the file of the token, if the token was not configured
 }
 
 // loadSettings combines them: a flag overrides the environment, which overrides the file, which
 // overrides the default. An empty variable counts as not set.
-func loadSettings(flags *pflag.FlagSet) (settings, error) {
+func loadSettings(flags *pflag.FlagSet, mustExist bool) (settings, error) {
 	s := settings{Server: defaultServer}
-	path, wanted := configPath(flags.Lookup(flagClientConfig))
+	path, wanted := configPath(flags)
 	if path != "" {
-		if err := s.readFile(path, wanted); err != nil {
+		if err := s.readFile(path, wanted && mustExist); err != nil {
 			return settings{}, err
 		}
 	}
@@ -242,6 +271,10 @@ func loadSettings(flags *pflag.FlagSet) (settings, error) {
 			*into = f.Value.String()
 		}
 	}
+	if !strings.Contains(s.Server, "://") {
+		s.Server = "http://" + s.Server
+	}
+	s.findAdminToken()
 	return s, s.check()
 }
 
@@ -262,12 +295,32 @@ func (s *settings) check() error {
 	return nil
 }
 
+// adminTokenFile is where a server that was started in the same directory stores its first token.
+const adminTokenFile = "comet-data/admin.token"
+
+// findAdminToken sets the token of a server on this machine from its data directory, if no token is
+// configured. Others must not be able to read the file.
+func (s *settings) findAdminToken() {
+	u, err := url.Parse(s.Server)
+	if s.Token != "" || err != nil || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback() {
+		return
+	}
+	info, err := os.Stat(adminTokenFile)
+	if err != nil || info.Mode().Perm()&0o077 != 0 {
+		return
+	}
+	if token, err := os.ReadFile(adminTokenFile); err == nil {
+		s.Token, s.foundIn = strings.TrimSpace(string(token)), adminTokenFile
+	}
+}
+
 // configPath returns the file to read, and whether the user named it, so that it must exist.
-func configPath(flag *pflag.Flag) (path string, named bool) {
+func configPath(flags *pflag.FlagSet) (path string, named bool) {
+	flag, profile := flags.Lookup(flagClientConfig), cmp.Or(flags.Lookup("profile").Value.String(), os.Getenv(envProfile))
 	if flag.Changed {
 		return flag.Value.String(), flag.Value.String() != ""
 	}
-	if path := os.Getenv(envClientConfig); path != "" {
+	if path := os.Getenv(envClientConfig); path != "" && profile == "" {
 		return path, true
 	}
 	dir := os.Getenv("XDG_CONFIG_HOME")
@@ -278,7 +331,7 @@ func configPath(flag *pflag.Flag) (path string, named bool) {
 		}
 		dir = filepath.Join(home, ".config")
 	}
-	return filepath.Join(dir, "comet", "client.yaml"), false
+	return filepath.Join(dir, "comet", filepath.Base(cmp.Or(profile, "client"))+".yaml"), profile != ""
 }
 
 // readFile reads the client configuration strictly. Problems are a *config.Error.

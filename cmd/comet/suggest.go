@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"comet/internal/input"
-	"comet/openapi/client"
 )
 
 // unknownCommand returns the error for an unknown command, with the nearest known one.
@@ -28,9 +28,17 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 
 // flagError words an error of parsing flags.
 func flagError(cmd *cobra.Command, err error) error {
-	var missing *pflag.NotExistError
-	if !errors.As(err, &missing) || missing.GetSpecifiedShortnames() != "" {
+	var (
+		missing   *pflag.NotExistError
+		valueless *pflag.ValueRequiredError
+	)
+	switch {
+	case errors.As(err, &valueless):
+		return fmt.Errorf("--%s requires a value", valueless.GetFlag().Name)
+	case !errors.As(err, &missing):
 		return err
+	case missing.GetSpecifiedShortnames() != "":
+		return fmt.Errorf("unknown flag -%s", missing.GetSpecifiedName())
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
@@ -41,49 +49,50 @@ func flagError(cmd *cobra.Command, err error) error {
 // noAgent matches the API's text about an agent that does not exist.
 var noAgent = regexp.MustCompile(`no agent "([^"]+)"`)
 
-// suggest adds the nearest name to an error about an agent or a capability that does not exist.
-func (s *session) suggest(ctx context.Context, err error) error {
+// suggest adds the nearest name to an error about a name that does not exist. lists are those of the
+// arguments.
+func (s *session) suggest(ctx context.Context, err error, lists, arguments []string) error {
 	var refused *apiError
 	if !errors.As(err, &refused) || refused.problem.Detail == nil || strings.Contains(*refused.problem.Detail, "did you mean") {
 		return err
 	}
 	near := ""
 	if name := noAgent.FindStringSubmatch(*refused.problem.Detail); name != nil {
-		near = input.DidYouMean(name[1], s.agentNames(ctx, func(a client.AgentItem) string { return a.ID }))
+		near = input.DidYouMean(name[1], s.names(ctx, "/api/v1/agents?limit=1000"))
 	}
-	var work struct{ Requested, Supported []string }
-	if json.Unmarshal(refused.body, &work) == nil && near == "" {
-		for _, name := range work.Requested {
-			if !slices.Contains(work.Supported, name) && near == "" {
-				near = input.DidYouMean(name, work.Supported)
+	var missing struct{ Requested, Supported []string }
+	if json.Unmarshal(refused.body, &missing) == nil && near == "" {
+		for _, name := range missing.Requested {
+			if !slices.Contains(missing.Supported, name) && near == "" {
+				near = input.DidYouMean(name, missing.Supported)
 			}
 		}
+	}
+	if refused.status == http.StatusNotFound && near == "" {
+		near = input.DidYouMean(s.unknownArgument(ctx, lists, arguments))
 	}
 	*refused.problem.Detail += near
 	return err
 }
 
-// agentNames returns the ids or types of the agents, sorted; nil if the token may not list them:
-// they only complete another error.
-func (s *session) agentNames(ctx context.Context, nameOf func(client.AgentItem) string) (names []string) {
-	var page struct{ Agents []client.AgentItem }
-	if _, err := s.do(ctx, http.MethodGet, "/api/v1/agents?limit=1000&total=false", nil, &page); err != nil {
-		return nil
-	}
-	for _, a := range page.Agents {
-		if name := nameOf(a); name != "" {
-			names = append(names, name)
+// unknownArgument returns the first argument that is not in the list of its ids, and the ids; "" for none.
+func (s *session) unknownArgument(ctx context.Context, lists, arguments []string) (unknown string, names []string) {
+	for i, id := range arguments {
+		if names := s.names(ctx, listOf(lists, arguments[:i])); names != nil && !slices.Contains(names, id) {
+			return id, names
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return "", nil
 }
 
-// someOf lists names, at most as many as fit a message.
-func someOf(names []string) string {
-	const most = 20
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+// listOf returns the path of the list of ids for the argument after those in before, "" for none.
+func listOf(lists, before []string) string {
+	if len(before) >= len(lists) {
+		return ""
 	}
-	return strings.Join(names, ", ")
+	path := lists[len(before)]
+	for _, id := range before {
+		path = strings.Replace(path, "{}", url.PathEscape(id), 1)
+	}
+	return path
 }

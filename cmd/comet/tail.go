@@ -88,6 +88,9 @@ func (t *follower) once(ctx context.Context) error {
 		return t.nameParams(err)
 	}
 	defer body.Close()
+	if !t.connected {
+		printLine(t.messages, "following the events of %s (Ctrl-C ends)", t.server)
+	}
 	t.connected = true
 	events := input.NewEventReader(body, maxTailed)
 	for {

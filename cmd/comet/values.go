@@ -96,14 +96,20 @@ func parseTime(text string) (any, error) {
 	return at.Format(time.RFC3339), nil
 }
 
-// parseTimeOrAgo reads a time, or how long ago it was.
+// parseTimeOrAgo reads a time, a day, which begins at midnight UTC, or how long ago it was.
 func parseTimeOrAgo(text string) (any, error) {
 	if ago, err := parseDuration(text); err == nil {
 		return time.Now().UTC().Add(-ago).Format(time.RFC3339), nil
 	}
+	if ago := slices.Index([]string{"today", "yesterday"}, text); ago >= 0 {
+		text = time.Now().UTC().AddDate(0, 0, -ago).Format(time.DateOnly)
+	}
+	if _, err := time.Parse(time.DateOnly, text); err == nil {
+		text += "T00:00:00Z"
+	}
 	at, err := parseTime(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a time such as 2026-01-11T00:00:00Z, or a duration such as 2h", text)
+		return nil, fmt.Errorf("%q is not a time such as 2026-01-11T00:00:00Z, a day such as 2026-01-11 or yesterday, or a duration such as 2h", text)
 	}
 	return at, nil
 }

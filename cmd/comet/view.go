@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/input"
 )
 
 // column is a column of a table, or a field of one object. The value is a member of the
@@ -29,6 +31,7 @@ var viewFuncs = template.FuncMap{
 	"remaining": remainingText, "percent": percentText, "oneLine": oneLine, "waits": waitsText,
 	"duration": durationText, "fixed": fixed, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
 	"tree": tree, "today": budgetToday, "attempt": attemptText, "pairs": pairsText, "indented": indented,
+	"word": shellWord, "took": tookText,
 }
 
 // viewData is the data of the templates: the response, and the arguments by their names.
@@ -272,6 +275,16 @@ func percentText(part any) string {
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+// tookText is the time between two times, of which the second may be missing.
+func tookText(from, to any) string {
+	begin, _ := time.Parse(time.RFC3339, fmt.Sprint(from))
+	end, err := time.Parse(time.RFC3339, fmt.Sprint(to))
+	if err != nil || begin.IsZero() {
+		return "-"
+	}
+	return input.Duration(end.Sub(begin))
+}
 
 // fixed formats a number with that many decimals.
 func fixed(decimals int, v any) string {

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"go/format"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -144,10 +146,13 @@ func (r row) write(b *bytes.Buffer, api *openapi3.T) error {
 	if r.Run != "" {
 		fmt.Fprintf(b, "run: %s,\n", r.Run)
 	}
+	if ids := r.ids(api); len(ids) > 0 {
+		fmt.Fprintf(b, "ids: %#v,\n", ids)
+	}
 	for _, list := range []struct {
 		name   string
 		values []string
-	}{{"aliases", r.Aliases}, {"required", r.Required}} {
+	}{{"aliases", append(r.Aliases, aliases(r.Use)...)}, {"required", r.Required}} {
 		if len(list.values) > 0 {
 			fmt.Fprintf(b, "%s: %#v,\n", list.name, list.values)
 		}
@@ -236,11 +241,62 @@ func (r row) writeParam(b *bytes.Buffer, name string, value *yaml.Node, fields m
 			return errors.New("neither the table nor the API description has a help")
 		}
 	}
+	if kind := regexp.MustCompile("`(agent|task|session|tool)`").FindStringSubmatch(p.Help); kind != nil && !strings.Contains(p.Kind, ".of(") {
+		p.Kind += fmt.Sprintf(".from(%q)", "/api/v1/"+kind[1]+"s?limit=1000")
+	}
 	if f.inQuery && !strings.HasPrefix(r.Request, "GET ") {
 		p.To = "?" + p.To
 	}
 	fmt.Fprintf(b, "{%q, %q, %s, %q},\n", name, p.To, p.Kind, p.Help)
 	return nil
+}
+
+// ids are the paths of the lists that have the values of the arguments, "" for none: an argument that fills a
+// placeholder of the path is in the list at the path before it.
+func (r row) ids(api *openapi3.T) (ids []string) {
+	_, path, _ := strings.Cut(r.Request, " ")
+	parts := regexp.MustCompile(`/\{\w+\}`).Split(path, -1)
+	prefix, known := parts[0], false
+	for _, argument := range strings.Fields(regexp.MustCompile(`^[a-z -]+`).ReplaceAllString(r.Use, "")) {
+		argument = strings.Trim(argument, "[].|")
+		list := ""
+		isParam := slices.ContainsFunc(r.Params, func(p struct {
+			name  string
+			value yaml.Node
+		}) bool {
+			return p.name == argument
+		})
+		switch {
+		case argument == "ROOT":
+			list = "/api/v1/agents"
+		case strings.Contains(argument, "SERVER:"), argument == "NAME" && strings.HasPrefix(r.Use, "tools call"):
+			list = "/api/v1/tools"
+		case !isParam && len(parts) > 1:
+			list = prefix
+			prefix += "/{}" + parts[1]
+			parts = parts[1:]
+		}
+		ids = append(ids, listWithLimit(api, list))
+		known = known || ids[len(ids)-1] != ""
+	}
+	if !known {
+		return nil
+	}
+	return ids
+}
+
+// listWithLimit adds the limit to the path of a list that has pages; "" if the API has no such list.
+func listWithLimit(api *openapi3.T, list string) string {
+	for path, item := range api.Paths.Map() {
+		if regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, "{}") != list || item.Get == nil {
+			continue
+		}
+		if item.Get.Parameters.GetByInAndName("query", "limit") != nil {
+			return list + "?limit=1000"
+		}
+		return list
+	}
+	return ""
 }
 
 // fieldFor finds what a flag or an argument without "to" sets: --agent is agent or agent_id,
@@ -306,11 +362,7 @@ func addMembers(fields map[string]field, schema *openapi3.Schema) {
 func (f field) kind(name string, isQuery bool) string {
 	switch {
 	case f.schema.Type.Is("string") && len(f.schema.Enum) > 0:
-		choices := make([]string, len(f.schema.Enum))
-		for i, v := range f.schema.Enum {
-			choices[i] = strconv.Quote(fmt.Sprint(v))
-		}
-		return "oneOf(" + strings.Join(choices, ", ") + ")"
+		return "oneOf(" + quoted(f.schema.Enum) + ")"
 	case f.schema.Format == "date-time" && (isQuery || name == "since"):
 		return "timeOrAgo"
 	case f.schema.Format == "date-time":
@@ -323,12 +375,34 @@ func (f field) kind(name string, isQuery bool) string {
 		return "number"
 	case f.schema.Type.Is("boolean"):
 		return "yesOrNo"
+	case f.schema.Type.Is("array") && len(f.schema.Items.Value.Enum) > 0:
+		return "textList.of(" + quoted(f.schema.Items.Value.Enum) + ")"
 	case f.schema.Type.Is("array"):
 		return "textList"
 	case f.schema.Type.Is("object"):
 		return "jsonValue"
 	}
 	return "text"
+}
+
+// quoted lists values as Go strings.
+func quoted(values []any) string {
+	choices := make([]string, len(values))
+	for i, v := range values {
+		choices[i] = strconv.Quote(fmt.Sprint(v))
+	}
+	return strings.Join(choices, ", ")
+}
+
+// aliases are the other words for the last word of a command, as other command lines have them.
+func aliases(use string) []string {
+	words := strings.Fields(use)
+	for i := len(words) - 1; i > 0; i-- {
+		if alias := map[string]string{"list": "ls", "get": "show", "delete": "rm", "remove": "rm"}[words[i]]; alias != "" {
+			return []string{alias}
+		}
+	}
+	return nil
 }
 
 // clause is the first sentence of a description as the help of a flag has it: without a capital
