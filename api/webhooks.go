@@ -1,7 +1,7 @@
 package api
 
 import (
-	"net/http"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,7 +32,7 @@ func (w webhookIssued) withoutSecret() any { return webhookIssued{webhookView: w
 func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 	return func(created webhooks.Created) reply {
 		return reply{
-			status: status, location: webhookURL(created.Webhook.ID), noStore: true,
+			status: status, location: webhookURL(created.Webhook.ID), noStore: true, version: created.Webhook.Version,
 			body: webhookIssued{s.newWebhookView(created.Webhook), created.Secret},
 		}
 	}
@@ -61,7 +61,7 @@ func (s *Server) listWebhooks(r request) (any, error) {
 //	@Success		200	{object}	webhookView	"The webhook"
 func (s *Server) getWebhook(r request) (any, error) {
 	hook, err := s.core.Webhooks.Get(r.Context(), r.caller, r.id)
-	return s.newWebhookView(hook), err
+	return reply{version: hook.Version, body: s.newWebhookView(hook)}, err
 }
 
 // updateWebhook updates a webhook.
@@ -75,11 +75,8 @@ func (s *Server) getWebhook(r request) (any, error) {
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or too many deliveries are pending to change the ordering"
 func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) {
-	if err := rejectIfMatch(r.Request); err != nil {
-		return nil, err
-	}
-	hook, err := s.core.Webhooks.Update(r.Context(), r.caller, r.id, p)
-	return s.newWebhookView(hook), err
+	hook, err := s.core.Webhooks.Update(r.Context(), r.caller, r.id, p, r.pre)
+	return reply{version: hook.Version, body: s.newWebhookView(hook)}, err
 }
 
 // deleteWebhook deletes a webhook.
@@ -88,35 +85,26 @@ func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) 
 //	@Description	Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
 //	@Success		204	"Deleted"
 func (s *Server) deleteWebhook(r request) error {
-	if err := rejectIfMatch(r.Request); err != nil {
-		return err
-	}
-	return s.core.Webhooks.Delete(r.Context(), r.caller, r.id)
+	return s.core.Webhooks.Delete(r.Context(), r.caller, r.id, r.pre)
 }
 
 func webhookURL(id string) string { return webhooksPath + "/" + id }
 
-// rejectIfMatch returns an error for a request with If-Match: webhooks have no version, so the
-// header would be ignored.
-func rejectIfMatch(r *http.Request) error {
-	if r.Header.Get("If-Match") == "" {
-		return nil
-	}
-	return invalidHeader("If-Match", "unsupported", "webhooks have no version; send the request without If-Match")
-}
-
 // webhookView is a webhook without its secret.
 type webhookView struct {
-	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                              // The webhook's id.
-	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                  // The URL that receives the events.
-	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                     // A text about the webhook.
-	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
+	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                                                                        // The webhook's id.
+	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                                                            // The URL that receives the events.
+	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                                                               // A text about the webhook.
+	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,agent.*,webhook.*,*" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
 	// Only events of this agent; null for all agents.
 	AgentID *string `json:"agent_id" example:"finance-personal"`
 	// Whether to include events of the agents below agent_id.
-	Subtree  bool            `json:"subtree" example:"false"`
-	Ordering models.Ordering `json:"ordering" example:"none"` // Whether the events of one agent are delivered in order.
-	Enabled  bool            `json:"enabled" example:"true"`  // Whether events are delivered.
+	Subtree        bool            `json:"subtree" example:"false"`
+	Ordering       models.Ordering `json:"ordering" example:"none"`              // Whether the events of one agent are delivered in order.
+	HeaderNames    []string        `json:"header_names" example:"Authorization"` // The names of its headers, whose values are secret.
+	TimeoutSeconds *int            `json:"timeout_seconds" example:"30"`         // How long an attempt may take; null is the limit of the server.
+	RetrySeconds   []int           `json:"retry_seconds" example:"10,60,600"`    // The waits before the retries; empty for the default schedule.
+	Enabled        bool            `json:"enabled" example:"true"`               // Whether events are delivered.
 	// Why comet disabled the webhook; null if it did not.
 	DisabledReason *string    `json:"disabled_reason" example:"no delivery succeeded for 5 days"`
 	DisabledAt     *time.Time `json:"disabled_at" example:"2026-01-10T15:30:00Z"` // When comet disabled it; null if it did not.
@@ -125,8 +113,8 @@ type webhookView struct {
 	// The Ed25519 keys that verify v1a signatures, newest first; empty if the webhook has no
 	// signing key.
 	PublicKeys []string `json:"public_keys" example:"whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"`
-	// Until when deliveries are also signed with the keys before the last rotation; null after
-	// that.
+	// Until when deliveries are also signed with previous keys, the latest end if there are
+	// several; null after that.
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" example:"2026-01-11T15:30:00Z"`
 	CreatedBy               string     `json:"created_by" example:"ops"`
 	CreatedAt               time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
@@ -151,12 +139,15 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 	now := s.now()
 	v := webhookView{
 		ID: w.ID, URL: w.URL, Description: w.Description, Events: w.Events, AgentID: w.AgentID, Subtree: w.Subtree,
+		HeaderNames: slices.Concat([]string{}, slices.Sorted(maps.Keys(w.Headers))), TimeoutSeconds: orNull(w.TimeoutSeconds), RetrySeconds: w.RetrySeconds,
 		Ordering: w.Ordering, Enabled: w.Enabled, DisabledReason: orNull(w.DisabledReason), DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
 		PublicKeys: slices.Concat([]string{}, webhooks.PublicKeys(w.Keys, now)), // never null
 		CreatedBy:  w.CreatedBy, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 	}
-	if now.Before(w.Keys.OldUntil) {
-		v.PreviousSecretExpiresAt = &w.Keys.OldUntil
+	for _, p := range w.Keys.PreviousKeys {
+		if now.Before(p.Until) && (v.PreviousSecretExpiresAt == nil || p.Until.After(*v.PreviousSecretExpiresAt)) {
+			v.PreviousSecretExpiresAt = &p.Until
+		}
 	}
 	return v
 }
@@ -164,11 +155,12 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 // rotateWebhookSecret replaces the keys of a webhook.
 //
 //	@Summary		Rotate a webhook's secret
-//	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+//	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 //	@Param			body			body	webhooks.SecretRotation	false	"The new secret and the grace period"
 //	@Success		200	{object}	webhookIssued	"The webhook with its new secret"
+//	@Failure		422	"5 previous secrets still sign"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
 func (s *Server) rotateWebhookSecret(r request, d webhooks.SecretRotation, once *models.Idempotency) (webhooks.Created, error) {
-	return s.core.Webhooks.Rotate(r.Context(), r.caller, r.id, d, once)
+	return s.core.Webhooks.Rotate(r.Context(), r.caller, r.id, d, r.pre, once)
 }
