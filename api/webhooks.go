@@ -67,10 +67,13 @@ func (s *Server) getWebhook(r request) (any, error) {
 // updateWebhook updates a webhook.
 //
 //	@Summary		Update a webhook
-//	@Description	Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+//	@Description	Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //	@Accept			json,application/merge-patch+json
+//	@Param			If-Match	header	string					false	"Update the webhook only if this entity tag has its current version"
 //	@Param			body		body	webhooks.WebhookPatch	true	"The members to change"
 //	@Success		200	{object}	webhookView	"The updated webhook"
+//	@Header			200	{string}	ETag
+//	@Failure		412	"The webhook has another version"
 //	@Failure		400	"A field is malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or too many deliveries are pending to change the ordering"
@@ -83,7 +86,9 @@ func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) 
 //
 //	@Summary		Delete a webhook
 //	@Description	Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
+//	@Param			If-Match	header	string	false	"Delete the webhook only if this entity tag has its current version"
 //	@Success		204	"Deleted"
+//	@Failure		412	"The webhook has another version"
 func (s *Server) deleteWebhook(r request) error {
 	return s.core.Webhooks.Delete(r.Context(), r.caller, r.id, r.pre)
 }
@@ -156,8 +161,10 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 //
 //	@Summary		Rotate a webhook's secret
 //	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
+//	@Param			If-Match		header	string					false	"Rotate the secret only if this entity tag has the webhook's current version"
 //	@Param			body			body	webhooks.SecretRotation	false	"The new secret and the grace period"
 //	@Success		200	{object}	webhookIssued	"The webhook with its new secret"
+//	@Failure		412	"The webhook has another version"
 //	@Failure		422	"5 previous secrets still sign"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
