@@ -66,7 +66,7 @@ func JSONString(value []byte) (string, bool) {
 }
 
 // Canonical returns the canonical form of a JSON value (RFC 8785), which does not depend on the order
-// of members, white space and the form of numbers. JSON that has none, such as 1e400, is only compacted;
+// of members, white space and the form of numbers. JSON without one, such as duplicate names, is compacted;
 // other data is returned as it is.
 func Canonical(data []byte) []byte {
 	value := jsontext.Value(bytes.Clone(data))
