@@ -18,6 +18,7 @@ const webhooksPath = "/api/v1/webhooks"
 //	@Param			body			body	webhooks.WebhookDraft	true	"The webhook to create"
 //	@Success		201	{object}	webhookIssued	"Created"
 //	@Header			201	{string}	Cache-Control
+//	@Header			201	{string}	ETag
 //	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or there are already 1,000 webhooks"
@@ -168,6 +169,7 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 //	@Failure		422	"5 previous secrets still sign"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
+//	@Header			200	{string}	ETag
 func (s *Server) rotateWebhookSecret(r request, d webhooks.SecretRotation, once *models.Idempotency) (webhooks.Created, error) {
 	return s.core.Webhooks.Rotate(r.Context(), r.caller, r.id, d, r.pre, once)
 }
