@@ -160,11 +160,7 @@ func (s *Server) getAgent(r request) (any, error) {
 //	@Failure		412	"The agent has another version"
 //	@Failure		422	"Token budget exceeds maximum"
 func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
-	pre, err := precondition(r.Request)
-	if err != nil {
-		return nil, err
-	}
-	updated, err := s.core.Registry.Update(r.Context(), r.caller, r.id, p, pre)
+	updated, err := s.core.Registry.Update(r.Context(), r.caller, r.id, p, r.pre)
 	return detailReply(updated.Detail, updated.Warnings), err
 }
 
@@ -178,11 +174,7 @@ func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 //	@Failure		409	"The agent has active children or is protected"
 //	@Failure		412	"The agent has another version"
 func (s *Server) deleteAgent(r request) error {
-	pre, err := precondition(r.Request)
-	if err != nil {
-		return err
-	}
-	return withoutPointers(s.core.Registry.Deactivate(r.Context(), r.caller, r.id, pre))
+	return withoutPointers(s.core.Registry.Deactivate(r.Context(), r.caller, r.id, r.pre))
 }
 
 // withoutPointers removes the JSON pointers from the error of a request without a body.

@@ -37,7 +37,7 @@ func badWebhooks() []badInput {
 		hook("an event empty", "events", `[""]`, "invalid-request /events/0 event"),
 		hook("an event there is not", "events", `["agent.deleted"]`, "invalid-request /events/0 event"),
 		hook("an event in capitals", "events", `["AGENT.CREATED"]`, "invalid-request /events/0 event"),
-		hook("an event that is a star", "events", `["agent.*"]`, "invalid-request /events/0 event"),
+		hook("an event that is a star", "events", `["agents.*"]`, "invalid-request /events/0 event"),
 		hook("an event that webhooks cannot receive", "events", `["token.created"]`, "invalid-request /events/0 event"),
 		hook("the event of a test", "events", `["webhook.test"]`, "invalid-request /events/0 event"),
 		hook("an event twice", "events", `["agent.created","agent.created"]`, "invalid-request /events/1 unique"),

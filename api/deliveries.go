@@ -36,7 +36,7 @@ type deliveryList struct {
 //	@Summary		List a webhook's deliveries
 //	@Description	Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 //	@Param			status			query	string	false	"Only deliveries in this state"	enums(pending,succeeded,dead)	example(dead)
-//	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test)	example(agent.created)
+//	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
 //	@Success		200	{object}	deliveryList	"A page of results"

@@ -25,8 +25,9 @@ type request struct {
 	*http.Request
 
 	caller models.Principal
-	id     string // the first id in the path, "" without one
-	subID  string // the second id in the path
+	id     string              // the first id in the path, "" without one
+	subID  string              // the second id in the path
+	pre    models.Precondition // of a change, nil without one
 }
 
 // reply is a response that is not a body with status 200 alone.
@@ -111,8 +112,8 @@ func (s *Server) readIdempotencyKey(r *http.Request, body []byte, render func(re
 			"Idempotency-Key must be one value of 1 to %d visible ASCII characters", maxIdempotencyKey)
 	}
 	h := sha256.New()
-	h.Write([]byte(r.Method + " " + r.URL.RequestURI() + "\n" + r.Header.Get("Content-Type") + "\n"))
-	h.Write(body)
+	h.Write([]byte(r.Method + " " + r.URL.RequestURI() + "\n"))
+	h.Write(input.Canonical(body))
 	o := &models.Idempotency{Principal: caller(r).TokenID, Key: key, Render: render}
 	h.Sum(o.RequestHash[:0])
 	return o, nil
@@ -212,8 +213,8 @@ func (s *Server) writeReply(w http.ResponseWriter, r *http.Request, result any) 
 	return s.writeEntity(w, r, out.statusCode(), out.version, out.body)
 }
 
-// readRequest reads the path and the body of a request without query parameters. It also returns
-// the raw body.
+// readRequest reads the path, the body and the precondition of a request without query parameters.
+// It also returns the raw body.
 func (s *Server) readRequest(w http.ResponseWriter, r *http.Request, rule bodyRule, v any) (request, []byte, error) {
 	if err := newQuery(r).Err(); err != nil {
 		return request{}, nil, err
@@ -232,6 +233,9 @@ func (s *Server) readRequest(w http.ResponseWriter, r *http.Request, rule bodyRu
 		}
 	default:
 		body, err = s.decode(w, r, v, rule == optionalBody)
+	}
+	if err == nil {
+		req.pre, err = precondition(r)
 	}
 	return req, body, err
 }

@@ -30,7 +30,7 @@ func eventScopes() []scopedEvents {
 		{models.ScopeToolsCall, []models.EventType{events.ToolCalled, events.ToolFailed}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
-			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled,
+			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
 			events.ToolQuarantined, events.ToolApproved, events.ToolClassified,
 			events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamUp, events.UpstreamDown,
 			events.GraphSynced, events.EdgeCreated, events.EdgeUpdated, events.MetricsUpdated,

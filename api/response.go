@@ -14,7 +14,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"comet/internal/errs"
-	"comet/internal/registry"
 	"comet/models"
 )
 
@@ -185,7 +184,7 @@ func matchingTag(lines []string, tag string) (known string, ok bool) {
 // precondition reads If-Match and If-None-Match of a request that changes a resource, nil without
 // either. Weak tags never match in If-Match (RFC 9110 §13.1.1). A malformed header is
 // errs.InvalidHeader. The precondition returns errs.PreconditionFailed.
-func precondition(r *http.Request) (registry.Precondition, error) {
+func precondition(r *http.Request) (models.Precondition, error) {
 	match, err := conditionOf(r, "If-Match")
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"net/http"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +18,7 @@ const webhooksPath = "/api/v1/webhooks"
 //	@Param			body			body	webhooks.WebhookDraft	true	"The webhook to create"
 //	@Success		201	{object}	webhookIssued	"Created"
 //	@Header			201	{string}	Cache-Control
+//	@Header			201	{string}	ETag
 //	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or there are already 1,000 webhooks"
@@ -32,7 +33,7 @@ func (w webhookIssued) withoutSecret() any { return webhookIssued{webhookView: w
 func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 	return func(created webhooks.Created) reply {
 		return reply{
-			status: status, location: webhookURL(created.Webhook.ID), noStore: true,
+			status: status, location: webhookURL(created.Webhook.ID), noStore: true, version: created.Webhook.Version,
 			body: webhookIssued{s.newWebhookView(created.Webhook), created.Secret},
 		}
 	}
@@ -61,62 +62,55 @@ func (s *Server) listWebhooks(r request) (any, error) {
 //	@Success		200	{object}	webhookView	"The webhook"
 func (s *Server) getWebhook(r request) (any, error) {
 	hook, err := s.core.Webhooks.Get(r.Context(), r.caller, r.id)
-	return s.newWebhookView(hook), err
+	return reply{version: hook.Version, body: s.newWebhookView(hook)}, err
 }
 
 // updateWebhook updates a webhook.
 //
 //	@Summary		Update a webhook
-//	@Description	Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+//	@Description	Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //	@Accept			json,application/merge-patch+json
+//	@Param			If-Match	header	string					false	"Update the webhook only if this entity tag has its current version"
 //	@Param			body		body	webhooks.WebhookPatch	true	"The members to change"
 //	@Success		200	{object}	webhookView	"The updated webhook"
+//	@Header			200	{string}	ETag
+//	@Failure		412	"The webhook has another version"
 //	@Failure		400	"A field is malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
 //	@Failure		422	"The server may not connect to the address, or too many deliveries are pending to change the ordering"
 func (s *Server) updateWebhook(r request, p webhooks.WebhookPatch) (any, error) {
-	if err := rejectIfMatch(r.Request); err != nil {
-		return nil, err
-	}
-	hook, err := s.core.Webhooks.Update(r.Context(), r.caller, r.id, p)
-	return s.newWebhookView(hook), err
+	hook, err := s.core.Webhooks.Update(r.Context(), r.caller, r.id, p, r.pre)
+	return reply{version: hook.Version, body: s.newWebhookView(hook)}, err
 }
 
 // deleteWebhook deletes a webhook.
 //
 //	@Summary		Delete a webhook
 //	@Description	Deletes the webhook and its deliveries, including pending ones. It is disabled at once; its deliveries are deleted in batches. With very many deliveries the request may exceed the server's time limit; repeat it to continue.
+//	@Param			If-Match	header	string	false	"Delete the webhook only if this entity tag has its current version"
 //	@Success		204	"Deleted"
+//	@Failure		412	"The webhook has another version"
 func (s *Server) deleteWebhook(r request) error {
-	if err := rejectIfMatch(r.Request); err != nil {
-		return err
-	}
-	return s.core.Webhooks.Delete(r.Context(), r.caller, r.id)
+	return s.core.Webhooks.Delete(r.Context(), r.caller, r.id, r.pre)
 }
 
 func webhookURL(id string) string { return webhooksPath + "/" + id }
 
-// rejectIfMatch returns an error for a request with If-Match: webhooks have no version, so the
-// header would be ignored.
-func rejectIfMatch(r *http.Request) error {
-	if r.Header.Get("If-Match") == "" {
-		return nil
-	}
-	return invalidHeader("If-Match", "unsupported", "webhooks have no version; send the request without If-Match")
-}
-
 // webhookView is a webhook without its secret.
 type webhookView struct {
-	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                              // The webhook's id.
-	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                  // The URL that receives the events.
-	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                     // A text about the webhook.
-	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
+	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                                                                        // The webhook's id.
+	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                                                            // The URL that receives the events.
+	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                                                               // A text about the webhook.
+	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,agent.*,webhook.*,*" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
 	// Only events of this agent; null for all agents.
 	AgentID *string `json:"agent_id" example:"finance-personal"`
 	// Whether to include events of the agents below agent_id.
-	Subtree  bool            `json:"subtree" example:"false"`
-	Ordering models.Ordering `json:"ordering" example:"none"` // Whether the events of one agent are delivered in order.
-	Enabled  bool            `json:"enabled" example:"true"`  // Whether events are delivered.
+	Subtree        bool            `json:"subtree" example:"false"`
+	Ordering       models.Ordering `json:"ordering" example:"none"`              // Whether the events of one agent are delivered in order.
+	HeaderNames    []string        `json:"header_names" example:"Authorization"` // The names of its headers, whose values are secret.
+	TimeoutSeconds *int            `json:"timeout_seconds" example:"30"`         // How long an attempt may take; null is the limit of the server.
+	RetrySeconds   []int           `json:"retry_seconds" example:"10,60,600"`    // The waits before the retries; empty for the default schedule.
+	Enabled        bool            `json:"enabled" example:"true"`               // Whether events are delivered.
 	// Why comet disabled the webhook; null if it did not.
 	DisabledReason *string    `json:"disabled_reason" example:"no delivery succeeded for 5 days"`
 	DisabledAt     *time.Time `json:"disabled_at" example:"2026-01-10T15:30:00Z"` // When comet disabled it; null if it did not.
@@ -125,8 +119,8 @@ type webhookView struct {
 	// The Ed25519 keys that verify v1a signatures, newest first; empty if the webhook has no
 	// signing key.
 	PublicKeys []string `json:"public_keys" example:"whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"`
-	// Until when deliveries are also signed with the keys before the last rotation; null after
-	// that.
+	// Until when deliveries are also signed with previous keys, the latest end if there are
+	// several; null after that.
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" example:"2026-01-11T15:30:00Z"`
 	CreatedBy               string     `json:"created_by" example:"ops"`
 	CreatedAt               time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
@@ -151,12 +145,15 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 	now := s.now()
 	v := webhookView{
 		ID: w.ID, URL: w.URL, Description: w.Description, Events: w.Events, AgentID: w.AgentID, Subtree: w.Subtree,
+		HeaderNames: slices.Concat([]string{}, slices.Sorted(maps.Keys(w.Headers))), TimeoutSeconds: orNull(w.TimeoutSeconds), RetrySeconds: w.RetrySeconds,
 		Ordering: w.Ordering, Enabled: w.Enabled, DisabledReason: orNull(w.DisabledReason), DisabledAt: w.DisabledAt, FailingSince: w.FailingSince,
 		PublicKeys: slices.Concat([]string{}, webhooks.PublicKeys(w.Keys, now)), // never null
 		CreatedBy:  w.CreatedBy, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 	}
-	if now.Before(w.Keys.OldUntil) {
-		v.PreviousSecretExpiresAt = &w.Keys.OldUntil
+	for _, p := range w.Keys.PreviousKeys {
+		if now.Before(p.Until) && (v.PreviousSecretExpiresAt == nil || p.Until.After(*v.PreviousSecretExpiresAt)) {
+			v.PreviousSecretExpiresAt = &p.Until
+		}
 	}
 	return v
 }
@@ -164,11 +161,15 @@ func (s *Server) newWebhookView(w models.Webhook) webhookView {
 // rotateWebhookSecret replaces the keys of a webhook.
 //
 //	@Summary		Rotate a webhook's secret
-//	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+//	@Description	Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
+//	@Param			If-Match		header	string					false	"Rotate the secret only if this entity tag has the webhook's current version"
 //	@Param			body			body	webhooks.SecretRotation	false	"The new secret and the grace period"
 //	@Success		200	{object}	webhookIssued	"The webhook with its new secret"
+//	@Failure		412	"The webhook has another version"
+//	@Failure		422	"5 previous secrets still sign"
 //	@Header			200	{string}	Location
 //	@Header			200	{string}	Cache-Control
+//	@Header			200	{string}	ETag
 func (s *Server) rotateWebhookSecret(r request, d webhooks.SecretRotation, once *models.Idempotency) (webhooks.Created, error) {
-	return s.core.Webhooks.Rotate(r.Context(), r.caller, r.id, d, once)
+	return s.core.Webhooks.Rotate(r.Context(), r.caller, r.id, d, r.pre, once)
 }

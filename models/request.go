@@ -44,6 +44,17 @@ func (o *Optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &o.Value)
 }
 
+// Precondition returns an error if a version of a resource must not be changed; nil allows all.
+type Precondition func(version int64) error
+
+// Check returns the error of the precondition for a version.
+func (p Precondition) Check(version int64) error {
+	if p == nil {
+		return nil
+	}
+	return p(version)
+}
+
 // Idempotency makes a mutating request take effect at most once per Idempotency-Key. It is passed
 // to the operation, whose transaction stores the response; a repeated request gets the stored
 // response instead of a second effect.

@@ -27,6 +27,12 @@ type Webhook struct {
 	Subtree     bool
 	Ordering    Ordering
 	Enabled     bool
+	// Headers are sent with every delivery. Their values are secrets.
+	Headers map[string]string `gorm:"serializer:json"`
+	// TimeoutSeconds limits an attempt; 0 for the server's limit.
+	TimeoutSeconds int
+	// RetrySeconds are the waits before the retries; empty for the default schedule.
+	RetrySeconds []int `gorm:"serializer:json"`
 	// DisabledReason says why comet disabled it; "" where its owner did.
 	DisabledReason string
 	DisabledAt     *time.Time
@@ -35,6 +41,7 @@ type Webhook struct {
 	// Failures counts the failures since then, the first few only.
 	Failures  int
 	Keys      WebhookKeys `gorm:"embedded"`
+	Version   int64       // grows with every change by a user or disabling by comet
 	CreatedBy string
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -46,10 +53,14 @@ type WebhookKeys struct {
 	Secret []byte
 	// SigningKey is an Ed25519 seed of 32 bytes, nil for none.
 	SigningKey []byte
-	// OldSecret and OldSigningKey sign too until OldUntil.
-	OldSecret     []byte
-	OldSigningKey []byte
-	OldUntil      time.Time
+	// PreviousKeys sign too, each until its own end, the newest first.
+	PreviousKeys []PreviousKeys `gorm:"serializer:json"`
+}
+
+// PreviousKeys are keys that a rotation has replaced; either may be nil.
+type PreviousKeys struct {
+	Secret, SigningKey []byte
+	Until              time.Time
 }
 
 // DeliveryState is the state of a delivery.
@@ -67,10 +78,10 @@ const (
 
 // Delivery is the delivery of one event to one webhook.
 type Delivery struct {
-	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                 // The delivery's id.
-	WebhookID string    `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                         // The webhook's id.
-	EventID   string    `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                           // Value of the webhook-id header, equal for all attempts.
-	Type      EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.test" example:"agent.created"` // The type of the event.
+	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                       // The delivery's id.
+	WebhookID string    `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                                               // The webhook's id.
+	EventID   string    `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                                                 // Value of the webhook-id header, equal for all attempts.
+	Type      EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,webhook.test" example:"agent.created"` // The type of the event.
 	// What the event is about, usually an agent's id. Ordered delivery applies per key.
 	Key     string          `json:"key" example:"finance-personal"`
 	EventAt time.Time       `json:"event_at" example:"2026-01-10T15:30:00Z"` // When the event occurred.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,6 +34,7 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 		w.checkURL(&v, *d.URL)
 	}
 	checkEvents(&v, d.Events)
+	checkHeaders(&v, d.Headers)
 	secret := checkSecret(&v, d.Secret)
 	return w.storeSecret(ctx, by, secret, once, "a webhook was created", func(tx *store.Tx) (models.Webhook, error) {
 		hook, err := fromDraft(tx, by, d, append(errs.Violations(nil), v...))
@@ -82,10 +84,14 @@ func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Vio
 	}
 	hook := models.Webhook{
 		ID: id.String(), URL: *d.URL, Description: d.Description, Events: d.Events, AgentID: d.AgentID, Subtree: orFalse(d.Subtree),
-		Ordering: models.OrderingNone, Enabled: d.Enabled == nil || *d.Enabled, CreatedBy: by.Name, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
+		Ordering: models.OrderingNone, Enabled: d.Enabled == nil || *d.Enabled, Headers: d.Headers, RetrySeconds: append([]int{}, d.RetrySeconds...),
+		Keys: models.WebhookKeys{PreviousKeys: []models.PreviousKeys{}}, Version: 1, CreatedBy: by.Name, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
 	}
 	if d.Ordering != nil {
 		hook.Ordering = *d.Ordering
+	}
+	if d.TimeoutSeconds != nil {
+		hook.TimeoutSeconds = *d.TimeoutSeconds
 	}
 	if !hook.Enabled {
 		hook.DisabledAt = new(tx.Now())
@@ -110,10 +116,10 @@ func checkWebhookLimit(tx *store.Tx) error {
 func orFalse(b *bool) bool { return b != nil && *b }
 
 // Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
-// errs.InvalidRequest before errs.AddressRefused. An attempt in flight still counts. Enabling a
+// errs.InvalidRequest before errs.AddressRefused before the precondition's error. An attempt in flight still counts. Enabling a
 // webhook, or changing its URL, clears its failures. Changing the ordering is errs.LimitReached
 // while too many deliveries are pending. A patch that changes nothing leaves no trace.
-func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch) (models.Webhook, error) {
+func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch, pre models.Precondition) (models.Webhook, error) {
 	found := w.checkPatch(p)
 	var out models.Webhook
 	changed := false
@@ -132,20 +138,19 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 				return err
 			}
 		}
+		if origin(before.URL) != origin(after.URL) && len(before.Headers) > 0 && !p.Headers.Set {
+			v.Add(errs.InvalidRequest, "/headers", "required", "the webhook sends headers with secret values; to change the scheme, host or port of url, send the headers for the new server, or null for none")
+		}
 		if err := checkReorder(tx, &v, before, after); err != nil {
 			return err
 		}
-		if err := v.Err(); err != nil {
+		if err := cmp.Or(v.Err(), pre.Check(before.Version)); err != nil {
 			return err
 		}
 		if out, changed = after, !reflect.DeepEqual(before, after); !changed {
 			return nil
 		}
-		out.UpdatedAt = tx.Now()
-		if err := tx.Webhooks().Save(out); err != nil {
-			return err
-		}
-		return reorder(tx, before, after)
+		return cmp.Or(save(tx, &out), reorder(tx, before, after))
 	})
 	if err != nil {
 		return models.Webhook{}, err
@@ -157,6 +162,13 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 	return out, nil
 }
 
+// save stores a change of a webhook.
+func save(tx *store.Tx, hook *models.Webhook) error {
+	hook.UpdatedAt = tx.Now()
+	hook.Version++
+	return tx.Webhooks().Save(*hook)
+}
+
 // checkPatch validates a patch by itself.
 func (w *Webhooks) checkPatch(p WebhookPatch) errs.Violations {
 	v := input.ValidatePatch(p)
@@ -164,6 +176,7 @@ func (w *Webhooks) checkPatch(p WebhookPatch) errs.Violations {
 		w.checkURL(&v, p.URL.Value)
 	}
 	checkEvents(&v, p.Events.Value)
+	checkHeaders(&v, p.Headers.Value)
 	return v
 }
 
@@ -180,6 +193,11 @@ func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 		hook.Subtree = hook.Subtree && hook.AgentID != nil
 	}
 	p.Subtree.Apply(&hook.Subtree)
+	p.Headers.Apply(&hook.Headers)
+	p.TimeoutSeconds.Apply(&hook.TimeoutSeconds)
+	if p.RetrySeconds.Set {
+		hook.RetrySeconds = append([]int{}, p.RetrySeconds.Value...)
+	}
 	switch enabled := p.Enabled.Value; {
 	case !p.Enabled.Set || enabled == hook.Enabled:
 	case enabled:
@@ -190,7 +208,10 @@ func apply(hook models.Webhook, p WebhookPatch, tx *store.Tx) models.Webhook {
 	switch {
 	case !p.Asymmetric.Set:
 	case !p.Asymmetric.Value:
-		hook.Keys.SigningKey, hook.Keys.OldSigningKey = nil, nil
+		hook.Keys.SigningKey, hook.Keys.PreviousKeys = nil, slices.Clone(hook.Keys.PreviousKeys)
+		for i := range hook.Keys.PreviousKeys {
+			hook.Keys.PreviousKeys[i].SigningKey = nil
+		}
 	case hook.Keys.SigningKey == nil:
 		hook.Keys.SigningKey = signature.NewSigningKey()
 	}
@@ -223,10 +244,10 @@ func reorder(tx *store.Tx, before, after models.Webhook) error {
 	return tx.Deliveries().Unorder(after.ID)
 }
 
-// Rotate gives a webhook a new secret and, if it has one, a new signing key. The previous keys
-// sign during the grace period; those of earlier rotations stop signing. It returns
-// errs.InvalidRequest before errs.NotFound.
-func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d SecretRotation, once *models.Idempotency) (Created, error) {
+// Rotate gives a webhook a new secret and, if it has one, a new signing key. The previous keys sign
+// during the grace period, those of earlier rotations until their own end; without a grace period
+// all end at once. It returns errs.InvalidRequest before errs.NotFound before errs.LimitReached.
+func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d SecretRotation, pre models.Precondition, once *models.Idempotency) (Created, error) {
 	found, grace := input.Validate(d), defaultGrace
 	if d.GraceSeconds != nil {
 		grace = time.Duration(*d.GraceSeconds) * time.Second
@@ -237,35 +258,43 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d
 	}
 	return w.storeSecret(ctx, by, made, once, "a webhook got a new secret", func(tx *store.Tx) (models.Webhook, error) {
 		hook, err := lock(tx, by, id)
-		if err != nil {
+		if err := cmp.Or(err, pre.Check(hook.Version)); err != nil {
 			return hook, err
 		}
-		hook.Keys, hook.UpdatedAt = rotated(hook.Keys, made, grace, tx.Now()), tx.Now()
-		return hook, tx.Webhooks().Save(hook)
+		if grace > 0 && len(activeKeys(hook.Keys, tx.Now())) > maxPreviousSecrets {
+			return hook, errs.New(errs.LimitReached, "%d previous secrets of this webhook still sign, and no more may; wait until one ends, or rotate with grace_seconds 0, which ends all", maxPreviousSecrets)
+		}
+		hook.Keys = rotated(hook.Keys, made, grace, tx.Now())
+		err = save(tx, &hook)
+		return hook, err
 	})
 }
 
+// maxPreviousSecrets limits how many secrets sign besides the newest.
+const maxPreviousSecrets = 5
+
 func rotated(k models.WebhookKeys, secret []byte, grace time.Duration, now time.Time) models.WebhookKeys {
-	fresh := models.WebhookKeys{Secret: secret}
+	fresh := models.WebhookKeys{Secret: secret, PreviousKeys: []models.PreviousKeys{}}
 	if k.SigningKey != nil {
 		fresh.SigningKey = signature.NewSigningKey()
 	}
 	if grace > 0 {
-		fresh.OldSecret, fresh.OldSigningKey, fresh.OldUntil = k.Secret, k.SigningKey, now.Add(grace)
+		fresh.PreviousKeys = activeKeys(k, now)
+		fresh.PreviousKeys[0].Until = now.Add(grace)
 	}
 	return fresh
 }
 
 // Delete removes a webhook with its deliveries, or returns errs.NotFound. It disables the webhook
 // and deletes its history in batches: if ctx ends before that, the call can be repeated.
-func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string) error {
+func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
 		hook, err := lock(tx, by, id)
-		if err != nil || !hook.Enabled {
+		if err := cmp.Or(err, pre.Check(hook.Version)); err != nil || !hook.Enabled {
 			return err
 		}
-		hook.Enabled, hook.DisabledAt, hook.UpdatedAt = false, new(tx.Now()), tx.Now()
-		return tx.Webhooks().Save(hook)
+		hook.Enabled, hook.DisabledAt = false, new(tx.Now())
+		return save(tx, &hook)
 	})
 	if err != nil {
 		return err

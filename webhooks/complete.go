@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"time"
@@ -106,7 +107,7 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 	for _, r := range all {
 		ended := true
 		if !r.succeeded || r.delivery.Attempts > 0 || slow[r.delivery.ID] {
-			if ended, err = w.endDelivery(tx, r, r.goneFrom(hook)); err != nil {
+			if ended, err = w.endDelivery(tx, hook, r); err != nil {
 				return nil, err
 			}
 		}
@@ -118,7 +119,7 @@ func (w *Webhooks) endDeliveries(tx *store.Tx, hook models.Webhook, all []result
 }
 
 // endDelivery stores one attempt and reports whether it ended the delivery.
-func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, err error) {
+func (w *Webhooks) endDelivery(tx *store.Tx, hook models.Webhook, r result) (ended bool, err error) {
 	d, err := tx.Deliveries().Lock(r.delivery.WebhookID, r.delivery.ID)
 	switch {
 	case errs.Is(err, errs.NotFound): // deleted meanwhile
@@ -131,11 +132,23 @@ func (w *Webhooks) endDelivery(tx *store.Tx, r result, gone bool) (ended bool, e
 	if d.State != models.DeliveryPending { // another replica attempted it, too, and was faster
 		return false, tx.Deliveries().CountFailure(d, r.attempt)
 	}
-	wait, again := nextWait(d.Tries+1, w.opts.Random(), r.retryAfter)
-	if !again || gone {
-		return true, tx.Deliveries().MarkDead(d, r.attempt)
+	wait, again := nextWait(hook.RetrySeconds, d.Tries+1, w.opts.Random(), r.retryAfter)
+	if !again || r.goneFrom(hook) {
+		return true, cmp.Or(tx.Deliveries().MarkDead(d, r.attempt), emitDead(tx, hook, d, r.attempt))
 	}
 	return false, tx.Deliveries().Fail(d, r.attempt, tx.Now().Add(wait))
+}
+
+// emitDead emits webhook.delivery_dead. A dead delivery of such an event causes no other one, which
+// would go back and forth between two failing webhooks.
+func emitDead(tx *store.Tx, hook models.Webhook, d models.Delivery, last models.DeliveryAttempt) error {
+	if d.Type == events.DeliveryDead {
+		return nil
+	}
+	return tx.Events().Emit(events.DeliveryDead, hook.ID, DeliveryDead{
+		WebhookID: hook.ID, Origin: origin(hook.URL), Description: hook.Description, AgentID: hook.AgentID,
+		DeliveryID: d.ID, EventID: d.EventID, Event: d.Type, Attempts: d.Attempts + 1, Error: last.Error,
+	})
 }
 
 // updateHealth updates since when and how often a webhook has failed. It disables a webhook that is gone
@@ -175,9 +188,9 @@ func disable(tx *store.Tx, id, reason string, since *time.Time, failures int) er
 	if err != nil {
 		return err
 	}
-	hook.Enabled, hook.DisabledReason, hook.DisabledAt, hook.UpdatedAt = false, reason, new(tx.Now()), tx.Now()
+	hook.Enabled, hook.DisabledReason, hook.DisabledAt = false, reason, new(tx.Now())
 	hook.FailingSince, hook.Failures = since, failures
-	if err := tx.Webhooks().Save(hook); err != nil {
+	if err := save(tx, &hook); err != nil {
 		return err
 	}
 	data := WebhookDisabled{ID: id, Origin: origin(hook.URL), Description: hook.Description, AgentID: hook.AgentID, Reason: reason}
@@ -205,21 +218,21 @@ const (
 	minFailures = 10
 )
 
-// retryWaits returns the wait after each failure of a delivery; after one more failure it is dead.
-func retryWaits() []time.Duration {
-	return []time.Duration{
-		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour,
-	}
-}
+// retrySeconds returns the default wait after each failure of a delivery; after one more failure it
+// is dead.
+func retrySeconds() []int { return []int{5, 300, 1800, 7200, 18_000, 36_000, 36_000} }
 
 // nextWait returns the wait after the failed attempt with that number, from 1; ok is false after the
-// last. random is in [0, 1). A receiver may ask for a longer wait, not for a shorter one.
-func nextWait(try int, random float64, retryAfter time.Duration) (wait time.Duration, ok bool) {
-	all := retryWaits()
-	if try > len(all) {
+// last. schedule is empty for the default, random in [0, 1). A receiver may ask for a longer wait, not
+// for a shorter one.
+func nextWait(schedule []int, try int, random float64, retryAfter time.Duration) (wait time.Duration, ok bool) {
+	if len(schedule) == 0 {
+		schedule = retrySeconds()
+	}
+	if try > len(schedule) {
 		return 0, false
 	}
-	wait = all[try-1]
+	wait = time.Duration(schedule[try-1]) * time.Second
 	wait += time.Duration((2*random - 1) * jitter * float64(wait))
 	return max(wait, retryAfter), true
 }

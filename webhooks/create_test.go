@@ -2,6 +2,8 @@ package webhooks_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +49,7 @@ func TestCreate(t *testing.T) {
 		created, err := h.Create(t.Context(), ops(), draft(func(d *webhooks.WebhookDraft) {
 			d.Events, d.Description = events.ForWebhooks(), "to the on-call channel\nof “finance”"
 			d.Secret = new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+			d.Headers, d.TimeoutSeconds, d.RetrySeconds = map[string]string{"X-Tenant": "a"}, new(60), []int{1, 86_400}
 			d.AgentID, d.Subtree, d.Ordering, d.Enabled, d.Asymmetric = new("finance"), new(true), new(models.OrderingAgent), new(false), new(true)
 		}), nil)
 		require.NoError(t, err)
@@ -56,7 +59,7 @@ func TestCreate(t *testing.T) {
 		want := models.Webhook{
 			ID: hook.ID, URL: url, Description: "to the on-call channel\nof “finance”", Events: events.ForWebhooks(),
 			AgentID: new("finance"), Subtree: true, Ordering: models.OrderingAgent, DisabledAt: new(h.db.Now()), Keys: hook.Keys,
-			CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
+			Headers: map[string]string{"X-Tenant": "a"}, TimeoutSeconds: 60, RetrySeconds: []int{1, 86_400}, Version: 1, CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
 		}
 		require.Equal(t, want, hook)
 		got, err := h.Get(t.Context(), ops(), hook.ID)
@@ -158,6 +161,20 @@ func TestWhatIsRefused(t *testing.T) {
 	event := func(names ...models.EventType) func(*webhooks.WebhookDraft) {
 		return func(d *webhooks.WebhookDraft) { d.Events = names }
 	}
+	headers := func(pairs ...string) func(*webhooks.WebhookDraft) {
+		return func(d *webhooks.WebhookDraft) {
+			d.Headers = map[string]string{}
+			for i := 0; i < len(pairs); i += 2 {
+				d.Headers[pairs[i]] = pairs[i+1]
+			}
+		}
+	}
+	many := func(n int) (pairs []string) {
+		for i := range n {
+			pairs = append(pairs, fmt.Sprint("X-", i), "v")
+		}
+		return pairs
+	}
 	to := func(u string) func(*webhooks.WebhookDraft) { return func(d *webhooks.WebhookDraft) { d.URL = &u } }
 	for name, c := range map[string]struct {
 		change func(*webhooks.WebhookDraft)
@@ -200,6 +217,16 @@ func TestWhatIsRefused(t *testing.T) {
 		"a secret without a prefix":             {func(d *webhooks.WebhookDraft) { d.Secret = new("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw") }, errs.InvalidRequest, []string{"/secret secret"}, "whsec_"},
 		"a short secret":                        {func(d *webhooks.WebhookDraft) { d.Secret = new("whsec_MfKQ9r8G") }, errs.InvalidRequest, []string{"/secret secret"}, "24 to 64"},
 		"an empty secret":                       {func(d *webhooks.WebhookDraft) { d.Secret = new("") }, errs.InvalidRequest, []string{"/secret secret"}, "omit it"},
+		"an unknown family":                     {event("agents.*", "agent*"), errs.InvalidRequest, []string{"/events/0 event", "/events/1 event"}, "did you mean agent.*?"},
+		"a timeout of 0":                        {func(d *webhooks.WebhookDraft) { d.TimeoutSeconds = new(0) }, errs.InvalidRequest, []string{"/timeout_seconds min"}, ""},
+		"a timeout of 61":                       {func(d *webhooks.WebhookDraft) { d.TimeoutSeconds = new(61) }, errs.InvalidRequest, []string{"/timeout_seconds max"}, "60"},
+		"13 retries":                            {func(d *webhooks.WebhookDraft) { d.RetrySeconds = slices.Repeat([]int{1}, 13) }, errs.InvalidRequest, []string{"/retry_seconds max"}, "12"},
+		"a retry after a day and one at once":   {func(d *webhooks.WebhookDraft) { d.RetrySeconds = []int{86_401, 0} }, errs.InvalidRequest, []string{"/retry_seconds/0 max", "/retry_seconds/1 min"}, "86400"},
+		"reserved headers":                      {headers("host", "x", "WEBHOOK-id", "x"), errs.InvalidRequest, []string{"/headers/WEBHOOK-id reserved", "/headers/host reserved"}, "Webhook-Id is set by comet"},
+		"a header twice":                        {headers("x-a", "1", "X-A", "2"), errs.InvalidRequest, []string{"/headers/x-a unique"}, "X-A is given twice"},
+		"malformed headers":                     {headers("a b", "x", "X/Y", "x", "X-Split", "a\r\nHost: b"), errs.InvalidRequest, []string{"/headers/X-Split header", "/headers/X~1Y header", "/headers/a b header"}, "not the name of an HTTP header"},
+		"21 headers":                            {headers(many(21)...), errs.InvalidRequest, []string{"/headers max"}, "at most 20"},
+		"headers of 4,097 bytes":                {headers("A", strings.Repeat("x", 4096)), errs.InvalidRequest, []string{"/headers max"}, "4096 bytes"},
 		"several at once, the lower class first": {
 			func(d *webhooks.WebhookDraft) {
 				to("http://10.0.0.1/")(d)

@@ -135,7 +135,7 @@ func TestDelivery(t *testing.T) {
 			h.emit(t, "a")
 			d := h.await(t, hook.ID, attempted(1))[0]
 			require.Equal(t, h.db.Now().Add(want), *d.NextAttemptAt, "Retry-After: %s", ask)
-			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
+			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID, nil))
 		}
 	})
 
@@ -254,7 +254,7 @@ func TestDisabling(t *testing.T) {
 		other := h.hook(t, rec.URL, nil)
 		h.emit(t, "last")
 		h.await(t, other.ID, settled(1), "the relay has passed them")
-		got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)})
+		got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)}, nil)
 		require.NoError(t, err)
 		require.True(t, got.Enabled)
 		require.Empty(t, got.DisabledReason)
@@ -274,7 +274,7 @@ func TestDisabling(t *testing.T) {
 		h.start(t)
 		h.emit(t, "a")
 		take(t, arrived)
-		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(rec.URL)})
+		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(rec.URL)}, nil)
 		require.NoError(t, err)
 		release()
 		h.await(t, hook.ID, attempted(1))

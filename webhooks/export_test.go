@@ -8,11 +8,17 @@ import (
 )
 
 // Schedule is the waits between the attempts at a delivery.
-func Schedule() []time.Duration { return retryWaits() }
+func Schedule() []time.Duration {
+	var all []time.Duration
+	for _, s := range retrySeconds() {
+		all = append(all, time.Duration(s)*time.Second)
+	}
+	return all
+}
 
 // Next is the wait after the failure of a try.
 func Next(try int, random float64, retryAfter time.Duration) (time.Duration, bool) {
-	return nextWait(try, random, retryAfter)
+	return nextWait(nil, try, random, retryAfter)
 }
 
 // TakeSlot takes the slot of one attempt, and reports whether it did.

@@ -41,7 +41,7 @@ func TestKeysThatSign(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 10, 15, 30, 0, 0, time.UTC)
 	rotated := models.WebhookKeys{
-		Secret: key("n"), SigningKey: key("N"), OldSecret: key("o"), OldSigningKey: key("O"), OldUntil: now.Add(time.Hour),
+		Secret: key("n"), SigningKey: key("N"), PreviousKeys: []models.PreviousKeys{{Secret: key("o"), SigningKey: key("O"), Until: now.Add(time.Hour)}},
 	}
 	pk := func(letter string) string { return signature.PublicKey(key(letter)) }
 	for name, c := range map[string]struct {
@@ -55,8 +55,8 @@ func TestKeysThatSign(t *testing.T) {
 		"both pairs while they change":      {rotated, now, "new old NEW OLD ", []string{pk("N"), pk("O")}},
 		"both until the last moment":        {rotated, now.Add(time.Hour - 1), "new old NEW OLD ", []string{pk("N"), pk("O")}},
 		"the new ones from the end on":      {rotated, now.Add(time.Hour), "new NEW ", []string{pk("N")}},
-		"old ones of which one never was":   {models.WebhookKeys{Secret: key("n"), SigningKey: key("N"), OldSecret: key("o"), OldUntil: now.Add(1)}, now, "new old NEW ", []string{pk("N")}},
-		"a signing key that was taken away": {models.WebhookKeys{Secret: key("n"), OldSecret: key("o"), OldSigningKey: key("O"), OldUntil: now.Add(1)}, now, "new old OLD ", []string{pk("O")}},
+		"old ones of which one never was":   {models.WebhookKeys{Secret: key("n"), SigningKey: key("N"), PreviousKeys: []models.PreviousKeys{{Secret: key("o"), Until: now.Add(1)}}}, now, "new old NEW ", []string{pk("N")}},
+		"a signing key that was taken away": {models.WebhookKeys{Secret: key("n"), PreviousKeys: []models.PreviousKeys{{Secret: key("o"), SigningKey: key("O"), Until: now.Add(1)}}}, now, "new old OLD ", []string{pk("O")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

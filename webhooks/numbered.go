@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"comet/internal/events"
 	"comet/models"
@@ -28,11 +29,20 @@ func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 
 func typesOf(subs []store.Subscription) []models.EventType {
 	types := []models.EventType{}
-	for _, s := range subs {
-		types = append(types, s.Events...)
+	for _, t := range events.ForWebhooks() {
+		if slices.ContainsFunc(subs, func(s store.Subscription) bool { return wants(s.Events, t) }) {
+			types = append(types, t)
+		}
 	}
-	slices.Sort(types)
-	return slices.Compact(types)
+	return types
+}
+
+// wants reports whether one of the filters, an event type, "*" or "agent.*", selects a type.
+func wants(filters []models.EventType, t models.EventType) bool {
+	return slices.ContainsFunc(filters, func(f models.EventType) bool {
+		family, isFamily := strings.CutSuffix(string(f), "*")
+		return f == t || isFamily && strings.HasPrefix(string(t), family)
+	})
 }
 
 // PerEvent returns how many deliveries an event may have; the relay uses it.
@@ -70,12 +80,8 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 }
 
 func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {
-	there := map[models.EventType]bool{}
-	for _, e := range events {
-		there[e.Type] = true
-	}
 	for _, s := range subs {
-		if slices.ContainsFunc(s.Events, func(t models.EventType) bool { return there[t] }) {
+		if slices.ContainsFunc(events, func(e models.Event) bool { return wants(s.Events, e.Type) }) {
 			ids = append(ids, s.WebhookID)
 		}
 	}
@@ -97,26 +103,26 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 	return tx.Agents().Chains(slices.Compact(keys))
 }
 
-// agentOf returns the agent of an event, "" for none; a disabled webhook has its filter's.
+// agentOf returns the agent of an event, "" for none; an event of a webhook has that of its filter.
 func agentOf(e models.Event) string {
-	if e.Type != events.WebhookDisabled {
+	if e.Type != events.WebhookDisabled && e.Type != events.DeliveryDead {
 		return e.Key
 	}
-	var data WebhookDisabled
-	if json.Unmarshal(e.Data, &data) != nil || data.AgentID == nil {
-		return ""
+	var data struct {
+		AgentID string `json:"agent_id"`
 	}
-	return *data.AgentID
+	_ = json.Unmarshal(e.Data, &data)
+	return data.AgentID
 }
 
-func matching(s store.Subscription, events []models.Event, chains map[string][]string) (out []*models.Event) {
-	for i, e := range events {
-		if !slices.Contains(s.Events, e.Type) {
+func matching(s store.Subscription, all []models.Event, chains map[string][]string) (out []*models.Event) {
+	for i, e := range all {
+		if !wants(s.Events, e.Type) || e.Type == events.DeliveryDead && e.Key == s.WebhookID { // its receiver fails
 			continue
 		}
 		id := agentOf(e)
 		if s.AgentID == nil || id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID) {
-			out = append(out, &events[i])
+			out = append(out, &all[i])
 		}
 	}
 	return out

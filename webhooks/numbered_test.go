@@ -86,7 +86,7 @@ func TestFilters(t *testing.T) {
 			hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = &id, new(true) })
 			h.emit(t, "orch", "finance", "bills", "health", "coach", "nova", "unknown")
 			require.Equal(t, want, h.received(t, hook.ID), id)
-			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
+			require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID, nil))
 		}
 	})
 
@@ -151,7 +151,7 @@ func TestFilters(t *testing.T) {
 		hook := h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) { d.Enabled = new(false) })
 		h.emit(t, "a")
 		require.Empty(t, h.received(t, hook.ID))
-		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)})
+		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)}, nil)
 		require.NoError(t, err)
 		h.emit(t, "b")
 		require.Equal(t, []string{"b"}, h.received(t, hook.ID))

@@ -96,7 +96,7 @@ func TestRedeliver(t *testing.T) {
 					}
 					return true
 				})
-				got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)})
+				got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Enabled: models.Some(true)}, nil)
 				require.NoError(t, err)
 				require.True(t, got.Enabled)
 			}
@@ -211,7 +211,7 @@ func TestPurge(t *testing.T) {
 		waiting := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.Enabled = new(true) })
 		h.emit(t, make([]string, 1100)...)
 		h.received(t, waiting.ID)
-		_, err := h.Update(t.Context(), ops(), waiting.ID, webhooks.WebhookPatch{Enabled: models.Some(false)})
+		_, err := h.Update(t.Context(), ops(), waiting.ID, webhooks.WebhookPatch{Enabled: models.Some(false)}, nil)
 		require.NoError(t, err)
 		h.start(t)
 		h.await(t, hook.ID, settled(1100))

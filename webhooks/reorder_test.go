@@ -43,7 +43,7 @@ func TestAnotherOrderingIsRefusedWhileMuchIsPending(t *testing.T) {
 			h.keep(t, hook, 0, most+1)
 			h.keep(t, other, 0, 1)
 			patch := webhooks.WebhookPatch{Ordering: models.Some(to), Description: models.Some("new")}
-			_, err := h.Update(t.Context(), ops(), hook.ID, patch)
+			_, err := h.Update(t.Context(), ops(), hook.ID, patch, nil)
 			code, places := refusal(err)
 			require.Equal(t, errs.LimitReached, code)
 			require.Equal(t, []string{"/ordering pending"}, places)
@@ -51,9 +51,9 @@ func TestAnotherOrderingIsRefusedWhileMuchIsPending(t *testing.T) {
 			got, err := h.db.Webhooks(t.Context()).Get(hook.ID)
 			require.NoError(t, err)
 			require.Equal(t, hook, got)
-			_, err = h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Description: models.Some("new"), Ordering: models.Some(from)})
+			_, err = h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Description: models.Some("new"), Ordering: models.Some(from)}, nil)
 			require.NoError(t, err, "which is not another one")
-			_, err = h.Update(t.Context(), ops(), other.ID, patch)
+			_, err = h.Update(t.Context(), ops(), other.ID, patch, nil)
 			require.NoError(t, err)
 
 			require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
@@ -63,7 +63,7 @@ func TestAnotherOrderingIsRefusedWhileMuchIsPending(t *testing.T) {
 				}
 				return tx.Deliveries().MarkDead(d, models.DeliveryAttempt{At: tx.Now(), Error: "no"})
 			}))
-			_, err = h.Update(t.Context(), ops(), hook.ID, patch)
+			_, err = h.Update(t.Context(), ops(), hook.ID, patch, nil)
 			require.NoError(t, err, "one has ended")
 		})
 	}

@@ -74,12 +74,12 @@ func TestABoundToken(t *testing.T) {
 		by, rec := bound("finance"), receive(t, nil)
 		hook := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) { d.AgentID = new("finance") })
 		for _, away := range []models.Optional[string]{models.Some("health"), {Set: true, Null: true}} {
-			_, err := h.Update(t.Context(), by, hook.ID, webhooks.WebhookPatch{AgentID: away})
+			_, err := h.Update(t.Context(), by, hook.ID, webhooks.WebhookPatch{AgentID: away}, nil)
 			require.Equal(t, errs.ForeignAgent, errs.CodeOf(err))
 		}
-		_, err := h.Update(t.Context(), by, hook.ID, webhooks.WebhookPatch{AgentID: models.Some("finance"), Subtree: models.Some(true)})
+		_, err := h.Update(t.Context(), by, hook.ID, webhooks.WebhookPatch{AgentID: models.Some("finance"), Subtree: models.Some(true)}, nil)
 		require.NoError(t, err)
-		_, err = h.Rotate(t.Context(), by, hook.ID, rotation("", 0), nil)
+		_, err = h.Rotate(t.Context(), by, hook.ID, rotation("", 0), nil, nil)
 		require.NoError(t, err)
 		tested, _, err := h.Test(t.Context(), by, hook.ID)
 		require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestABoundToken(t *testing.T) {
 		all, err := h.Deliveries(t.Context(), by, hook.ID, store.DeliveryQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, all, 1)
-		require.NoError(t, h.Webhooks.Delete(t.Context(), by, hook.ID))
+		require.NoError(t, h.Webhooks.Delete(t.Context(), by, hook.ID, nil))
 	})
 }
 
@@ -105,20 +105,20 @@ func (h *fixture) requireMissing(t *testing.T, by models.Principal, hook models.
 	for verb, do := range map[string]func(id string) error{
 		"get": func(id string) error { _, err := h.Get(ctx, by, id); return err },
 		"update": func(id string) error {
-			_, err := h.Update(ctx, by, id, webhooks.WebhookPatch{Description: models.Some("x")})
+			_, err := h.Update(ctx, by, id, webhooks.WebhookPatch{Description: models.Some("x")}, nil)
 			return err
 		},
 		"move": func(id string) error {
-			_, err := h.Update(ctx, by, id, webhooks.WebhookPatch{AgentID: models.Some(*by.AgentID)})
+			_, err := h.Update(ctx, by, id, webhooks.WebhookPatch{AgentID: models.Some(*by.AgentID)}, nil)
 			return err
 		},
-		"rotate":     func(id string) error { _, err := h.Rotate(ctx, by, id, rotation("", 0), nil); return err },
+		"rotate":     func(id string) error { _, err := h.Rotate(ctx, by, id, rotation("", 0), nil, nil); return err },
 		"test":       func(id string) error { _, _, err := h.Test(ctx, by, id); return err },
 		"deliveries": func(id string) error { _, err := h.Deliveries(ctx, by, id, store.DeliveryQuery{Limit: 1}); return err },
 		"delivery":   func(id string) error { _, _, err := h.Delivery(ctx, by, id, delivery); return err },
 		"redeliver":  func(id string) error { _, err := h.Redeliver(ctx, by, id, delivery); return err },
 		"since":      func(id string) error { _, err := h.RedeliverSince(ctx, by, id, time.Time{}); return err },
-		"delete":     func(id string) error { return h.Webhooks.Delete(ctx, by, id) },
+		"delete":     func(id string) error { return h.Webhooks.Delete(ctx, by, id, nil) },
 	} {
 		err, unknown := do(id), do("unknown")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err), verb)
@@ -158,13 +158,13 @@ func TestTheLogTellsWhoChangedAWebhook(t *testing.T) {
 		require.NotNil(t, again.Replay)
 		id := created.Webhook.ID
 		for range 2 { // the second time nothing changes
-			_, err = h.Update(t.Context(), ops(), id, webhooks.WebhookPatch{URL: models.Some("https://example.org/in?token=secret")})
+			_, err = h.Update(t.Context(), ops(), id, webhooks.WebhookPatch{URL: models.Some("https://example.org/in?token=secret")}, nil)
 			require.NoError(t, err)
 		}
-		rotated, err := h.Rotate(t.Context(), ops(), id, rotation("", 0), nil)
+		rotated, err := h.Rotate(t.Context(), ops(), id, rotation("", 0), nil, nil)
 		require.NoError(t, err)
-		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), id))
-		require.Error(t, h.Webhooks.Delete(t.Context(), ops(), id))
+		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), id, nil))
+		require.Error(t, h.Webhooks.Delete(t.Context(), ops(), id, nil))
 
 		text := log.String()
 		for _, what := range []string{"created", "changed", "got a new secret", "deleted"} {

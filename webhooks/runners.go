@@ -34,8 +34,8 @@ func (r *runners) submit(k *worker, j job) {
 func (r *runners) runner(k *worker) {
 	for j := range r.jobs {
 		out := result{job: j, skipped: true}
-		if r.mayBegin(k) && background.AcquireWithin(k.ctx, k.attempts, k.lease) == nil {
-			if r.mayBegin(k) { // it may have waited for long
+		if r.mayBegin(k, j) && background.AcquireWithin(k.ctx, k.attempts, k.lease) == nil {
+			if r.mayBegin(k, j) { // it may have waited for long
 				out.skipped, out.attemptResult = false, k.makeAttempt(k.work, *j.hook, j.delivery)
 				if !out.succeeded {
 					r.halt.Store(true)
@@ -49,9 +49,9 @@ func (r *runners) runner(k *worker) {
 	}
 }
 
-// mayBegin reports whether the next delivery may still be sent.
-func (r *runners) mayBegin(k *worker) bool {
-	return !r.halt.Load() && !k.outdated.Load() && k.ctx.Err() == nil && k.fitsLease()
+// mayBegin reports whether a delivery may still be sent.
+func (r *runners) mayBegin(k *worker, j job) bool {
+	return !r.halt.Load() && !k.outdated.Load() && k.ctx.Err() == nil && k.fitsLease(j.hook)
 }
 
 // addResult adds a result and returns how long results have not been collected.

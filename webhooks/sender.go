@@ -2,8 +2,10 @@ package webhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"comet/models"
@@ -31,10 +33,11 @@ func (s *sender) close() { s.transport.CloseIdleConnections() }
 func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) attemptResult {
 	started := time.Now()
 	out := attemptResult{attempt: models.DeliveryAttempt{At: now}}
-	attempt, cancel := context.WithTimeout(ctx, s.timeout)
+	timeout := attemptTimeout(hook, s.timeout)
+	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if resp, err := s.post(attempt, hook, d, now); err != nil {
-		out.attempt.Error = failure(ctx, err, s.timeout)
+		out.attempt.Error = failure(ctx, err, timeout)
 	} else {
 		late := time.AfterFunc(bodyTimeout, cancel)
 		out.read(resp, now)
@@ -42,6 +45,11 @@ func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Deliver
 	}
 	out.attempt.DurationMS = time.Since(started).Milliseconds()
 	return out
+}
+
+// attemptTimeout limits an attempt at a webhook; byDefault is the server's limit.
+func attemptTimeout(hook models.Webhook, byDefault time.Duration) time.Duration {
+	return cmp.Or(time.Duration(hook.TimeoutSeconds)*time.Second, byDefault)
 }
 
 // post makes one request. The transport repeats it only if nothing of it was written.
@@ -57,6 +65,9 @@ func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Deliver
 		"Webhook-Id":        {d.EventID},
 		"Webhook-Timestamp": {signature.Timestamp(now)},
 		"Webhook-Signature": {signatures(hook.Keys, d.EventID, now, body)},
+	}
+	for name, value := range hook.Headers {
+		req.Header.Set(name, value)
 	}
 	return s.transport.RoundTrip(req)
 }
@@ -77,11 +88,21 @@ func payload(d models.Delivery) []byte {
 // PublicKeys returns the public halves whpk_… of the active signing keys, the newest first.
 func PublicKeys(k models.WebhookKeys, now time.Time) []string {
 	var all []string
-	if k.SigningKey != nil {
-		all = append(all, signature.PublicKey(k.SigningKey))
+	for _, p := range activeKeys(k, now) {
+		if p.SigningKey != nil {
+			all = append(all, signature.PublicKey(p.SigningKey))
+		}
 	}
-	if k.OldSigningKey != nil && now.Before(k.OldUntil) {
-		all = append(all, signature.PublicKey(k.OldSigningKey))
+	return all
+}
+
+// activeKeys returns the keys that sign at a time, the newest first.
+func activeKeys(k models.WebhookKeys, at time.Time) []models.PreviousKeys {
+	all := []models.PreviousKeys{{Secret: k.Secret, SigningKey: k.SigningKey}}
+	for _, p := range k.PreviousKeys {
+		if at.Before(p.Until) {
+			all = append(all, p)
+		}
 	}
 	return all
 }
@@ -89,16 +110,14 @@ func PublicKeys(k models.WebhookKeys, now time.Time) []string {
 // signatures returns the signature header: those of the secrets, then of the signing keys, the
 // newest first. After a rotation the old keys sign too, so that receivers can switch at any time.
 func signatures(k models.WebhookKeys, id string, at time.Time, body []byte) string {
-	old := at.Before(k.OldUntil)
-	header := signature.Sign(k.Secret, id, at, body)
-	if old && k.OldSecret != nil {
-		header += " " + signature.Sign(k.OldSecret, id, at, body)
+	var symmetric, asymmetric []string
+	for _, p := range activeKeys(k, at) {
+		if p.Secret != nil {
+			symmetric = append(symmetric, signature.Sign(p.Secret, id, at, body))
+		}
+		if p.SigningKey != nil {
+			asymmetric = append(asymmetric, signature.SignAsymmetric(p.SigningKey, id, at, body))
+		}
 	}
-	if k.SigningKey != nil {
-		header += " " + signature.SignAsymmetric(k.SigningKey, id, at, body)
-	}
-	if old && k.OldSigningKey != nil {
-		header += " " + signature.SignAsymmetric(k.OldSigningKey, id, at, body)
-	}
-	return header
+	return strings.Join(append(symmetric, asymmetric...), " ")
 }

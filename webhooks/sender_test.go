@@ -238,3 +238,20 @@ func BenchmarkSend(b *testing.B) {
 		})
 	})
 }
+
+func TestOwnHeadersAndTimeout(t *testing.T) {
+	t.Parallel()
+	received, release := make(chan http.Header, 1), make(chan struct{})
+	hook := hookTo(receiver(t, func(_ http.ResponseWriter, r *http.Request) { received <- r.Header.Clone() }).URL)
+	hook.Headers = map[string]string{"authorization": "Bearer x", "X-Tenant": "a"}
+	require.True(t, testSender(t).send(t.Context(), hook, delivery(), sentAt).succeeded)
+	header := <-received
+	require.Equal(t, "Bearer x", header.Get("Authorization"))
+	require.Equal(t, "a", header.Get("X-Tenant"))
+
+	hook = hookTo(receiver(t, func(http.ResponseWriter, *http.Request) { <-release }).URL)
+	t.Cleanup(func() { close(release) })
+	hook.TimeoutSeconds = 1
+	out := testSender(t).send(t.Context(), hook, delivery(), sentAt)
+	require.Contains(t, out.attempt.Error, "there was no answer within 1", "the sender's own limit is a minute")
+}

@@ -42,7 +42,8 @@ func TestUpdate(t *testing.T) {
 			h.db.Clock.Advance(time.Second)
 			step.apply()
 			want.UpdatedAt = h.db.Now()
-			got, err := h.Update(t.Context(), ops(), before.ID, step.patch)
+			want.Version++
+			got, err := h.Update(t.Context(), ops(), before.ID, step.patch, nil)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 			got, err = h.Get(t.Context(), ops(), before.ID)
@@ -57,7 +58,7 @@ func TestUpdate(t *testing.T) {
 		for _, p := range []webhooks.WebhookPatch{
 			{}, {URL: models.Some(url), Enabled: models.Some(true), Asymmetric: models.Some(false), Events: models.Some(slices.Clone(before.Events))},
 		} {
-			got, err := h.Update(t.Context(), ops(), before.ID, p)
+			got, err := h.Update(t.Context(), ops(), before.ID, p, nil)
 			require.NoError(t, err)
 			require.Equal(t, before, got)
 		}
@@ -66,7 +67,7 @@ func TestUpdate(t *testing.T) {
 	rule(t, "MakesAndDropsTheSigningKey", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
 		patch := func(asymmetric bool) models.WebhookKeys {
-			got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Asymmetric: models.Some(asymmetric)})
+			got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{Asymmetric: models.Some(asymmetric)}, nil)
 			require.NoError(t, err)
 			return got.Keys
 		}
@@ -101,7 +102,7 @@ func TestUpdate(t *testing.T) {
 			"no event":    {hook.ID, webhooks.WebhookPatch{Events: models.Some([]models.EventType{})}, errs.InvalidRequest, []string{"/events min"}},
 			"an ordering": {hook.ID, webhooks.WebhookPatch{Ordering: models.Some(models.Ordering("x"))}, errs.InvalidRequest, []string{"/ordering oneof"}},
 		} {
-			_, err := h.Update(t.Context(), ops(), c.id, c.patch)
+			_, err := h.Update(t.Context(), ops(), c.id, c.patch, nil)
 			code, places := refusal(err)
 			require.Equal(t, c.code, code, "%s: %v", name, err)
 			require.Equal(t, c.places, places, name)
@@ -117,7 +118,7 @@ func TestUpdate(t *testing.T) {
 		h.start(t)
 		h.emit(t, "a")
 		h.await(t, hook.ID, attempted(1))
-		got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(receive(t, nil).URL)})
+		got, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(receive(t, nil).URL)}, nil)
 		require.NoError(t, err)
 		require.Nil(t, got.FailingSince)
 		h.db.Clock.Advance(5 * time.Second)
@@ -132,7 +133,7 @@ func TestUpdate(t *testing.T) {
 		h.received(t, hook.ID)
 		h.start(t)
 		take(t, arrived)
-		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(rec.URL)})
+		_, err := h.Update(t.Context(), ops(), hook.ID, webhooks.WebhookPatch{URL: models.Some(rec.URL)}, nil)
 		require.NoError(t, err)
 		release()
 		h.await(t, hook.ID, settled(50))
@@ -148,32 +149,59 @@ func TestRotate(t *testing.T) {
 		created, err := h.Create(t.Context(), ops(), draft(func(d *webhooks.WebhookDraft) { d.Asymmetric = new(true) }), nil)
 		require.NoError(t, err)
 		old := created.Webhook.Keys
-		rotated, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", time.Hour), nil)
+		rotated, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", time.Hour), nil, nil)
 		require.NoError(t, err)
 		require.NotEqual(t, created.Secret, rotated.Secret)
 		keys := rotated.Webhook.Keys
 		require.Equal(t, signature.FormatSecret(keys.Secret), rotated.Secret)
-		require.Equal(t, old.Secret, keys.OldSecret)
-		require.Equal(t, old.SigningKey, keys.OldSigningKey)
+		require.Equal(t, []models.PreviousKeys{{Secret: old.Secret, SigningKey: old.SigningKey, Until: h.db.Now().Add(time.Hour)}}, keys.PreviousKeys)
 		require.NotEqual(t, old.SigningKey, keys.SigningKey)
-		require.Equal(t, h.db.Now().Add(time.Hour), keys.OldUntil)
 		got, err := h.Get(t.Context(), ops(), created.Webhook.ID)
 		require.NoError(t, err)
 		require.Equal(t, rotated.Webhook, got)
 
-		again, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", 0), nil)
+		again, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", 0), nil, nil)
 		require.NoError(t, err)
 		require.Equal(t, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", again.Secret)
-		require.Nil(t, again.Webhook.Keys.OldSecret, "without grace the old ones end at once")
-		require.Nil(t, again.Webhook.Keys.OldSigningKey)
-		require.True(t, again.Webhook.Keys.OldUntil.IsZero())
+		require.Empty(t, again.Webhook.Keys.PreviousKeys, "without grace the old ones end at once")
+	})
+
+	rule(t, "LetsEveryPreviousSecretSignUntilItsOwnEnd", func(t *testing.T, h *fixture) {
+		created, err := h.Create(t.Context(), ops(), draft(nil), nil)
+		require.NoError(t, err)
+		ends := func() (out []time.Duration) {
+			got, err := h.Get(t.Context(), ops(), created.Webhook.ID)
+			require.NoError(t, err)
+			for _, p := range got.Keys.PreviousKeys {
+				out = append(out, p.Until.Sub(h.db.Now()))
+			}
+			return out
+		}
+		for _, grace := range []time.Duration{10 * time.Minute, time.Minute, time.Hour} {
+			_, err := h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", grace), nil, nil)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []time.Duration{time.Hour, time.Minute, 10 * time.Minute}, ends())
+		h.db.Clock.Advance(time.Minute)
+		for range 3 {
+			_, err = h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", time.Hour), nil, nil)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []time.Duration{time.Hour, time.Hour, time.Hour, 59 * time.Minute, 9 * time.Minute}, ends(), "the ended one is forgotten")
+		_, err = h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", time.Hour), nil, nil)
+		require.Equal(t, errs.LimitReached, errs.CodeOf(err))
+		require.ErrorContains(t, err, "5 previous secrets of this webhook still sign")
+		require.Len(t, ends(), 5)
+		_, err = h.Rotate(t.Context(), ops(), created.Webhook.ID, rotation("", 0), nil, nil)
+		require.NoError(t, err)
+		require.Empty(t, ends())
 	})
 
 	rule(t, "RefusesWhatIsNoSecretAndNoGrace", func(t *testing.T, h *fixture) {
 		hook := h.hook(t, url, nil)
-		_, err := h.Rotate(t.Context(), ops(), "no-such-webhook", rotation("", 0), nil)
+		_, err := h.Rotate(t.Context(), ops(), "no-such-webhook", rotation("", 0), nil, nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		_, err = h.Rotate(t.Context(), ops(), hook.ID, rotation("short", 8*24*time.Hour), nil)
+		_, err = h.Rotate(t.Context(), ops(), hook.ID, rotation("short", 8*24*time.Hour), nil, nil)
 		code, places := refusal(err)
 		require.Equal(t, errs.InvalidRequest, code)
 		require.Equal(t, []string{"/grace_seconds max", "/secret secret"}, places)
@@ -187,10 +215,10 @@ func TestRotate(t *testing.T) {
 		once := func() *models.Idempotency {
 			return &models.Idempotency{Principal: "ops", Key: "k", Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: 200}, nil }}
 		}
-		first, err := h.Rotate(t.Context(), ops(), hook.ID, rotation("", time.Hour), once())
+		first, err := h.Rotate(t.Context(), ops(), hook.ID, rotation("", time.Hour), nil, once())
 		require.NoError(t, err)
 		replayed := once()
-		_, err = h.Rotate(t.Context(), ops(), hook.ID, rotation("", time.Hour), replayed)
+		_, err = h.Rotate(t.Context(), ops(), hook.ID, rotation("", time.Hour), nil, replayed)
 		require.NoError(t, err)
 		require.NotNil(t, replayed.Replay)
 		got, err := h.Get(t.Context(), ops(), hook.ID)
@@ -207,14 +235,14 @@ func TestDelete(t *testing.T) {
 		hook, other := h.hook(t, rec.URL, nil), h.hook(t, rec.URL, nil)
 		h.emit(t, make([]string, 1500)...)
 		h.received(t, other.ID)
-		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
+		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID, nil))
 		for _, err := range []error{
 			func() error { _, err := h.Get(t.Context(), ops(), hook.ID); return err }(),
 			func() error {
 				_, err := h.Deliveries(t.Context(), ops(), hook.ID, store.DeliveryQuery{Limit: 1})
 				return err
 			}(),
-			h.Webhooks.Delete(t.Context(), ops(), hook.ID),
+			h.Webhooks.Delete(t.Context(), ops(), hook.ID, nil),
 		} {
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
 			require.Contains(t, err.Error(), `there is no webhook "`+hook.ID+`"`)
@@ -231,7 +259,7 @@ func TestDelete(t *testing.T) {
 		h.start(t)
 		h.emit(t, "a", "b")
 		take(t, arrived)
-		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID))
+		require.NoError(t, h.Webhooks.Delete(t.Context(), ops(), hook.ID, nil))
 		release()
 		h.emit(t, "c")
 		h.await(t, other.ID, settled(3))

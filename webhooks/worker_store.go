@@ -68,23 +68,31 @@ func (k *worker) backOff(ctx context.Context, err error) {
 
 // renewLease renews the lease in time and reports whether an attempt ends before it.
 func (k *worker) renewLease() bool {
-	if k.leaseLeft() < k.lease/2 {
+	if k.leaseLeft() < k.leaseOf(k.hook)/2 {
 		k.renew(k.ctx)
 	}
-	return !k.stopping && !k.backsOff() && k.fitsLease()
+	return !k.stopping && !k.backsOff() && k.fitsLease(k.hook)
 }
 
 func (k *worker) leaseLeft() time.Duration { return time.UnixMicro(k.until.Load()).Sub(k.store.Now()) }
 
 // fitsLease reports whether an attempt that starts now ends before the lease does, with time left to
 // store its result and for differences between clocks.
-func (k *worker) fitsLease() bool { return k.leaseLeft() >= k.opts.Timeout+k.opts.Timeout/3 }
+func (k *worker) fitsLease(hook *models.Webhook) bool {
+	timeout := attemptTimeout(*hook, k.opts.Timeout)
+	return k.leaseLeft() >= timeout+timeout/3
+}
+
+// leaseOf returns the length of a webhook's lease, in which several attempts fit.
+func (k *worker) leaseOf(hook *models.Webhook) time.Duration {
+	return max(k.lease, 4*attemptTimeout(*hook, k.opts.Timeout))
+}
 
 func (k *worker) renew(ctx context.Context) {
 	var until time.Time
 	kept := false
 	err := k.store.Write(ctx, func(tx *store.Tx) (err error) {
-		until = tx.Now().Add(k.lease)
+		until = tx.Now().Add(k.leaseOf(k.hook))
 		_, kept, err = tx.Webhooks().Lease(k.hook.ID, k.owner, until)
 		return err
 	})

@@ -82,7 +82,7 @@ func (c *call) registerListener(ctx context.Context, address, secret string) (ho
 	c.sent["url"], c.sent["secret"], c.sent["ordering"] = address, secret, client.DeliveryOrderingAgent
 	c.sent["description"] = "comet webhooks listen on " + host
 	if !c.changed("events") {
-		c.sent["events"] = everyEvent()
+		c.sent["events"] = []string{"*"}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
@@ -95,14 +95,6 @@ func (c *call) registerListener(ctx context.Context, address, secret string) (ho
 		err = decode(body, &hook)
 	}
 	return hook, err
-}
-
-// everyEvent is the list of all events of webhooks.
-func everyEvent() []client.WebhookDraftEvents {
-	return []client.WebhookDraftEvents{
-		client.WebhookDraftEventsAgentCreated, client.WebhookDraftEventsAgentUpdated, client.WebhookDraftEventsAgentDeactivated,
-		client.WebhookDraftEventsAgentBudgetWarning, client.WebhookDraftEventsAgentBudgetExceeded, client.WebhookDraftEventsWebhookDisabled,
-	}
 }
 
 // testDelivery makes the server send a test event, to find out whether it reaches the listener.

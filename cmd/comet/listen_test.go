@@ -15,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/events"
-	"comet/models"
 	"comet/webhooks/signature"
 )
 
@@ -77,15 +75,6 @@ func (e *listenerFixture) answer(req *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	e.ServeHTTP(w, req)
 	return w
-}
-
-func TestListenerSubscribesToEveryEvent(t *testing.T) {
-	t.Parallel()
-	types := make([]models.EventType, 0, len(everyEvent()))
-	for _, e := range everyEvent() {
-		types = append(types, models.EventType(e))
-	}
-	require.Equal(t, events.ForWebhooks(), types)
 }
 
 func TestListenerPrints(t *testing.T) {

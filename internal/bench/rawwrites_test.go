@@ -177,7 +177,7 @@ func creation(a models.Agent) []models.Change {
 // snapshot is the event of a new agent.
 func snapshot(a models.Agent, actor string) registry.AgentSnapshot {
 	return registry.AgentSnapshot{
-		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
+		AgentID: a.ID, ID: a.ID, Name: a.Name, Description: a.Description, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
 		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive, Version: a.Version,
 		CreatedAt: a.CreatedAt, Actor: actor,
 	}

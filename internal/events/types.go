@@ -24,6 +24,8 @@ const (
 	KeyRevoked   models.EventType = "key.revoked"
 	// WebhookDisabled is sent when comet disables a webhook.
 	WebhookDisabled models.EventType = "webhook.disabled"
+	// DeliveryDead is sent when the last attempt at a delivery has failed.
+	DeliveryDead models.EventType = "webhook.delivery_dead"
 	// WebhookTest is sent to a single webhook to test it; webhooks cannot subscribe to it.
 	WebhookTest models.EventType = "webhook.test"
 )
@@ -71,5 +73,5 @@ const (
 
 // ForWebhooks returns the events that webhooks can subscribe to, those of CHE·NU §9 first.
 func ForWebhooks() []models.EventType {
-	return []models.EventType{AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled}
+	return []models.EventType{AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead}
 }

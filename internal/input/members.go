@@ -64,3 +64,14 @@ func JSONString(value []byte) (string, bool) {
 	text, err := jsontext.AppendUnquote(nil, value)
 	return string(text), err == nil
 }
+
+// Canonical returns the canonical form of a JSON value (RFC 8785), which does not depend on the order
+// of members, white space and the form of numbers. JSON without one, such as duplicate names, is compacted;
+// other data is returned as it is.
+func Canonical(data []byte) []byte {
+	value := jsontext.Value(bytes.Clone(data))
+	if value.Canonicalize() != nil {
+		_ = value.Compact() // leaves data that is not JSON unchanged
+	}
+	return value
+}

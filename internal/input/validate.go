@@ -105,6 +105,7 @@ func registerOptionals(v *validator.Validate) {
 	registerOptional[string](v)
 	registerOptional[[]string](v)
 	registerOptional[int](v)
+	registerOptional[[]int](v)
 	registerOptional[int64](v)
 	registerOptional[bool](v)
 	registerOptional[models.Level](v)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -114,6 +115,7 @@ func (sub *Submission) prepare(classes map[string]Policy) error {
 func (sub Submission) digest() [32]byte {
 	sub.Traceparent = "" // may differ in each repetition
 	sub.ID = ""          // generated for each repetition
+	sub.Parameters = input.Canonical(sub.Parameters)
 	if sub.Meta != nil {
 		sub.Meta = nil // contains the id and time of the message
 	}

@@ -109,11 +109,15 @@ func insert(ctx context.Context, tx *store.Tx, by models.Principal, a models.Age
 	if err := audit(ctx, tx, by, a, models.AuditCreated, creation(a)); err != nil {
 		return err
 	}
-	return tx.Events().Emit(events.AgentCreated, a.ID, AgentSnapshot{
-		ID: a.ID, Name: a.Name, Level: a.Level, SphereID: a.SphereID, FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities,
-		Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget, BudgetScope: a.BudgetScope, IsActive: a.IsActive,
-		Version: a.Version, CreatedAt: a.CreatedAt, Actor: by.Name,
-	})
+	return tx.Events().Emit(events.AgentCreated, a.ID, snapshot(a, by))
+}
+
+func snapshot(a models.Agent, by models.Principal) AgentSnapshot {
+	return AgentSnapshot{
+		AgentID: a.ID, ID: a.ID, Name: a.Name, Description: a.Description, Level: a.Level, SphereID: a.SphereID,
+		FrequencyHz: a.FrequencyHz, Capabilities: a.Capabilities, Type: a.Type, ParentID: a.ParentID, TokenBudget: a.TokenBudget,
+		BudgetScope: a.BudgetScope, IsActive: a.IsActive, Version: a.Version, CreatedAt: a.CreatedAt, Actor: by.Name,
+	}
 }
 
 func audit(ctx context.Context, tx *store.Tx, by models.Principal, a models.Agent, action models.AuditAction, changes []models.Change) error {
@@ -123,9 +127,11 @@ func audit(ctx context.Context, tx *store.Tx, by models.Principal, a models.Agen
 	})
 }
 
-// AgentSnapshot is the data of agent.created: the agent as it was created.
+// AgentSnapshot is the data of agent.created: the whole agent.
 type AgentSnapshot struct {
-	ID           string             `json:"id"`             // The agent's id.
+	AgentID      string             `json:"agent_id"`       // The agent's id.
+	ID           string             `json:"id"`             // The same as agent_id.
+	Description  string             `json:"description"`    // What the agent does.
 	Name         string             `json:"name"`           // The display name.
 	Level        models.Level       `json:"level"`          // The level, 0 to 3.
 	SphereID     *int               `json:"sphere_id"`      // The sphere, null only for L0.
@@ -136,7 +142,7 @@ type AgentSnapshot struct {
 	TokenBudget  *int64             `json:"token_budget"`   // Tokens per UTC day; null is unlimited, only for L0.
 	BudgetScope  models.BudgetScope `json:"budget_scope"`   // Whose use counts against the budget.
 	IsActive     bool               `json:"is_active"`      // Whether the agent is active.
-	Version      int64              `json:"version"`        // The agent's version, 1.
+	Version      int64              `json:"version"`        // The agent's version after the change.
 	CreatedAt    time.Time          `json:"created_at"`     // When it was created.
-	Actor        string             `json:"actor"`          // The name of the token that created it.
+	Actor        string             `json:"actor"`          // The name of the token that made the change.
 }

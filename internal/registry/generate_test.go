@@ -46,7 +46,7 @@ type rosterEntry struct {
 	active *bool
 }
 
-func (o operation) precondition() registry.Precondition {
+func (o operation) precondition() models.Precondition {
 	if o.at == 0 {
 		return nil
 	}

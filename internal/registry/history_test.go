@@ -57,7 +57,7 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, []models.EventType{events.AgentCreated}, kinds(recorded))
 			require.Equal(t, f.db.Clock.Now(), recorded[0].At)
 			require.Equal(t, registry.AgentSnapshot{
-				ID: "help", Name: "The help", Level: 3, SphereID: new(1), FrequencyHz: 444, Capabilities: []string{"email", "own"}, Type: "research",
+				AgentID: "help", ID: "help", Name: "The help", Description: "text", Level: 3, SphereID: new(1), FrequencyHz: 444, Capabilities: []string{"email", "own"}, Type: "research",
 				ParentID: new("spec"), TokenBudget: new(int64(15_000)), BudgetScope: models.ScopeSubtree, IsActive: true, Version: 1,
 				CreatedAt: f.db.Clock.Now(), Actor: "writer",
 			}, data[registry.AgentSnapshot](t, recorded[0]))
@@ -87,7 +87,11 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, f.db.Clock.Now(), lines[1].At)
 			require.Equal(t, want, lines[1].Changes)
 			require.Equal(t, []models.EventType{events.AgentCreated, events.AgentUpdated}, kinds(recorded))
-			require.Equal(t, registry.AgentChanged{ID: "help", Version: 2, Actor: "writer", Changes: want}, data[registry.AgentChanged](t, recorded[1]))
+			require.Equal(t, registry.AgentChanged{AgentSnapshot: registry.AgentSnapshot{
+				AgentID: "help", ID: "help", Name: "New", Description: "text", Level: 3, SphereID: new(2), FrequencyHz: 444, Capabilities: []string{"email"},
+				Type: "desktop", ParentID: new("next"), TokenBudget: new(int64(1000)), BudgetScope: models.ScopeSubtree, IsActive: true, Version: 2,
+				CreatedAt: f.db.Clock.Now().Add(-time.Second), Actor: "writer",
+			}, Changes: want}, data[registry.AgentChanged](t, recorded[1]))
 		})
 	})
 
@@ -104,7 +108,7 @@ func TestHistory(t *testing.T) {
 				require.Equal(t, models.AuditDeactivated, lines[1].Action)
 				require.Equal(t, want, lines[1].Changes)
 				require.Equal(t, []models.EventType{events.AgentCreated, events.AgentDeactivated}, kinds(recorded))
-				require.Equal(t, registry.AgentChanged{ID: id, Version: 2, Actor: "writer", Changes: want}, data[registry.AgentChanged](t, recorded[1]))
+				requireChange(t, id, false, want, data[registry.AgentChanged](t, recorded[1]))
 			}
 		})
 	})
@@ -118,11 +122,9 @@ func TestHistory(t *testing.T) {
 			require.Len(t, lines, 2)
 			require.Equal(t, models.AuditDeactivated, lines[1].Action)
 			require.Equal(t, []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated}, kinds(recorded))
-			want := registry.AgentChanged{
-				ID: "spec", Version: 2, Actor: "writer", Changes: []models.Change{change("name", "The spec", "Old"), change("is_active", true, false)},
-			}
-			require.Equal(t, want, data[registry.AgentChanged](t, recorded[1]))
-			require.Equal(t, want, data[registry.AgentChanged](t, recorded[2]))
+			want := []models.Change{change("name", "The spec", "Old"), change("is_active", true, false)}
+			requireChange(t, "spec", false, want, data[registry.AgentChanged](t, recorded[1]))
+			requireChange(t, "spec", false, want, data[registry.AgentChanged](t, recorded[2]))
 		})
 	})
 
@@ -208,4 +210,11 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, []string{"not-found"}, broken(err))
 		})
 	})
+}
+
+// requireChange checks what an event says about the first change of an agent.
+func requireChange(t *testing.T, id string, active bool, want []models.Change, got registry.AgentChanged) {
+	t.Helper()
+	require.Equal(t, want, got.Changes)
+	require.Equal(t, []any{id, id, int64(2), "writer", active}, []any{got.AgentID, got.ID, got.Version, got.Actor, got.IsActive})
 }

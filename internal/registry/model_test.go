@@ -232,7 +232,7 @@ func (m *model) deactivation(before, after models.Agent) errs.Code {
 	return ""
 }
 
-func (m *model) remove(id string, pre registry.Precondition) errs.Code {
+func (m *model) remove(id string, pre models.Precondition) errs.Code {
 	before, ok := m.agents[id]
 	if !ok {
 		return errs.NotFound
@@ -249,7 +249,7 @@ func (m *model) remove(id string, pre registry.Precondition) errs.Code {
 	return ""
 }
 
-func (m *model) update(by models.Principal, id string, p registry.AgentPatch, pre registry.Precondition) errs.Code {
+func (m *model) update(by models.Principal, id string, p registry.AgentPatch, pre models.Precondition) errs.Code {
 	before, ok := m.agents[id]
 	if !ok {
 		return errs.NotFound

@@ -23,7 +23,7 @@ type Updated struct {
 // passes the guards of Deactivate, is_active: true restores, and a new parent must be active and one
 // level above. Rules are checked in the order 404, 403, 400, 409, 422, and the precondition last. A
 // patch that changes nothing writes no audit entry and no event.
-func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p AgentPatch, pre Precondition) (Updated, error) {
+func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p AgentPatch, pre models.Precondition) (Updated, error) {
 	fields := input.ValidatePatch(p)
 	if p.Capabilities.Set {
 		r.checkCapabilities(&fields, p.Capabilities.Value)
@@ -55,10 +55,8 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		if err := v.Err(); err != nil {
 			return err
 		}
-		if pre != nil {
-			if err := pre(before.Version); err != nil {
-				return err
-			}
+		if err := pre.Check(before.Version); err != nil {
+			return err
 		}
 		if err := save(ctx, tx, by, before, after); err != nil {
 			return err
@@ -86,7 +84,7 @@ func sphereWarning(tx *store.Tx, a models.Agent) ([]errs.Field, error) {
 
 // Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,
 // errs.ActiveChildren above active agents. An agent that is inactive already stays as it is.
-func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre Precondition) error {
+func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
 		if err := tx.Agents().LockChains(); err != nil {
 			return err
@@ -107,10 +105,8 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 		if err := v.Err(); err != nil {
 			return err
 		}
-		if pre != nil {
-			if err := pre(before.Version); err != nil {
-				return err
-			}
+		if err := pre.Check(before.Version); err != nil {
+			return err
 		}
 		return save(ctx, tx, by, before, after)
 	})
@@ -226,7 +222,7 @@ func save(ctx context.Context, tx *store.Tx, by models.Principal, before, after 
 	if err == nil && after.TokenBudget != nil && *after.TokenBudget > *cmp.Or(before.TokenBudget, after.TokenBudget) {
 		err = tx.Ledger().Rearm(after.ID)
 	}
-	data := AgentChanged{ID: after.ID, Version: after.Version, Actor: by.Name, Changes: changes}
+	data := AgentChanged{snapshot(after, by), changes}
 	deactivated := action == models.AuditDeactivated
 	if err == nil && (!deactivated || len(changes) > 1) {
 		err = tx.Events().Emit(events.AgentUpdated, after.ID, data)
@@ -265,13 +261,8 @@ type AgentPatch struct {
 	FrequencyHz models.Optional[int]          `json:"frequency_hz" swaggertype:"integer" example:"444"`                  // Immutable.
 }
 
-// AgentChanged is the data of agent.updated and agent.deactivated.
+// AgentChanged is the data of agent.updated and agent.deactivated: the agent after the change.
 type AgentChanged struct {
-	ID      string          `json:"id"`      // The agent's id.
-	Version int64           `json:"version"` // The agent's version after the change.
-	Actor   string          `json:"actor"`   // The name of the token that made the change.
+	AgentSnapshot
 	Changes []models.Change `json:"changes"` // The changed members.
 }
-
-// Precondition returns an error if a version of an agent must not be changed; nil allows all.
-type Precondition func(version int64) error

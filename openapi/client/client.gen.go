@@ -287,6 +287,7 @@ const (
 	DeliveryEventAgentCreated        DeliveryEvent = "agent.created"
 	DeliveryEventAgentDeactivated    DeliveryEvent = "agent.deactivated"
 	DeliveryEventAgentUpdated        DeliveryEvent = "agent.updated"
+	DeliveryEventWebhookDeliveryDead DeliveryEvent = "webhook.delivery_dead"
 	DeliveryEventWebhookDisabled     DeliveryEvent = "webhook.disabled"
 	DeliveryEventWebhookTest         DeliveryEvent = "webhook.test"
 )
@@ -303,6 +304,8 @@ func (e DeliveryEvent) Valid() bool {
 	case DeliveryEventAgentDeactivated:
 		return true
 	case DeliveryEventAgentUpdated:
+		return true
+	case DeliveryEventWebhookDeliveryDead:
 		return true
 	case DeliveryEventWebhookDisabled:
 		return true
@@ -341,6 +344,7 @@ const (
 	DeliveryDetailEventAgentCreated        DeliveryDetailEvent = "agent.created"
 	DeliveryDetailEventAgentDeactivated    DeliveryDetailEvent = "agent.deactivated"
 	DeliveryDetailEventAgentUpdated        DeliveryDetailEvent = "agent.updated"
+	DeliveryDetailEventWebhookDeliveryDead DeliveryDetailEvent = "webhook.delivery_dead"
 	DeliveryDetailEventWebhookDisabled     DeliveryDetailEvent = "webhook.disabled"
 	DeliveryDetailEventWebhookTest         DeliveryDetailEvent = "webhook.test"
 )
@@ -357,6 +361,8 @@ func (e DeliveryDetailEvent) Valid() bool {
 	case DeliveryDetailEventAgentDeactivated:
 		return true
 	case DeliveryDetailEventAgentUpdated:
+		return true
+	case DeliveryDetailEventWebhookDeliveryDead:
 		return true
 	case DeliveryDetailEventWebhookDisabled:
 		return true
@@ -1122,17 +1128,23 @@ func (e UsageHistoryWindow) Valid() bool {
 
 // Defines values for WebhookDraftEvents.
 const (
+	WebhookDraftEventsAgent               WebhookDraftEvents = "agent.*"
 	WebhookDraftEventsAgentBudgetExceeded WebhookDraftEvents = "agent.budget_exceeded"
 	WebhookDraftEventsAgentBudgetWarning  WebhookDraftEvents = "agent.budget_warning"
 	WebhookDraftEventsAgentCreated        WebhookDraftEvents = "agent.created"
 	WebhookDraftEventsAgentDeactivated    WebhookDraftEvents = "agent.deactivated"
 	WebhookDraftEventsAgentUpdated        WebhookDraftEvents = "agent.updated"
+	WebhookDraftEventsAsterisk            WebhookDraftEvents = "*"
+	WebhookDraftEventsWebhook             WebhookDraftEvents = "webhook.*"
+	WebhookDraftEventsWebhookDeliveryDead WebhookDraftEvents = "webhook.delivery_dead"
 	WebhookDraftEventsWebhookDisabled     WebhookDraftEvents = "webhook.disabled"
 )
 
 // Valid indicates whether the value is a known member of the WebhookDraftEvents enum.
 func (e WebhookDraftEvents) Valid() bool {
 	switch e {
+	case WebhookDraftEventsAgent:
+		return true
 	case WebhookDraftEventsAgentBudgetExceeded:
 		return true
 	case WebhookDraftEventsAgentBudgetWarning:
@@ -1143,6 +1155,12 @@ func (e WebhookDraftEvents) Valid() bool {
 		return true
 	case WebhookDraftEventsAgentUpdated:
 		return true
+	case WebhookDraftEventsAsterisk:
+		return true
+	case WebhookDraftEventsWebhook:
+		return true
+	case WebhookDraftEventsWebhookDeliveryDead:
+		return true
 	case WebhookDraftEventsWebhookDisabled:
 		return true
 	default:
@@ -1152,17 +1170,23 @@ func (e WebhookDraftEvents) Valid() bool {
 
 // Defines values for WebhookIssuedEvents.
 const (
+	WebhookIssuedEventsAgent               WebhookIssuedEvents = "agent.*"
 	WebhookIssuedEventsAgentBudgetExceeded WebhookIssuedEvents = "agent.budget_exceeded"
 	WebhookIssuedEventsAgentBudgetWarning  WebhookIssuedEvents = "agent.budget_warning"
 	WebhookIssuedEventsAgentCreated        WebhookIssuedEvents = "agent.created"
 	WebhookIssuedEventsAgentDeactivated    WebhookIssuedEvents = "agent.deactivated"
 	WebhookIssuedEventsAgentUpdated        WebhookIssuedEvents = "agent.updated"
+	WebhookIssuedEventsAsterisk            WebhookIssuedEvents = "*"
+	WebhookIssuedEventsWebhook             WebhookIssuedEvents = "webhook.*"
+	WebhookIssuedEventsWebhookDeliveryDead WebhookIssuedEvents = "webhook.delivery_dead"
 	WebhookIssuedEventsWebhookDisabled     WebhookIssuedEvents = "webhook.disabled"
 )
 
 // Valid indicates whether the value is a known member of the WebhookIssuedEvents enum.
 func (e WebhookIssuedEvents) Valid() bool {
 	switch e {
+	case WebhookIssuedEventsAgent:
+		return true
 	case WebhookIssuedEventsAgentBudgetExceeded:
 		return true
 	case WebhookIssuedEventsAgentBudgetWarning:
@@ -1173,6 +1197,12 @@ func (e WebhookIssuedEvents) Valid() bool {
 		return true
 	case WebhookIssuedEventsAgentUpdated:
 		return true
+	case WebhookIssuedEventsAsterisk:
+		return true
+	case WebhookIssuedEventsWebhook:
+		return true
+	case WebhookIssuedEventsWebhookDeliveryDead:
+		return true
 	case WebhookIssuedEventsWebhookDisabled:
 		return true
 	default:
@@ -1182,17 +1212,23 @@ func (e WebhookIssuedEvents) Valid() bool {
 
 // Defines values for WebhookPatchEvents.
 const (
+	WebhookPatchEventsAgent               WebhookPatchEvents = "agent.*"
 	WebhookPatchEventsAgentBudgetExceeded WebhookPatchEvents = "agent.budget_exceeded"
 	WebhookPatchEventsAgentBudgetWarning  WebhookPatchEvents = "agent.budget_warning"
 	WebhookPatchEventsAgentCreated        WebhookPatchEvents = "agent.created"
 	WebhookPatchEventsAgentDeactivated    WebhookPatchEvents = "agent.deactivated"
 	WebhookPatchEventsAgentUpdated        WebhookPatchEvents = "agent.updated"
+	WebhookPatchEventsAsterisk            WebhookPatchEvents = "*"
+	WebhookPatchEventsWebhook             WebhookPatchEvents = "webhook.*"
+	WebhookPatchEventsWebhookDeliveryDead WebhookPatchEvents = "webhook.delivery_dead"
 	WebhookPatchEventsWebhookDisabled     WebhookPatchEvents = "webhook.disabled"
 )
 
 // Valid indicates whether the value is a known member of the WebhookPatchEvents enum.
 func (e WebhookPatchEvents) Valid() bool {
 	switch e {
+	case WebhookPatchEventsAgent:
+		return true
 	case WebhookPatchEventsAgentBudgetExceeded:
 		return true
 	case WebhookPatchEventsAgentBudgetWarning:
@@ -1202,6 +1238,12 @@ func (e WebhookPatchEvents) Valid() bool {
 	case WebhookPatchEventsAgentDeactivated:
 		return true
 	case WebhookPatchEventsAgentUpdated:
+		return true
+	case WebhookPatchEventsAsterisk:
+		return true
+	case WebhookPatchEventsWebhook:
+		return true
+	case WebhookPatchEventsWebhookDeliveryDead:
 		return true
 	case WebhookPatchEventsWebhookDisabled:
 		return true
@@ -1230,17 +1272,23 @@ func (e WebhookPatchOrdering) Valid() bool {
 
 // Defines values for WebhookViewEvents.
 const (
+	WebhookViewEventsAgent               WebhookViewEvents = "agent.*"
 	WebhookViewEventsAgentBudgetExceeded WebhookViewEvents = "agent.budget_exceeded"
 	WebhookViewEventsAgentBudgetWarning  WebhookViewEvents = "agent.budget_warning"
 	WebhookViewEventsAgentCreated        WebhookViewEvents = "agent.created"
 	WebhookViewEventsAgentDeactivated    WebhookViewEvents = "agent.deactivated"
 	WebhookViewEventsAgentUpdated        WebhookViewEvents = "agent.updated"
+	WebhookViewEventsAsterisk            WebhookViewEvents = "*"
+	WebhookViewEventsWebhook             WebhookViewEvents = "webhook.*"
+	WebhookViewEventsWebhookDeliveryDead WebhookViewEvents = "webhook.delivery_dead"
 	WebhookViewEventsWebhookDisabled     WebhookViewEvents = "webhook.disabled"
 )
 
 // Valid indicates whether the value is a known member of the WebhookViewEvents enum.
 func (e WebhookViewEvents) Valid() bool {
 	switch e {
+	case WebhookViewEventsAgent:
+		return true
 	case WebhookViewEventsAgentBudgetExceeded:
 		return true
 	case WebhookViewEventsAgentBudgetWarning:
@@ -1250,6 +1298,12 @@ func (e WebhookViewEvents) Valid() bool {
 	case WebhookViewEventsAgentDeactivated:
 		return true
 	case WebhookViewEventsAgentUpdated:
+		return true
+	case WebhookViewEventsAsterisk:
+		return true
+	case WebhookViewEventsWebhook:
+		return true
+	case WebhookViewEventsWebhookDeliveryDead:
 		return true
 	case WebhookViewEventsWebhookDisabled:
 		return true
@@ -1691,6 +1745,7 @@ const (
 	ListDeliveriesParamsEventAgentCreated        ListDeliveriesParamsEvent = "agent.created"
 	ListDeliveriesParamsEventAgentDeactivated    ListDeliveriesParamsEvent = "agent.deactivated"
 	ListDeliveriesParamsEventAgentUpdated        ListDeliveriesParamsEvent = "agent.updated"
+	ListDeliveriesParamsEventWebhookDeliveryDead ListDeliveriesParamsEvent = "webhook.delivery_dead"
 	ListDeliveriesParamsEventWebhookDisabled     ListDeliveriesParamsEvent = "webhook.disabled"
 	ListDeliveriesParamsEventWebhookTest         ListDeliveriesParamsEvent = "webhook.test"
 )
@@ -1707,6 +1762,8 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	case ListDeliveriesParamsEventAgentDeactivated:
 		return true
 	case ListDeliveriesParamsEventAgentUpdated:
+		return true
+	case ListDeliveriesParamsEventWebhookDeliveryDead:
 		return true
 	case ListDeliveriesParamsEventWebhookDisabled:
 		return true
@@ -5720,15 +5777,25 @@ type WebhookDraft struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookDraftEvents `json:"events" yaml:"events"`
+
+	// Headers HTTP headers of the requests; their values are never returned.
+	//
+	// Example: {"Authorization":"Bearer 3f2b8c1d"}
+	Headers *map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
 
 	// Ordering Whether events of the same agent are delivered in order.
 	//
 	// Example: none
 	Ordering *DeliveryOrdering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
+
+	// RetrySeconds The waits before the retries, 12 at most; empty for the default schedule.
+	//
+	// Example: [10,60,600]
+	RetrySeconds *[]int `json:"retry_seconds,omitempty" yaml:"retry_seconds,omitempty"`
 
 	// Secret The signing secret: `whsec_` and 24 to 64 bytes in base64; without it comet generates one.
 	//
@@ -5739,6 +5806,11 @@ type WebhookDraft struct {
 	//
 	// Example: false
 	Subtree *bool `json:"subtree,omitempty" yaml:"subtree,omitempty"`
+
+	// TimeoutSeconds How long an attempt may take; null is the limit of the server, 15 seconds by default.
+	//
+	// Example: 30
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty" yaml:"timeout_seconds,omitempty"`
 
 	// URL The address that receives the events.
 	//
@@ -5796,6 +5868,11 @@ type WebhookIssued struct {
 	// Example: 2026-01-05T15:30:00Z
 	FailingSince *time.Time `json:"failing_since" yaml:"failing_since"`
 
+	// HeaderNames The names of its headers, whose values are secret.
+	//
+	// Example: ["Authorization"]
+	HeaderNames []string `json:"header_names" yaml:"header_names"`
+
 	// ID The webhook's id.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
@@ -5806,8 +5883,8 @@ type WebhookIssued struct {
 	// Example: none
 	Ordering DeliveryOrdering `json:"ordering" yaml:"ordering"`
 
-	// PreviousSecretExpiresAt Until when deliveries are also signed with the keys before the last rotation; null after
-	// that.
+	// PreviousSecretExpiresAt Until when deliveries are also signed with previous keys, the latest end if there are
+	// several; null after that.
 	//
 	// Example: 2026-01-11T15:30:00Z
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" yaml:"previous_secret_expires_at"`
@@ -5817,6 +5894,11 @@ type WebhookIssued struct {
 	//
 	// Example: ["whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"]
 	PublicKeys []string `json:"public_keys" yaml:"public_keys"`
+
+	// RetrySeconds The waits before the retries; empty for the default schedule.
+	//
+	// Example: [10,60,600]
+	RetrySeconds []int `json:"retry_seconds" yaml:"retry_seconds"`
 
 	// Secret The secret that signs deliveries. It is returned only once; the response to a repeated
 	// Idempotency-Key omits it.
@@ -5828,6 +5910,11 @@ type WebhookIssued struct {
 	//
 	// Example: false
 	Subtree bool `json:"subtree" yaml:"subtree"`
+
+	// TimeoutSeconds How long an attempt may take; null is the limit of the server.
+	//
+	// Example: 30
+	TimeoutSeconds *int `json:"timeout_seconds" yaml:"timeout_seconds"`
 
 	// UpdatedAt When it was last changed.
 	//
@@ -5876,20 +5963,35 @@ type WebhookPatch struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated"]
 	Events *[]WebhookPatchEvents `json:"events,omitempty" yaml:"events,omitempty"`
+
+	// Headers HTTP headers of the requests, which replace all earlier ones; null removes them.
+	//
+	// Example: {"Authorization":"Bearer 3f2b8c1d"}
+	Headers *map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
 
 	// Ordering Whether events of the same agent are delivered in order.
 	//
 	// Example: agent
 	Ordering *WebhookPatchOrdering `json:"ordering,omitempty" yaml:"ordering,omitempty"`
 
+	// RetrySeconds The waits before the retries, 12 at most; null for the default schedule.
+	//
+	// Example: [10,60,600]
+	RetrySeconds *[]int `json:"retry_seconds,omitempty" yaml:"retry_seconds,omitempty"`
+
 	// Subtree Whether agent_id also selects the descendants of the agent.
 	//
 	// Example: false
 	Subtree *bool `json:"subtree,omitempty" yaml:"subtree,omitempty"`
+
+	// TimeoutSeconds How long an attempt may take; null is the limit of the server.
+	//
+	// Example: 30
+	TimeoutSeconds *int `json:"timeout_seconds,omitempty" yaml:"timeout_seconds,omitempty"`
 
 	// URL The address that receives the events.
 	//
@@ -5968,6 +6070,11 @@ type WebhookView struct {
 	// Example: 2026-01-05T15:30:00Z
 	FailingSince *time.Time `json:"failing_since" yaml:"failing_since"`
 
+	// HeaderNames The names of its headers, whose values are secret.
+	//
+	// Example: ["Authorization"]
+	HeaderNames []string `json:"header_names" yaml:"header_names"`
+
 	// ID The webhook's id.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
@@ -5978,8 +6085,8 @@ type WebhookView struct {
 	// Example: none
 	Ordering DeliveryOrdering `json:"ordering" yaml:"ordering"`
 
-	// PreviousSecretExpiresAt Until when deliveries are also signed with the keys before the last rotation; null after
-	// that.
+	// PreviousSecretExpiresAt Until when deliveries are also signed with previous keys, the latest end if there are
+	// several; null after that.
 	//
 	// Example: 2026-01-11T15:30:00Z
 	PreviousSecretExpiresAt *time.Time `json:"previous_secret_expires_at" yaml:"previous_secret_expires_at"`
@@ -5990,10 +6097,20 @@ type WebhookView struct {
 	// Example: ["whpk_Y3JlYXRlZCBmb3IgdGhlIGRvY3VtZW50YXRpb24u"]
 	PublicKeys []string `json:"public_keys" yaml:"public_keys"`
 
+	// RetrySeconds The waits before the retries; empty for the default schedule.
+	//
+	// Example: [10,60,600]
+	RetrySeconds []int `json:"retry_seconds" yaml:"retry_seconds"`
+
 	// Subtree Whether to include events of the agents below agent_id.
 	//
 	// Example: false
 	Subtree bool `json:"subtree" yaml:"subtree"`
+
+	// TimeoutSeconds How long an attempt may take; null is the limit of the server.
+	//
+	// Example: 30
+	TimeoutSeconds *int `json:"timeout_seconds" yaml:"timeout_seconds"`
 
 	// UpdatedAt When it was last changed.
 	//
@@ -7020,10 +7137,22 @@ type CreateWebhookParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// DeleteWebhookParams defines parameters for DeleteWebhook.
+type DeleteWebhookParams struct {
+	// IfMatch Delete the webhook only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
 // GetWebhookParams defines parameters for GetWebhook.
 type GetWebhookParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// UpdateWebhookParams defines parameters for UpdateWebhook.
+type UpdateWebhookParams struct {
+	// IfMatch Update the webhook only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
@@ -7066,6 +7195,9 @@ type GetDeliveryParams struct {
 type RotateWebhookSecretParams struct {
 	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+
+	// IfMatch Rotate the secret only if this entity tag has the webhook's current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
 // ListWorkersParams defines parameters for ListWorkers.
@@ -8677,7 +8809,7 @@ type ClientInterface interface {
 	// Requires the scope `webhooks:write`.
 	//
 	// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
-	DeleteWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteWebhook(ctx context.Context, webhookID string, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWebhook Get a webhook
 	//
@@ -8690,36 +8822,36 @@ type ClientInterface interface {
 
 	// UpdateWebhookWithBody Update a webhook
 	//
-	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
 	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-	UpdateWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	UpdateWebhookWithBody(ctx context.Context, webhookID string, params *UpdateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateWebhook Update a webhook
 	//
-	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
 	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-	UpdateWebhook(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	UpdateWebhook(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 	//
-	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
 	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/merge-patch+json` content type.
 	//
 	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-	UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListDeliveries List a webhook's deliveries
 	//
@@ -8772,7 +8904,7 @@ type ClientInterface interface {
 
 	// RotateWebhookSecretWithBody Rotate a webhook's secret
 	//
-	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -8783,7 +8915,7 @@ type ClientInterface interface {
 
 	// RotateWebhookSecret Rotate a webhook's secret
 	//
-	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -10909,8 +11041,8 @@ func (c *Client) CreateWebhook(ctx context.Context, params *CreateWebhookParams,
 // Requires the scope `webhooks:write`.
 //
 // Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
-func (c *Client) DeleteWebhook(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteWebhookRequest(c.Server, webhookID)
+func (c *Client) DeleteWebhook(ctx context.Context, webhookID string, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteWebhookRequest(c.Server, webhookID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10942,15 +11074,15 @@ func (c *Client) GetWebhook(ctx context.Context, webhookID string, params *GetWe
 
 // UpdateWebhookWithBody Update a webhook
 //
-// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
 // Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewUpdateWebhookRequestWithBody(c.Server, webhookID, contentType, body)
+func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, params *UpdateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequestWithBody(c.Server, webhookID, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10963,15 +11095,15 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, webhookID string, co
 
 // UpdateWebhook Update a webhook
 //
-// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
 // Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewUpdateWebhookRequest(c.Server, webhookID, body)
+func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequest(c.Server, webhookID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10984,15 +11116,15 @@ func (c *Client) UpdateWebhook(ctx context.Context, webhookID string, body Updat
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBody Update a webhook
 //
-// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
 // Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/merge-patch+json` content type.
 //
 // Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-func (c *Client) UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody(c.Server, webhookID, body)
+func (c *Client) UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody(c.Server, webhookID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -11104,7 +11236,7 @@ func (c *Client) RedeliverWebhook(ctx context.Context, webhookID string, body Re
 
 // RotateWebhookSecretWithBody Rotate a webhook's secret
 //
-// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -11125,7 +11257,7 @@ func (c *Client) RotateWebhookSecretWithBody(ctx context.Context, webhookID stri
 
 // RotateWebhookSecret Rotate a webhook's secret
 //
-// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -16016,7 +16148,7 @@ func NewCreateWebhookRequestWithBody(server string, params *CreateWebhookParams,
 }
 
 // NewDeleteWebhookRequest constructs an http.Request for the DeleteWebhook method
-func NewDeleteWebhookRequest(server string, webhookID string) (*http.Request, error) {
+func NewDeleteWebhookRequest(server string, webhookID string, params *DeleteWebhookParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -16044,6 +16176,21 @@ func NewDeleteWebhookRequest(server string, webhookID string) (*http.Request, er
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -16099,29 +16246,29 @@ func NewGetWebhookRequest(server string, webhookID string, params *GetWebhookPar
 }
 
 // NewUpdateWebhookRequest calls the generic UpdateWebhook builder with application/json body
-func NewUpdateWebhookRequest(server string, webhookID string, body UpdateWebhookJSONRequestBody) (*http.Request, error) {
+func NewUpdateWebhookRequest(server string, webhookID string, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewUpdateWebhookRequestWithBody(server, webhookID, "application/json", bodyReader)
+	return NewUpdateWebhookRequestWithBody(server, webhookID, params, "application/json", bodyReader)
 }
 
 // NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody calls the generic UpdateWebhook builder with application/merge-patch+json body
-func NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody(server string, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody) (*http.Request, error) {
+func NewUpdateWebhookRequestWithApplicationMergePatchPlusJSONBody(server string, webhookID string, params *UpdateWebhookParams, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewUpdateWebhookRequestWithBody(server, webhookID, "application/merge-patch+json", bodyReader)
+	return NewUpdateWebhookRequestWithBody(server, webhookID, params, "application/merge-patch+json", bodyReader)
 }
 
 // NewUpdateWebhookRequestWithBody constructs an http.Request for the UpdateWebhook method, with any body, and a specified content type
-func NewUpdateWebhookRequestWithBody(server string, webhookID string, contentType string, body io.Reader) (*http.Request, error) {
+func NewUpdateWebhookRequestWithBody(server string, webhookID string, params *UpdateWebhookParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -16152,6 +16299,21 @@ func NewUpdateWebhookRequestWithBody(server string, webhookID string, contentTyp
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -16491,6 +16653,17 @@ func NewRotateWebhookSecretRequestWithBody(server string, webhookID string, para
 			}
 
 			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.IfMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam1)
 		}
 
 	}
@@ -18208,7 +18381,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
-	DeleteWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error)
+	DeleteWebhookWithResponse(ctx context.Context, webhookID string, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error)
 
 	// GetWebhookWithResponse Get a webhook
 	//
@@ -18223,36 +18396,36 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateWebhookWithBodyWithResponse Update a webhook
 	//
-	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
 	// Requires the scope `webhooks:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-	UpdateWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
+	UpdateWebhookWithBodyWithResponse(ctx context.Context, webhookID string, params *UpdateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
 
 	// UpdateWebhookWithResponse Update a webhook
 	//
-	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
 	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-	UpdateWebhookWithResponse(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
+	UpdateWebhookWithResponse(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
 
 	// UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 	//
-	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+	// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 	//
 	// Requires the scope `webhooks:write`.
 	//
 	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-	UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
+	UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error)
 
 	// ListDeliveriesWithResponse List a webhook's deliveries
 	//
@@ -18311,7 +18484,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookSecretWithBodyWithResponse Rotate a webhook's secret
 	//
-	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -18322,7 +18495,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookSecretWithResponse Rotate a webhook's secret
 	//
-	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+	// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -24786,6 +24959,8 @@ type DeleteWebhookResponse struct {
 	ApplicationProblemJSON403 *Forbidden
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -24805,6 +24980,11 @@ func (r DeleteWebhookResponse) GetApplicationProblemJSON403() *Forbidden {
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r DeleteWebhookResponse) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r DeleteWebhookResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -24935,6 +25115,8 @@ type UpdateWebhookResponse struct {
 	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -24970,6 +25152,11 @@ func (r UpdateWebhookResponse) GetApplicationProblemJSON403() *Problem {
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r UpdateWebhookResponse) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r UpdateWebhookResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
 }
 
 // GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
@@ -25387,10 +25574,14 @@ type RotateWebhookSecretResponse struct {
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
 	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -25427,6 +25618,11 @@ func (r RotateWebhookSecretResponse) GetApplicationProblemJSON409() *Problem {
 	return r.ApplicationProblemJSON409
 }
 
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
 // GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
 func (r RotateWebhookSecretResponse) GetApplicationProblemJSON413() *BodyTooLarge {
 	return r.ApplicationProblemJSON413
@@ -25435,6 +25631,11 @@ func (r RotateWebhookSecretResponse) GetApplicationProblemJSON413() *BodyTooLarg
 // GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
 func (r RotateWebhookSecretResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
 	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r RotateWebhookSecretResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -27815,8 +28016,8 @@ func (c *ClientWithResponses) CreateWebhookWithResponse(ctx context.Context, par
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /api/v1/webhooks/{webhook_id} (the `DeleteWebhook` operationId).
-func (c *ClientWithResponses) DeleteWebhookWithResponse(ctx context.Context, webhookID string, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error) {
-	rsp, err := c.DeleteWebhook(ctx, webhookID, reqEditors...)
+func (c *ClientWithResponses) DeleteWebhookWithResponse(ctx context.Context, webhookID string, params *DeleteWebhookParams, reqEditors ...RequestEditorFn) (*DeleteWebhookResponse, error) {
+	rsp, err := c.DeleteWebhook(ctx, webhookID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27842,15 +28043,15 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, webhoo
 
 // UpdateWebhookWithBodyWithResponse Update a webhook
 //
-// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
 // Requires the scope `webhooks:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
-	rsp, err := c.UpdateWebhookWithBody(ctx, webhookID, contentType, body, reqEditors...)
+func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Context, webhookID string, params *UpdateWebhookParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
+	rsp, err := c.UpdateWebhookWithBody(ctx, webhookID, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27859,15 +28060,15 @@ func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Cont
 
 // UpdateWebhookWithResponse Update a webhook
 //
-// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
 // Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, webhookID string, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
-	rsp, err := c.UpdateWebhook(ctx, webhookID, body, reqEditors...)
+func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
+	rsp, err := c.UpdateWebhook(ctx, webhookID, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27876,15 +28077,15 @@ func (c *ClientWithResponses) UpdateWebhookWithResponse(ctx context.Context, web
 
 // UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse Update a webhook
 //
-// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
+// Changes only the members that the body contains. `agent_id: null` subscribes to the events of all agents. `enabled: true` enables a disabled webhook: pending deliveries continue, new events are delivered, and dead deliveries can be redelivered. Changing the scheme, host or port of `url` requires `headers` if the webhook has any. `ordering` cannot change while more than 5,000 deliveries are pending. Use `rotate-secret` to change the secret.
 //
 // Requires the scope `webhooks:write`.
 //
 // Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PATCH /api/v1/webhooks/{webhook_id} (the `UpdateWebhook` operationId).
-func (c *ClientWithResponses) UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, webhookID string, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
-	rsp, err := c.UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx, webhookID, body, reqEditors...)
+func (c *ClientWithResponses) UpdateWebhookWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, webhookID string, params *UpdateWebhookParams, body UpdateWebhookApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateWebhookResponse, error) {
+	rsp, err := c.UpdateWebhookWithApplicationMergePatchPlusJSONBody(ctx, webhookID, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27978,7 +28179,7 @@ func (c *ClientWithResponses) RedeliverWebhookWithResponse(ctx context.Context, 
 
 // RotateWebhookSecretWithBodyWithResponse Rotate a webhook's secret
 //
-// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -27995,7 +28196,7 @@ func (c *ClientWithResponses) RotateWebhookSecretWithBodyWithResponse(ctx contex
 
 // RotateWebhookSecretWithResponse Rotate a webhook's secret
 //
-// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 the previous keys become invalid at once. A second rotation within the grace period keeps the keys that it replaces and drops older ones.
+// Replaces the secret, and the signing key if the webhook has one. For `grace_seconds` deliveries are also signed with the previous keys, so that the receiver can switch to the new ones without losing events; with 0 all previous keys become invalid at once. After several rotations each previous secret signs until its own grace period ends; at most 5 do.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -33593,6 +33794,13 @@ func ParseDeleteWebhookResponse(rsp *http.Response) (*DeleteWebhookResponse, err
 		}
 		response.ApplicationProblemJSON404 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -33724,6 +33932,13 @@ func ParseUpdateWebhookResponse(rsp *http.Response) (*UpdateWebhookResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
 		var dest BodyTooLarge
@@ -34113,6 +34328,13 @@ func ParseRotateWebhookSecretResponse(rsp *http.Response) (*RotateWebhookSecretR
 		}
 		response.ApplicationProblemJSON409 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
 		var dest BodyTooLarge
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -34126,6 +34348,13 @@ func ParseRotateWebhookSecretResponse(rsp *http.Response) (*RotateWebhookSecretR
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

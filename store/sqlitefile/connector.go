@@ -3,6 +3,8 @@ package sqlitefile
 import (
 	"crypto/sha256"
 	"database/sql/driver"
+	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -37,12 +39,15 @@ func Connector(dir string, pragmas ...string) (driver.Connector, error) {
 }
 
 // registerFunctions registers the SQL functions of migrations, once for all connections: sha256, as
-// PostgreSQL has it.
+// PostgreSQL has it, and base64.
 //
 //nolint:gochecknoglobals // runs once in a process
 var registerFunctions = sync.OnceValue(func() error {
-	return sqlite.RegisterDeterministicScalarFunction("sha256", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+	return errors.Join(sqlite.RegisterDeterministicScalarFunction("sha256", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 		sum := sha256.Sum256(fmt.Append(nil, args[0]))
 		return sum[:], nil
-	})
+	}), sqlite.RegisterDeterministicScalarFunction("base64", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		raw, _ := args[0].([]byte)
+		return base64.StdEncoding.EncodeToString(raw), nil
+	}))
 })

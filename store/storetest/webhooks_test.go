@@ -19,7 +19,7 @@ import (
 func webhook(db *storetest.DB, id string) models.Webhook {
 	return models.Webhook{
 		ID: id, URL: "https://example.com/" + id, Events: []models.EventType{events.AgentUpdated}, Ordering: models.OrderingNone,
-		Enabled: true, Keys: models.WebhookKeys{Secret: []byte("secret")}, CreatedBy: "ops", CreatedAt: db.Now(), UpdatedAt: db.Now(),
+		Enabled: true, Keys: models.WebhookKeys{Secret: []byte("secret"), PreviousKeys: []models.PreviousKeys{}}, RetrySeconds: []int{}, Version: 1, CreatedBy: "ops", CreatedAt: db.Now(), UpdatedAt: db.Now(),
 	}
 }
 
@@ -43,9 +43,10 @@ func TestWebhooks(t *testing.T) {
 		w := webhook(db, "w")
 		w.Description, w.Events = "“línea” 1\n2 \\ '", events.ForWebhooks()
 		w.AgentID, w.Subtree, w.Ordering, w.Enabled = new("finance"), true, models.OrderingAgent, false
+		w.Headers, w.TimeoutSeconds, w.RetrySeconds, w.Version = map[string]string{"Authorization": "“key”"}, 60, []int{1, 86_400}, 3
 		w.DisabledReason, w.DisabledAt, w.FailingSince, w.Failures = "gone", new(db.Now()), new(db.Now().Add(-time.Hour)), 7
 		w.Keys = models.WebhookKeys{
-			Secret: []byte{0, 1, 255}, SigningKey: []byte{2, 0}, OldSecret: []byte("old"), OldSigningKey: []byte("older"), OldUntil: db.Now().Add(time.Hour),
+			Secret: []byte{0, 1, 255}, SigningKey: []byte{2, 0}, PreviousKeys: []models.PreviousKeys{{Secret: []byte("old"), SigningKey: []byte("older"), Until: db.Now().Add(time.Hour)}},
 		}
 		plain := webhook(db, "x")
 		insertWebhooks(t, db, w, plain)

@@ -117,7 +117,7 @@ func webhookAnswers() *openapi3.Responses {
 	r := openapi3.NewResponsesWithCapacity(3)
 	r.Set("2XX", answer("The event was received. The body is ignored."))
 	r.Set("410", answer("The receiver wants no more events; comet disables the webhook."))
-	r.Set("default", answer("Any other response, including redirects, and none within 15 seconds is a failure. comet retries after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h and 10 h, but not before `Retry-After`."))
+	r.Set("default", answer("Any other response, including redirects, and none within 15 seconds, or the webhook's own limit, is a failure. comet retries after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h and 10 h, or after the webhook's own waits, but not before `Retry-After`."))
 	return r
 }
 

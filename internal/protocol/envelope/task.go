@@ -6,9 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
@@ -98,13 +98,8 @@ func traceparent(e wire.Envelope) string {
 // fingerprint returns a hash of what makes two requests equal: from, to, type and payload,
 // regardless of the layout of the payload.
 func fingerprint(e wire.Envelope) string {
-	payload := jsontext.Value(bytes.Clone(e.Raw))
-	if err := payload.Canonicalize(); err != nil { // a number that a float64 cannot hold
-		payload = jsontext.Value(bytes.Clone(e.Raw))
-		_ = payload.Compact()
-	}
 	sum := sha256.New()
-	for _, part := range [][]byte{[]byte(e.From), []byte(e.To), []byte(e.Type), payload} {
+	for _, part := range [][]byte{[]byte(e.From), []byte(e.To), []byte(e.Type), input.Canonical(e.Raw)} {
 		sum.Write(part)
 		sum.Write([]byte{0})
 	}

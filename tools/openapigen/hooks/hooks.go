@@ -58,6 +58,15 @@ func _() {}
 //	@Router			/x-webhooks/webhook.disabled [post]
 func _() {}
 
+// A delivery is dead.
+//
+//	@Summary		A delivery is dead
+//	@Description	Sent when the last attempt at a delivery has failed, but not to the webhook of that delivery, and not for a delivery of this event.
+//	@ID				onDeliveryDead
+//	@Param			data	body	webhooks.DeliveryDead	true	"The webhook, the delivery and the last error"
+//	@Router			/x-webhooks/webhook.delivery_dead [post]
+func _() {}
+
 // A test event.
 //
 //	@Summary		Test event
