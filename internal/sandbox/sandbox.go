@@ -32,6 +32,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -156,11 +157,15 @@ func thisProgram() (string, error) {
 	return os.Executable()
 }
 
-// Start implements background.Service.
+// Start implements background.Service. On Linux it also keeps the memory of this process from other
+// processes of its user, and makes a core dump of it impossible.
 func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping == nil {
+		if err := protectProcess(); err != nil {
+			return fmt.Errorf("sandbox: protect this process: %w", err)
+		}
 		s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 		for range s.opts.Warm {
 			s.running.Go(func() { s.keepChildReady(s.stopping) })
