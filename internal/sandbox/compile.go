@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -108,6 +109,9 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 	if m.Location == nil {
 		return f
 	}
+	if hint := unsupported(m); hint != "" {
+		f.Message = hint
+	}
 	f.Line = m.Location.Line - 1
 	f.Column = utf8.RuneCountInString(m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))]) + 1
 	switch {
@@ -118,4 +122,26 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 		f.Message += " at the end of the code"
 	}
 	return f
+}
+
+// unsupported explains the error of a declaration that only modules have; "" is any other error.
+func unsupported(m api.Message) string {
+	before := strings.Fields(m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))])
+	switch word := append([]string{""}, before...)[len(before)]; {
+	case m.Text == `Unexpected "export"`:
+		return "export is not supported, because the code is the body of a function: remove the word, and return the result"
+	case word == "import":
+		return "import is not supported, because the code is the body of a function: tools are globals, and types are ignored"
+	case word == "namespace", word == "module":
+		return word + " is not supported, because the code is the body of a function: use an object or a class"
+	}
+	return ""
+}
+
+// endsInExpression reports whether the last statement of compiled code is an expression that may be
+// meant as the result. Each statement begins on its own line, indented by two spaces.
+func endsInExpression(js string) bool {
+	start, other := regexp.MustCompile(`(?m)^  [^\s)}\]].*$`), regexp.MustCompile(`^  (console\.|\{|\w+:|(const|let|var|class|function|async function|if|for|while|do|switch|try|throw|return)\b)`)
+	lines := start.FindAllString(js, -1)
+	return len(lines) > 0 && !other.MatchString(lines[len(lines)-1])
 }

@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	_ "embed" // the prelude
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +20,10 @@ import (
 //go:embed prelude.js
 var prelude string
 
-var errNeverSettles = errors.New("the code waits for a promise that never settles")
+// globals is the code that makes the globals which only the code of a run uses.
+//
+//go:embed globals.js
+var globals string
 
 // engine is a QuickJS engine with the prelude. Only strings and numbers cross between it and Go,
 // because the code could change the conversion of objects.
@@ -29,6 +34,7 @@ type engine struct {
 	start     quickjs.Value
 	settle    quickjs.Value
 	fireTimer quickjs.Value
+	isFull    quickjs.Value
 
 	memory        int // bytes
 	timers        timers
@@ -57,16 +63,19 @@ func newEngine(c *child) (*engine, error) {
 	e := &engine{child: c, vm: vm}
 	for name, f := range map[string]any{
 		"__done": e.succeed, "__failed": e.fail, "__relax": e.raiseMemoryLimit, "__log": e.sendLog,
-		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear,
+		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear, "__random": randomHex, "__now": e.now,
 	} {
 		if err := vm.RegisterFunc(name, f, false); err != nil {
 			return nil, err
 		}
 	}
+	if _, err = vm.Eval("globalThis.__globals = "+globals, quickjs.EvalGlobal); err != nil {
+		return nil, fmt.Errorf("globals: %w", err)
+	}
 	if e.entry, err = vm.EvalValue(prelude, quickjs.EvalGlobal); err != nil {
 		return nil, fmt.Errorf("prelude: %w", err)
 	}
-	for name, field := range map[string]*quickjs.Value{"start": &e.start, "settle": &e.settle, "fire": &e.fireTimer} {
+	for name, field := range map[string]*quickjs.Value{"start": &e.start, "settle": &e.settle, "fire": &e.fireTimer, "isFull": &e.isFull} {
 		atom, err := vm.NewAtom(name)
 		if err != nil {
 			return nil, err
@@ -121,9 +130,35 @@ func (e *engine) readPosition() {
 // raiseMemoryLimit gives the engine enough memory to report that it has none left.
 func (e *engine) raiseMemoryLimit() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }
 
-func (e *engine) succeed(value string) {
+// reportStall reports code that waits for nothing: its promise never settles, or it has no memory.
+func (e *engine) reportStall() error {
+	e.setDeadline(grace / 10)
+	if full, err := e.isFull.Call(quickjs.UndefinedValue); err != nil || full == true {
+		e.outcome = failedFrame{Name: Memory, Message: outOfMemory}
+		return nil
+	}
+	return errors.New("the code waits for a promise that never settles")
+}
+
+// randomHex returns up to 64 KiB of random bytes.
+func randomHex(n int) string {
+	bytes := make([]byte, min(max(n, 0), 64<<10))
+	_, _ = rand.Read(bytes) // it never fails
+	return hex.EncodeToString(bytes)
+}
+
+// now returns the milliseconds since the run began.
+func (e *engine) now() float64 {
+	return float64(time.Since(e.child.begin).Microseconds()) / 1000
+}
+
+// succeed ends the run. returnedNothing is true for code that returned undefined.
+func (e *engine) succeed(value string, returnedNothing bool) {
 	if e.outcome != nil {
 		return
+	}
+	if returnedNothing && endsInExpression(e.child.js) {
+		e.sendLog("warn", "the result is null: several statements need return before the last expression")
 	}
 	if len(value) > maxResult {
 		e.outcome = failedFrame{Name: ResultTooLarge, Message: fmt.Sprintf("the result has %d bytes as JSON, at most %d are allowed", len(value), maxResult)}
