@@ -109,11 +109,15 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 	if m.Location == nil {
 		return f
 	}
-	if hint := unsupported(m); hint != "" {
-		f.Message = hint
+	before := m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))]
+	f.Line, f.Column = m.Location.Line-1, utf8.RuneCountInString(before)+1
+	word := strings.TrimSpace(regexp.MustCompile(`\b(import|namespace|module)\s*$`).FindString(before))
+	if m.Text == `Unexpected "export"` {
+		word = "export"
 	}
-	f.Line = m.Location.Line - 1
-	f.Column = utf8.RuneCountInString(m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))]) + 1
+	if word != "" {
+		f.Message = word + " is not supported, because the code is the body of a function: return the result, use tools by their names, and objects instead of namespaces"
+	}
 	switch {
 	case f.Line < 1:
 		f.Line, f.Column = 1, 1
@@ -122,20 +126,6 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 		f.Message += " at the end of the code"
 	}
 	return f
-}
-
-// unsupported explains the error of a declaration that only modules have; "" is any other error.
-func unsupported(m api.Message) string {
-	before := strings.Fields(m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))])
-	switch word := append([]string{""}, before...)[len(before)]; {
-	case m.Text == `Unexpected "export"`:
-		return "export is not supported, because the code is the body of a function: remove the word, and return the result"
-	case word == "import":
-		return "import is not supported, because the code is the body of a function: tools are globals, and types are ignored"
-	case word == "namespace", word == "module":
-		return word + " is not supported, because the code is the body of a function: use an object or a class"
-	}
-	return ""
 }
 
 // endsInExpression reports whether the last statement of compiled code is an expression that may be

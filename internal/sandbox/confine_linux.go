@@ -16,14 +16,14 @@ import (
 
 // protectProcess keeps the memory of this process from other processes of its user, and its open
 // files from the programs that it starts. Go marks the files that it opens itself.
-func protectProcess() error {
-	files, err := os.ReadDir("/proc/self/fd")
+func protectProcess() {
+	files, _ := os.ReadDir("/proc/self/fd") // without /proc no child starts
 	for _, file := range files {
 		if fd, err := strconv.Atoi(file.Name()); err == nil && fd > 2 {
 			unix.CloseOnExec(fd)
 		}
 	}
-	return errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // it never fails
 }
 
 // restrictThread restricts this thread and the programs that it starts: they gain no privileges
@@ -36,8 +36,7 @@ func restrictThread() error {
 	}
 	for capability := uintptr(0); unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) == nil; capability++ {
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var capabilities [2]unix.CapUserData
+	header, capabilities := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	if unix.Capget(&header, &capabilities[0]) == nil {
 		capabilities[0].Inheritable, capabilities[1].Inheritable = 0, 0
 		_ = unix.Capset(&header, &capabilities[0])
@@ -58,76 +57,56 @@ func restrictThread() error {
 	return nil
 }
 
-// allowedCall is a system call that a confined child may make. With a mask, it may do so only if
-// these bits of one argument have the value.
-type allowedCall struct {
-	number, argument, mask, value uint32
-}
-
-// allowedCalls are the system calls of the runtimes of Go and C, reading and writing of open files,
-// and lower limits. Memory is never executable, and a new thread is part of this process.
-func allowedCalls() []allowedCall {
-	const clone = unix.CLONE_THREAD | unix.CLONE_VFORK | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS |
-		unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	var calls []allowedCall
-	for _, number := range []uint32{
+// allowedCalls are the system calls that a confined child may always make: those of the runtimes of
+// Go and C, and reading and writing of open files.
+func allowedCalls() []uint32 {
+	return []uint32{
 		unix.SYS_FUTEX, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_NANOSLEEP, unix.SYS_EPOLL_PWAIT, unix.SYS_MADVISE, unix.SYS_MUNMAP,
 		unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_GETTIMEOFDAY, unix.SYS_GETRANDOM, unix.SYS_SCHED_YIELD,
 		unix.SYS_RT_SIGRETURN, unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
 		unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SCHED_GETAFFINITY, unix.SYS_MINCORE, unix.SYS_MREMAP, unix.SYS_BRK,
 		unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_CLOSE, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
-	} {
-		calls = append(calls, allowedCall{number: number})
 	}
-	return append(calls,
-		allowedCall{unix.SYS_MMAP, 2, unix.PROT_EXEC, 0},
-		allowedCall{unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0},
-		allowedCall{unix.SYS_CLONE, 0, clone, unix.CLONE_THREAD},
-		allowedCall{unix.SYS_TGKILL, 0, ^uint32(0), uint32(os.Getpid())},
-		allowedCall{unix.SYS_PRLIMIT64, 0, ^uint32(0), 0},
-	)
 }
 
-// filterCalls restricts all threads of this process to allowedCalls (seccomp(2)). Other calls fail
-// with EPERM; clone3, whose flags a filter cannot read, with ENOSYS, so that libraries use clone. It
-// does nothing on processors for which comet is not released.
+// filterCalls restricts all threads of this process to allowedCalls, memory without code, new threads,
+// and signals and limits of this process (seccomp(2)). Other calls fail with EPERM; clone3, whose
+// flags a filter cannot read, with ENOSYS, so that libraries use clone. Only released processors have
+// a filter.
 func filterCalls() error {
 	arch := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
 	if arch == 0 {
 		return nil
 	}
-	// Offsets in struct seccomp_data; only the lower half of an argument matters.
-	const number, architecture, arguments = 0, 4, 16
-	load := func(offset uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
-	}
-	unless := func(value uint32, skip uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: skip, K: value}
-	}
-	end := func(action uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
-	}
+	const (
+		load, equal, and, end = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ, unix.BPF_ALU | unix.BPF_AND, unix.BPF_RET
+		number, architecture  = 0, 4 // offsets in struct seccomp_data
+		allow, refuse         = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+		processes             = unix.CLONE_VFORK | unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	)
 	filter := []unix.SockFilter{
-		load(architecture), {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: arch}, end(unix.SECCOMP_RET_KILL_PROCESS),
-		load(number), unless(unix.SYS_CLONE3, 1), end(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)),
+		{Code: load, K: architecture}, {Code: equal, K: arch, Jt: 1}, {Code: end, K: unix.SECCOMP_RET_KILL_PROCESS},
+		{Code: load, K: number}, {Code: equal, K: unix.SYS_CLONE3, Jf: 1}, {Code: end, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 	}
-	refuse := end(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
-	for _, c := range allowedCalls() {
-		if c.mask == 0 {
-			filter = append(filter, unless(c.number, 1), end(unix.SECCOMP_RET_ALLOW))
-			continue
-		}
-		filter = append(filter, unless(c.number, 5), load(arguments+8*c.argument),
-			unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: c.mask}, unless(c.value, 1), end(unix.SECCOMP_RET_ALLOW), refuse)
+	for _, call := range allowedCalls() {
+		filter = append(filter, unix.SockFilter{Code: equal, K: call, Jf: 1}, unix.SockFilter{Code: end, K: allow})
 	}
-	filter = append(filter, refuse)
+	// Calls that are allowed if the bits of a mask in the lower half of an argument have a value.
+	for _, c := range []struct{ call, argument, mask, value uint32 }{
+		{unix.SYS_MMAP, 2, unix.PROT_EXEC, 0},
+		{unix.SYS_MPROTECT, 2, unix.PROT_EXEC, 0},
+		{unix.SYS_CLONE, 0, unix.CLONE_THREAD | processes, unix.CLONE_THREAD},
+		{unix.SYS_TGKILL, 0, ^uint32(0), uint32(os.Getpid())},
+		{unix.SYS_PRLIMIT64, 0, ^uint32(0), 0},
+	} {
+		filter = append(filter, unix.SockFilter{Code: equal, K: c.call, Jf: 5}, unix.SockFilter{Code: load, K: 16 + 8*c.argument},
+			unix.SockFilter{Code: and, K: c.mask}, unix.SockFilter{Code: equal, K: c.value, Jf: 1}, unix.SockFilter{Code: end, K: allow}, unix.SockFilter{Code: end, K: refuse})
+	}
+	filter = append(filter, unix.SockFilter{Code: end, K: refuse})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
-	switch {
-	case errno != 0:
-		return fmt.Errorf("restrict the system calls: %w", errno)
-	case thread != 0:
-		return fmt.Errorf("restrict the system calls: thread %d has another filter", thread)
+	if errno != 0 || thread != 0 { // a thread has a filter that the others do not have
+		return fmt.Errorf("restrict the system calls: %w, thread %d", errno, thread)
 	}
 	return nil
 }

@@ -63,7 +63,8 @@ func newEngine(c *child) (*engine, error) {
 	e := &engine{child: c, vm: vm}
 	for name, f := range map[string]any{
 		"__done": e.succeed, "__failed": e.fail, "__relax": e.raiseMemoryLimit, "__log": e.sendLog,
-		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear, "__random": randomHex, "__now": e.now,
+		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear,
+		"__random": randomHex, "__now": func() float64 { return float64(time.Since(c.begin).Microseconds()) / 1000 },
 	} {
 		if err := vm.RegisterFunc(name, f, false); err != nil {
 			return nil, err
@@ -145,11 +146,6 @@ func randomHex(n int) string {
 	bytes := make([]byte, min(max(n, 0), 64<<10))
 	_, _ = rand.Read(bytes) // it never fails
 	return hex.EncodeToString(bytes)
-}
-
-// now returns the milliseconds since the run began.
-func (e *engine) now() float64 {
-	return float64(time.Since(e.child.begin).Microseconds()) / 1000
 }
 
 // succeed ends the run. returnedNothing is true for code that returned undefined.

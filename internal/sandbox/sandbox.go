@@ -32,7 +32,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -163,9 +162,7 @@ func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping == nil {
-		if err := protectProcess(); err != nil {
-			return fmt.Errorf("sandbox: protect this process: %w", err)
-		}
+		protectProcess()
 		s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 		for range s.opts.Warm {
 			s.running.Go(func() { s.keepChildReady(s.stopping) })
