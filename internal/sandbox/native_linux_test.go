@@ -157,7 +157,7 @@ type report struct {
 }
 
 // init acts as native code that controls a child: "unconfined", only with the filter of system
-// calls ("filtered"), or as a child of a sandbox ("child").
+// calls ("filtered"), only with what the sandbox restricts ("restricted"), or with both ("child").
 func init() {
 	if len(os.Args) != 4 || os.Args[1] != "native-code" {
 		return
@@ -170,15 +170,16 @@ func init() {
 	r.Dir, _ = os.Getwd()
 	all := attacks()
 	switch os.Args[2] {
-	case "unconfined":
+	case "unconfined", "restricted":
 		all = slices.DeleteFunc(all, func(a attack) bool { return !a.unconfined })
 	case "filtered":
 		must(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		fallthrough
-	default:
+	case "child":
 		must(sandbox.ConfineChild())
 	}
-	if os.Args[2] == "child" {
+	inSandbox := os.Args[2] == "child" || os.Args[2] == "restricted"
+	if inSandbox {
 		writeFrame('B', []byte("{}"))
 		_, _ = io.ReadFull(os.Stdin, make([]byte, 5)) // the run has begun
 	}
@@ -193,7 +194,7 @@ func init() {
 	workAsAChild()
 	body, err := json.Marshal(r)
 	must(err)
-	if os.Args[2] == "child" {
+	if inSandbox {
 		writeFrame('D', []byte(`{"value":`+string(body)+`}`))
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	} else {
@@ -299,13 +300,25 @@ func TestNativeCode(t *testing.T) { //nolint:paralleltest // its inherited file 
 		to.File = 1000 // only the sandbox closes files
 		requireUnharmed(t, to, direct(t, "filtered", to))
 	})
-	t.Run("in a child", func(t *testing.T) {
-		to := attacked(t, memory)
+	sandboxed := func(t *testing.T, mode string, to targets) (r report) {
 		arg, err := json.Marshal(to)
 		require.NoError(t, err)
-		s := started(t, &sandbox.Options{Command: []string{"/proc/self/exe", "native-code", "child", string(arg)}})
-		var r report
+		s := started(t, &sandbox.Options{Command: []string{"/proc/self/exe", "native-code", mode, string(arg)}})
 		require.NoError(t, json.Unmarshal([]byte(run(t, s, "1")), &r))
+		return r
+	}
+	t.Run("landlock refuses changes of files", func(t *testing.T) {
+		if call(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION) != nil {
+			t.Skip("this kernel has no landlock")
+		}
+		r := sandboxed(t, "restricted", attacked(t, memory))
+		for _, name := range []string{"make a directory", "make a symbolic link", "rename a file", "create a file", "delete a directory"} {
+			require.Contains(t, []string{unix.EACCES.Error(), unix.EXDEV.Error()}, r.Errors[name], name)
+		}
+	})
+	t.Run("in a child", func(t *testing.T) {
+		to := attacked(t, memory)
+		r := sandboxed(t, "child", to)
 		requireUnharmed(t, to, r)
 		require.Equal(t, unix.EBADF.Error(), r.Errors["read an inherited file"])
 		require.Equal(t, []string{"TZ=UTC"}, r.Environment)

@@ -21,10 +21,12 @@
 //   - console.log, info, warn, error and debug;
 //   - readTextFile(path), also as Deno.readTextFile, below the allowed paths;
 //   - setTimeout, clearTimeout, setInterval, clearInterval, queueMicrotask, structuredClone
-//     (of JSON values).
+//     (of JSON values);
+//   - URL, URLSearchParams, TextEncoder, TextDecoder, atob, btoa, crypto.getRandomValues,
+//     crypto.randomUUID and performance.now, unless the context or a server has the name.
 //
-// There is no fetch, process, URL, TextEncoder or Intl: these names are ReferenceErrors. Times are
-// in UTC. The result is the value as JSON; undefined is null. A run ends with its result: calls
+// There is no fetch, process, Buffer, AbortController or Intl: these names are ReferenceErrors. Times
+// are in UTC. The result is the value as JSON; undefined is null. A run ends with its result: calls
 // that were not awaited are cancelled.
 package sandbox
 
