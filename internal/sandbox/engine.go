@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 //go:embed prelude.js
 var prelude string
 
-// globals is the code that makes the globals which only the code of a run uses.
+// globals is the code that makes the globals of browsers. It takes milliseconds, so it is evaluated only
+// for code that mentions one.
 //
 //go:embed globals.js
 var globals string
@@ -70,9 +72,6 @@ func newEngine(c *child) (*engine, error) {
 			return nil, err
 		}
 	}
-	if _, err = vm.Eval("globalThis.__globals = "+globals, quickjs.EvalGlobal); err != nil {
-		return nil, fmt.Errorf("globals: %w", err)
-	}
 	if e.entry, err = vm.EvalValue(prelude, quickjs.EvalGlobal); err != nil {
 		return nil, fmt.Errorf("prelude: %w", err)
 	}
@@ -98,6 +97,11 @@ func (e *engine) runCode(js, context string, servers []server) error {
 	names, err := json.Marshal(servers)
 	if err != nil {
 		return err
+	}
+	if regexp.MustCompile(`\b(URL|URLSearchParams|TextEncoder|TextDecoder|atob|btoa|crypto|performance)\b`).MatchString(js) {
+		if _, err := e.vm.Eval("globalThis.__globals = "+globals, quickjs.EvalGlobal); err != nil {
+			return err
+		}
 	}
 	started, err := e.start.Call(quickjs.UndefinedValue, js, context, string(names))
 	if err == nil && started == false {

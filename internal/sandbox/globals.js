@@ -1,11 +1,9 @@
 // Globals of browsers and Node.js that code uses: encodings, random numbers, a clock and URLs. They
 // belong to the code: they are not used by the prelude, so code that changes built-ins affects only
-// itself. The names of context and of servers take precedence.
-(() => {
+// itself. The names of context and of servers take precedence. random returns that number of random
+// bytes in hexadecimal digits, and now the milliseconds since the run began.
+((random, now) => {
 'use strict';
-const random = __random, now = __now;
-delete globalThis.__random;
-delete globalThis.__now;
 
 const fault = (name, message) => Object.defineProperty(new Error(message), 'name', { value: name, configurable: true });
 const wellFormed = (text) => String(text).replace(/[\ud800-\udfff]/gu, '\ufffd'); // matches only half pairs
@@ -348,4 +346,4 @@ class URL {
 }
 
 return { __proto__: null, TextEncoder, TextDecoder, btoa, atob, crypto, performance, URLSearchParams, URL };
-})()
+})

@@ -7,7 +7,7 @@
 const host = {
   __proto__: null,
   done: __done, failed: __failed, relax: __relax, log: __log,
-  call: __call, read: __read, timer: __timer, clear: __clear, globals: __globals,
+  call: __call, read: __read, timer: __timer, clear: __clear, random: __random, now: __now,
 };
 for (const name in host) delete globalThis['__' + name];
 
@@ -235,7 +235,11 @@ function start(js, context, servers) {
   install(parse(servers));
   const given = global.context;
   for (const key in given) if (has(given, key)) offer(key, given[key]);
-  for (const name in host.globals) offer(name, host.globals[name]);
+  if (global.__globals !== undefined) {
+    const made = global.__globals(host.random, host.now);
+    delete global.__globals;
+    for (const name in made) offer(name, made[name]);
+  }
   const made = evaluate(js);
   if (!isArray(made) || made.length !== 2 || made[0] !== 0) return false;
   run(made[1]);

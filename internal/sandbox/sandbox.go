@@ -158,8 +158,7 @@ func thisProgram() (string, error) {
 	return os.Executable()
 }
 
-// Start implements background.Service. On Linux it also keeps the memory of this process from other
-// processes of its user, and makes a core dump of it impossible.
+// Start implements background.Service. On Linux this process is not dumpable afterwards (prctl(2)).
 func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
