@@ -138,11 +138,11 @@ func (e *engine) raiseMemoryLimit() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<
 // reportStall reports code that waits for nothing: its promise never settles, or it has no memory.
 func (e *engine) reportStall() error {
 	e.setDeadline(grace / 10)
-	if full, err := e.isFull.Call(quickjs.UndefinedValue); err != nil || full == true {
-		e.outcome = failedFrame{Name: Memory, Message: outOfMemory}
-		return nil
+	if full, err := e.isFull.Call(quickjs.UndefinedValue); err == nil && full == false {
+		return errors.New("the code waits for a promise that never settles")
 	}
-	return errors.New("the code waits for a promise that never settles")
+	e.outcome = failedFrame{Name: Memory, Message: outOfMemory}
+	return nil
 }
 
 // randomHex returns up to 64 KiB of random bytes.

@@ -200,7 +200,7 @@ func init() {
 	} else {
 		_, _ = os.Stdout.Write(body)
 	}
-	os.Exit(0)
+	os.Exit(0) //nolint:forbidigo // this is the main function of a process
 }
 
 func must(err error) {
@@ -307,15 +307,14 @@ func TestNativeCode(t *testing.T) { //nolint:paralleltest // its inherited file 
 		require.NoError(t, json.Unmarshal([]byte(run(t, s, "1")), &r))
 		return r
 	}
-	t.Run("landlock refuses changes of files", func(t *testing.T) {
-		if call(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION) != nil {
-			t.Skip("this kernel has no landlock")
-		}
-		r := sandboxed(t, "restricted", attacked(t, memory))
-		for _, name := range []string{"make a directory", "make a symbolic link", "rename a file", "create a file", "delete a directory"} {
-			require.Contains(t, []string{unix.EACCES.Error(), unix.EXDEV.Error()}, r.Errors[name], name)
-		}
-	})
+	if call(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION) == nil { // some kernels and containers have none
+		t.Run("landlock refuses changes of files", func(t *testing.T) {
+			r := sandboxed(t, "restricted", attacked(t, memory))
+			for _, name := range []string{"make a directory", "make a symbolic link", "rename a file", "create a file", "delete a directory"} {
+				require.Contains(t, []string{unix.EACCES.Error(), unix.EXDEV.Error()}, r.Errors[name], name)
+			}
+		})
+	}
 	t.Run("in a child", func(t *testing.T) {
 		to := attacked(t, memory)
 		r := sandboxed(t, "child", to)
