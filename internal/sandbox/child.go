@@ -39,7 +39,9 @@ type child struct {
 
 	engine    *engine
 	request   runFrame
+	begin     time.Time
 	deadline  time.Time
+	js        string
 	sourceMap *sourceMap
 }
 
@@ -92,7 +94,8 @@ func (c *child) serve() error {
 	}
 	c.request = <-c.runs
 	timeout := time.Duration(c.request.Timeout) * time.Millisecond
-	c.deadline = time.Now().Add(timeout)
+	c.begin = time.Now()
+	c.deadline = c.begin.Add(timeout)
 	if err := setLimits(base, c.request.MemoryMB, timeout+grace); err != nil {
 		return err
 	}
@@ -100,7 +103,7 @@ func (c *child) serve() error {
 	if failed != nil {
 		return c.send(kindFailed, failed)
 	}
-	c.sourceMap = newSourceMap(js)
+	c.sourceMap, c.js = newSourceMap(js), js.Code
 	return c.run(js.Code)
 }
 
@@ -164,7 +167,7 @@ func (c *child) waitForEvent() error {
 	if at, ok := e.timers.next(); ok && at.Before(until) {
 		until = at
 	} else if !ok && e.pending == 0 {
-		return errNeverSettles
+		return e.reportStall()
 	}
 	select {
 	case r := <-c.responses:

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -108,8 +109,15 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 	if m.Location == nil {
 		return f
 	}
-	f.Line = m.Location.Line - 1
-	f.Column = utf8.RuneCountInString(m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))]) + 1
+	before := m.Location.LineText[:min(m.Location.Column, len(m.Location.LineText))]
+	f.Line, f.Column = m.Location.Line-1, utf8.RuneCountInString(before)+1
+	word := strings.TrimSpace(regexp.MustCompile(`\b(import|namespace|module)\s*$`).FindString(before))
+	if m.Text == `Unexpected "export"` {
+		word = "export"
+	}
+	if word != "" {
+		f.Message = word + " is not supported, because the code is the body of a function: return the result, use tools by their names, and objects instead of namespaces"
+	}
 	switch {
 	case f.Line < 1:
 		f.Line, f.Column = 1, 1
@@ -118,4 +126,12 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 		f.Message += " at the end of the code"
 	}
 	return f
+}
+
+// endsInExpression reports whether the last statement of compiled code is an expression that may be
+// meant as the result. Each statement begins on its own line, indented by two spaces.
+func endsInExpression(js string) bool {
+	start, other := regexp.MustCompile(`(?m)^  [^\s)}\]].*$`), regexp.MustCompile(`^  (console\.|\{|\w+:|(const|let|var|class|function|async function|if|for|while|do|switch|try|throw|return)\b)`)
+	lines := start.FindAllString(js, -1)
+	return len(lines) > 0 && !other.MatchString(lines[len(lines)-1])
 }

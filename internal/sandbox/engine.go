@@ -1,10 +1,13 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	_ "embed" // the prelude
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -18,7 +21,11 @@ import (
 //go:embed prelude.js
 var prelude string
 
-var errNeverSettles = errors.New("the code waits for a promise that never settles")
+// globals is the code that makes the globals of browsers. It takes milliseconds, so it is evaluated only
+// for code that mentions one.
+//
+//go:embed globals.js
+var globals string
 
 // engine is a QuickJS engine with the prelude. Only strings and numbers cross between it and Go,
 // because the code could change the conversion of objects.
@@ -29,6 +36,7 @@ type engine struct {
 	start     quickjs.Value
 	settle    quickjs.Value
 	fireTimer quickjs.Value
+	isFull    quickjs.Value
 
 	memory        int // bytes
 	timers        timers
@@ -58,6 +66,7 @@ func newEngine(c *child) (*engine, error) {
 	for name, f := range map[string]any{
 		"__done": e.succeed, "__failed": e.fail, "__relax": e.raiseMemoryLimit, "__log": e.sendLog,
 		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear,
+		"__random": randomHex, "__now": func() float64 { return float64(time.Since(c.begin).Microseconds()) / 1000 },
 	} {
 		if err := vm.RegisterFunc(name, f, false); err != nil {
 			return nil, err
@@ -66,7 +75,7 @@ func newEngine(c *child) (*engine, error) {
 	if e.entry, err = vm.EvalValue(prelude, quickjs.EvalGlobal); err != nil {
 		return nil, fmt.Errorf("prelude: %w", err)
 	}
-	for name, field := range map[string]*quickjs.Value{"start": &e.start, "settle": &e.settle, "fire": &e.fireTimer} {
+	for name, field := range map[string]*quickjs.Value{"start": &e.start, "settle": &e.settle, "fire": &e.fireTimer, "isFull": &e.isFull} {
 		atom, err := vm.NewAtom(name)
 		if err != nil {
 			return nil, err
@@ -88,6 +97,11 @@ func (e *engine) runCode(js, context string, servers []server) error {
 	names, err := json.Marshal(servers)
 	if err != nil {
 		return err
+	}
+	if regexp.MustCompile(`\b(URL|URLSearchParams|TextEncoder|TextDecoder|atob|btoa|crypto|performance)\b`).MatchString(js) {
+		if _, err := e.vm.Eval("globalThis.__globals = "+globals, quickjs.EvalGlobal); err != nil {
+			return err
+		}
 	}
 	started, err := e.start.Call(quickjs.UndefinedValue, js, context, string(names))
 	if err == nil && started == false {
@@ -121,9 +135,30 @@ func (e *engine) readPosition() {
 // raiseMemoryLimit gives the engine enough memory to report that it has none left.
 func (e *engine) raiseMemoryLimit() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }
 
-func (e *engine) succeed(value string) {
+// reportStall reports code that waits for nothing: its promise never settles, or it has no memory.
+func (e *engine) reportStall() error {
+	e.setDeadline(grace / 10)
+	if full, err := e.isFull.Call(quickjs.UndefinedValue); err == nil && full == false {
+		return errors.New("the code waits for a promise that never settles")
+	}
+	e.outcome = failedFrame{Name: Memory, Message: outOfMemory}
+	return nil
+}
+
+// randomHex returns up to 64 KiB of random bytes.
+func randomHex(n int) string {
+	bytes := make([]byte, min(max(n, 0), 64<<10))
+	_, _ = rand.Read(bytes) // it never fails
+	return hex.EncodeToString(bytes)
+}
+
+// succeed ends the run. returnedNothing is true for code that returned undefined.
+func (e *engine) succeed(value string, returnedNothing bool) {
 	if e.outcome != nil {
 		return
+	}
+	if returnedNothing && endsInExpression(e.child.js) {
+		e.sendLog("warn", "the result is null: several statements need return before the last expression")
 	}
 	if len(value) > maxResult {
 		e.outcome = failedFrame{Name: ResultTooLarge, Message: fmt.Sprintf("the result has %d bytes as JSON, at most %d are allowed", len(value), maxResult)}

@@ -47,6 +47,8 @@ func TestHostileCode(t *testing.T) {
 		{"many array buffers", "const a: any[] = []; while (true) a.push(new Uint8Array(1e6).fill(1))", []string{sandbox.Memory}},
 		{"many small things", "let a: any = null; while (true) a = { a }", []string{sandbox.Memory, sandbox.Timeout}},
 		{"many map entries", "const m = new Map(); for (let i = 0; ; i++) m.set(i, i)", []string{sandbox.Memory, sandbox.Timeout}},
+		{"a long normalisation", "return '\ufdfa'.repeat(1e6).normalize('NFKD').length", []string{sandbox.Memory}},
+		{"a long comparison", "'x'.repeat(4e6).localeCompare('y'.repeat(4e6))", []string{sandbox.Memory}},
 		{"joined strings", "return new Array(2 ** 20).fill('x'.repeat(1000)).join('').length", []string{sandbox.Memory}},
 		{"recursion", "const f = (): any => f(); return f()", []string{sandbox.Error}},
 		{"recursion that catches", "const f = (): any => { try { return f() } catch { return f() } }; return f()", []string{sandbox.Error, sandbox.Timeout}},

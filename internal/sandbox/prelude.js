@@ -7,7 +7,7 @@
 const host = {
   __proto__: null,
   done: __done, failed: __failed, relax: __relax, log: __log,
-  call: __call, read: __read, timer: __timer, clear: __clear,
+  call: __call, read: __read, timer: __timer, clear: __clear, random: __random, now: __now,
 };
 for (const name in host) delete globalThis['__' + name];
 
@@ -16,7 +16,7 @@ const { stringify, parse } = JSON;
 const { apply, ownKeys, has, getOwnPropertyDescriptor: describe, defineProperty } = Reflect;
 const { freeze } = Object;
 const { isArray } = Array;
-const { Promise, Proxy, Error, TypeError, RangeError, String } = global;
+const { ArrayBuffer, Promise, Proxy, Error, TypeError, RangeError, String } = global;
 const evaluate = eval; // under another name it does not see this scope
 const dateText = Date.prototype.toISOString, patternText = RegExp.prototype.toString;
 const mapEach = Map.prototype.forEach, setEach = Set.prototype.forEach;
@@ -210,21 +210,23 @@ function fail(e) {
   host.relax();
   let name = '', message = '', stack = ''; // all empty for null
   try {
-    if (e instanceof Error) { name = String(e.name); message = String(e.message); stack = String(e.stack); }
+    if (typeof e === 'unknown') { name = 'InternalError'; message = 'out of memory'; } // the engine throws without a value
+    else if (e instanceof Error) { name = String(e.name); message = String(e.message); stack = String(e.stack); }
     else message = e === null ? '' : 'the code threw ' + shown(e);
   } catch { message = 'the code threw a value that cannot be shown'; }
   host.failed(name, message, stack);
 }
 
 async function run(main) {
-  let text;
+  let text, nothing;
   try {
     const value = await main();
-    text = value === undefined ? 'null' : stringify(value, jsonOnly);
+    nothing = value === undefined;
+    text = nothing ? 'null' : stringify(value, jsonOnly);
   } catch (e) {
     return fail(e);
   }
-  host.done(text);
+  host.done(text, nothing);
 }
 
 // start returns false unless the code evaluates to the marker and one function.
@@ -233,11 +235,21 @@ function start(js, context, servers) {
   install(parse(servers));
   const given = global.context;
   for (const key in given) if (has(given, key)) offer(key, given[key]);
+  if (global.__globals !== undefined) {
+    const made = global.__globals(host.random, host.now);
+    delete global.__globals;
+    for (const name in made) offer(name, made[name]);
+  }
   const made = evaluate(js);
   if (!isArray(made) || made.length !== 2 || made[0] !== 0) return false;
   run(made[1]);
   return true;
 }
 
-return { __proto__: null, start, settle, fire, fail };
+// isFull reports whether the engine has less than 1 MiB of memory left. Its promises then do not settle.
+const isFull = () => {
+  try { return new ArrayBuffer(1 << 20) === null; } catch { return true; }
+};
+
+return { __proto__: null, start, settle, fire, fail, isFull };
 })()

@@ -66,9 +66,9 @@ func (s *Sandbox) launchChild() (*process, error) {
 		stderr: &prefixBuffer{}, frames: make(chan frame),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
-	p.cmd.Env = []string{"TZ=UTC"} // the child gets nothing of the server's environment
-	p.cmd.WaitDelay = time.Second  // for processes that inherited its standard error
-	p.exited, err = background.StartProcess(p.cmd, setNoNewPrivileges)
+	p.cmd.Env, p.cmd.Dir = []string{"TZ=UTC"}, "/" // the child gets nothing of the server's environment
+	p.cmd.WaitDelay = time.Second                  // for processes that inherited its standard error
+	p.exited, err = background.StartProcess(p.cmd, restrictThread)
 	err = errors.Join(err, in.Close(), out.Close()) // the child has its own copies
 	if err != nil {
 		return nil, errors.Join(err, stdin.Close(), stdout.Close())

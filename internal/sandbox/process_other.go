@@ -10,7 +10,9 @@ import (
 // These systems have the limits of the engine and the parent's deadline only, and do not measure a
 // running child. When this process is killed, a child ends with its standard input.
 
-func setNoNewPrivileges() error { return nil }
+func protectProcess() {}
+
+func restrictThread() error { return nil }
 
 func confine() (base int64, err error) { return 0, nil }
 

@@ -49,6 +49,42 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestGlobals compares with the results of Node.js.
+func TestGlobals(t *testing.T) {
+	t.Parallel()
+	s := started(t, nil)
+	for _, c := range []struct{ name, code, want string }{
+		{"parts of a URL", `(u => [u.href, u.origin, u.protocol, u.username, u.password, u.host, u.hostname, u.port, u.pathname, u.search, u.hash])(new URL(" HTTPS://u:p%40@EXA%6Dple.com:8443/a/./b/../ü?q=ü'b#f g "))`,
+			`["https://u:p%40@example.com:8443/a/%C3%BC?q=%C3%BC%27b#f%20g","https://example.com:8443","https:","u","p%40","example.com:8443","example.com","8443","/a/%C3%BC","?q=%C3%BC%27b","#f%20g"]`},
+		{"relative URLs", `["../x", "/y?z", "//h/p", "?q", "#f", "", "http:rel", "file:///etc", "a\\b"].map(r => new URL(r, "http://b.com:80/d/e/f?g#h").href)`,
+			`["http://b.com/d/x","http://b.com/y?z","http://h/p","http://b.com/d/e/f?q","http://b.com/d/e/f?g#f","http://b.com/d/e/f?g","http://b.com/d/e/rel","file:///etc","http://b.com/d/e/a/b"]`},
+		{"other URLs", `["mailto:a@b?s=1", "data:text/plain,a b", "foo://h/a/../b", "http://0x7f.1/", "http://[::1]:80/", "file://localhost/x"].map(r => new URL(r).href)`,
+			`["mailto:a@b?s=1","data:text/plain,a b","foo://h/b","http://127.0.0.1/","http://[::1]/","file:///x"]`},
+		{"invalid URLs", `["", "/a", "http://", "http://a b", "http://h:99999", "http://[::1", "http://1.2.3.256", "http://a%2Fb", "https://ü.de"].map(r => URL.canParse(r))`,
+			`[false,false,false,false,false,false,false,false,false]`},
+		{"changes of a URL", "const u = new URL('https://h.com/p?a=1#f')\nu.searchParams.append('b', 'ü &')\nu.protocol = 'http'\nu.host = 'n:81'\nu.port = 'x'\nu.pathname = 'q r'\nu.hash = ''\nu.username = 'me'\nconst before = u.href\nu.search = '?c=3'\nreturn [before, u.searchParams.get('c'), u, URL.parse('x')]",
+			`["http://me@n:81/q%20r?a=1&b=%C3%BC+%26","3","http://me@n:81/q%20r?c=3",null]`},
+		{"query parameters", "const p = new URLSearchParams('?a=b+c&d=%41%2541&a=%ff&e')\nconst first = [[...p], p.get('a'), p.getAll('a'), p.has('x'), p.size]\np.set('a', '~!*()\\'')\np.delete('d')\np.sort()\nreturn [...first, String(p), String(new URLSearchParams({ x: 1, y: 'z' })), String(new URLSearchParams([['k', 'v']]))]",
+			`[[["a","b c"],["d","A%41"],["a","�"],["e",""]],"b c",["b c","�"],false,4,"a=%7E%21*%28%29%27&e=","x=1&y=z","k=v"]`},
+		{"text and bytes", "const e = new TextEncoder(), d = new TextDecoder()\nreturn [[...e.encode('aé€😀\\ud800')], d.decode(e.encode('aé€😀')), d.decode(new Uint8Array([0xef, 0xbb, 0xbf, 0x61, 0xe2, 0x82, 0xf0, 0x9f])), d.decode(e.encode('xyz').buffer), e.encodeInto('€€', new Uint8Array(4))]",
+			`[[97,195,169,226,130,172,240,159,152,128,239,191,189],"aé€😀","a��","xyz",{"read":1,"written":3}]`},
+		{"text that is not UTF-8", "const fails = (f: () => unknown) => { try { f(); return '' } catch (e: any) { return e.name } }\nreturn [fails(() => new TextDecoder('utf-8', { fatal: true }).decode(new Uint8Array([0xc0, 0x80]))), fails(() => new TextDecoder('latin1'))]", `["TypeError","RangeError"]`},
+		{"base64", "const fails = (f: () => unknown) => { try { f(); return '' } catch (e: any) { return e.name } }\nreturn [btoa(''), btoa('a'), btoa('ab'), btoa('abc\\xff'), atob('YWI='), atob(' Y W\\nI'), fails(() => btoa('€')), fails(() => atob('a')), fails(() => atob('a-b_'))]",
+			`["","YQ==","YWI=","YWJj/w==","ab","ab","InvalidCharacterError","InvalidCharacterError","InvalidCharacterError"]`},
+		{"random numbers", "const a = crypto.getRandomValues(new Uint32Array(1000))\nconst fails = (f: () => unknown) => { try { f(); return '' } catch (e: any) { return e.name } }\nreturn [new Set(a).size > 990, /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID()), crypto.randomUUID() !== crypto.randomUUID(), fails(() => crypto.getRandomValues(new Uint8Array(65537))), fails(() => crypto.getRandomValues(new Float64Array(1) as any))]",
+			`[true,true,true,"QuotaExceededError","TypeMismatchError"]`},
+		{"a clock", "const a = performance.now()\nlet b = a\nwhile (b === a) b = performance.now()\nreturn a >= 0 && b > a", `true`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, c.want, run(t, s, c.code))
+		})
+	}
+	got, err := s.Run(t.Context(), sandbox.Request{Code: "performance", Context: json.RawMessage(`{"performance": 7}`)})
+	require.NoError(t, err)
+	require.Equal(t, "7", string(got.Value), "the context takes precedence")
+}
+
 func TestContext(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
@@ -76,7 +112,7 @@ func TestContext(t *testing.T) {
 func TestEnvironmentIsRestricted(t *testing.T) {
 	t.Parallel()
 	s := started(t, nil)
-	for _, name := range []string{"fetch", "require", "process", "Worker", "XMLHttpRequest", "WebSocket", "std", "os", "__call", "__done", "host"} {
+	for _, name := range []string{"fetch", "require", "process", "Worker", "XMLHttpRequest", "WebSocket", "std", "os", "Buffer", "Intl", "AbortController", "__call", "__done", "__random", "__now", "__globals", "host"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := fails(t, s, sandbox.Request{Code: "const a = 1\nreturn " + name + "('x')"})
@@ -108,7 +144,11 @@ func TestFailurePositions(t *testing.T) {
 		{"a bracket that closes the function", "}, async () => {", sandbox.Syntax, "a bracket closes", 0, 0},
 		{"a bracket that closes the array", "}]; [() => {", sandbox.Syntax, "", 0, 0},
 		{"an invalid expression", "1) + (2", sandbox.Syntax, "", 1, 2},
-		{"an import", "import fs from 'fs'\nreturn fs", sandbox.Syntax, "", 1, 8},
+		{"an import", "import fs from 'fs'\nreturn fs", sandbox.Syntax, "import is not supported, because the code is the body of a function: return the result, use tools by their names, and objects instead of namespaces", 1, 8},
+		{"an import of a type", "import type { A } from 'a'\nreturn 1", sandbox.Syntax, "import is not supported", 1, 8},
+		{"an export", "const a = 1\nexport const b = 2", sandbox.Syntax, "export is not supported, because the code is the body of a function: return the result, use tools by their names, and objects instead of namespaces", 2, 1},
+		{"a namespace", "namespace A.B { export const x = 1 }\nreturn A.B.x", sandbox.Syntax, "namespace is not supported, because the code is the body of a function: return the result, use tools by their names, and objects instead of namespaces", 1, 11},
+		{"a misplaced word", "const x = { a: 1 export }", sandbox.Syntax, `Expected "}" but found "export"`, 1, 18},
 		{"a promise that never settles", "await new Promise(() => {})", sandbox.Error, "waits for a promise that never settles", 0, 0},
 		{"a BigInt", "({ n: 1n })", sandbox.Error, `"n" is a BigInt`, 0, 0},
 		{"AFunction", "({ f() {} })", sandbox.Error, `"f" is a function`, 0, 0},
@@ -156,6 +196,29 @@ func TestLogs(t *testing.T) {
 	const fit = 64 << 10 / 100
 	require.Len(t, got.Logs, fit+1)
 	require.Equal(t, sandbox.Log{Level: "warn", Message: "[further output is omitted]"}, got.Logs[fit])
+
+	for _, c := range []struct {
+		code  string
+		hints int
+	}{
+		{"const a = 1\na + 1", 1},
+		{"const f = () => {\n  return 3\n}\nf()", 1},
+		{"if (context.a) return 1; await f(2)\nfunction f(n: number) { return n }\nf(\n  3\n)", 1},
+		{"const a = 1\nreturn a", 0},
+		{"const a = 1\nreturn null", 0},
+		{"for (const a of [1]) { a }", 0},
+		{"const a = () => {\n  1\n}", 0},
+		{"if (true) { 1 } else { 2 }", 0},
+		{"undefined", 0},
+		{"", 0},
+	} {
+		got, err = s.Run(t.Context(), sandbox.Request{Code: c.code})
+		require.NoError(t, err)
+		require.Len(t, got.Logs, c.hints, c.code)
+		if c.hints > 0 {
+			require.Equal(t, sandbox.Log{Level: "warn", Message: "the result is null: several statements need return before the last expression"}, got.Logs[0])
+		}
+	}
 
 	f := fails(t, s, sandbox.Request{Code: `console.log('before'); throw 1`})
 	require.Equal(t, []sandbox.Log{{Level: "log", Message: "before"}}, f.Logs)

@@ -21,10 +21,12 @@
 //   - console.log, info, warn, error and debug;
 //   - readTextFile(path), also as Deno.readTextFile, below the allowed paths;
 //   - setTimeout, clearTimeout, setInterval, clearInterval, queueMicrotask, structuredClone
-//     (of JSON values).
+//     (of JSON values);
+//   - URL, URLSearchParams, TextEncoder, TextDecoder, atob, btoa, crypto.getRandomValues,
+//     crypto.randomUUID and performance.now, unless the context or a server has the name.
 //
-// There is no fetch, process, URL, TextEncoder or Intl: these names are ReferenceErrors. Times are
-// in UTC. The result is the value as JSON; undefined is null. A run ends with its result: calls
+// There is no fetch, process, Buffer, AbortController or Intl: these names are ReferenceErrors. Times
+// are in UTC. The result is the value as JSON; undefined is null. A run ends with its result: calls
 // that were not awaited are cancelled.
 package sandbox
 
@@ -156,11 +158,12 @@ func thisProgram() (string, error) {
 	return os.Executable()
 }
 
-// Start implements background.Service.
+// Start implements background.Service. On Linux this process is not dumpable afterwards (prctl(2)).
 func (s *Sandbox) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping == nil {
+		protectProcess()
 		s.stopping, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 		for range s.opts.Warm {
 			s.running.Go(func() { s.keepChildReady(s.stopping) })
