@@ -64,6 +64,8 @@ type Options struct {
 	// OfflineAfter is how long a worker may be silent before it is offline, default 45 s: three
 	// missed heartbeats.
 	OfflineAfter time.Duration
+	// ReturnGrace is how long a worker whose connection has ended keeps its attempts, default 10 s.
+	ReturnGrace time.Duration
 	// MaxQueue is the maximum number of tasks in one queue, default 10,000.
 	MaxQueue int
 	// MaxWaiters is the maximum number of requests that wait for tasks, default 5,000;
@@ -100,6 +102,7 @@ func (o *Options) orDefaults() Options {
 	}
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	out.OfflineAfter = cmp.Or(out.OfflineAfter, 45*time.Second)
+	out.ReturnGrace = cmp.Or(out.ReturnGrace, 10*time.Second)
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
 	out.MaxQueue = cmp.Or(out.MaxQueue, 10_000)
 	out.MaxWaiters = cmp.Or(out.MaxWaiters, 5000)

@@ -77,7 +77,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Step, t.StepName = p.Step, p.StepName
 	}
 	if t.WaitingFor == models.NotWaiting {
-		t.Deadline = op.tx.Now().Add(policy.Timeout)
+		t.Deadline = policy.deadline(t, op.tx.Now(), policy.Timeout)
 	}
 	if reported {
 		op.emitTaskEvent(events.TaskProgress, t, func(d *events.TaskData) { d.Step, d.StepName = t.Step, t.StepName })
@@ -97,7 +97,7 @@ func (op *operation) extendDeadline(t *models.Task, agentID string) error {
 		return err
 	}
 	before := *t
-	t.Deadline = op.tx.Now().Add(p.Timeout)
+	t.Deadline = p.deadline(*t, op.tx.Now(), p.Timeout)
 	return op.saveTask(before, t)
 }
 

@@ -37,6 +37,7 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 // RegisterJobs registers the handlers of the orchestrator's jobs.
 func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
 	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(lostKind, o.endLostAttempts, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
 

@@ -172,6 +172,9 @@ func (sub *Submission) validate() error {
 	if ms := sub.Override.TimeoutMS; ms != 0 && (ms < minTimeout.Milliseconds() || ms > maxTimeout.Milliseconds()) {
 		wrong("/timeout_ms", "range", "timeout_ms must be %d to %d", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
 	}
+	if ms := sub.Override.AttemptTimeoutMS; ms != 0 && (ms < minTimeout.Milliseconds() || ms > maxTimeout.Milliseconds()) {
+		wrong("/attempt_timeout_ms", "range", "attempt_timeout_ms must be %d to %d", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
+	}
 	if r := sub.Override.Retries; r != nil && (*r < 0 || *r > maxRetries) {
 		wrong("/retries", "range", "retries must be 0 to %d", maxRetries)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator/selection"
-	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 )
@@ -98,18 +97,21 @@ func (op *operation) onDeadline(t models.Task) error {
 	if err != nil {
 		return err
 	}
-	switch t.WaitingFor {
-	case models.WaitForWorker:
+	r := p.overdue(t, op.tx.Now())
+	works := t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply
+	switch {
+	case works && t.AgentID == "":
+		return op.failParent(before, t, FailureWork, "its subtasks have not ended in time")
+	case r.failure == FailureUnanswered:
+		err = op.onReplyTimeout(&t, r, p)
+	case works:
+		err = op.failAttempt(&t, r, p)
+	case r.failure == FailureExpired:
+		op.failTask(&t, r.failure, r.text)
+	case t.WaitingFor == models.WaitForWorker:
 		op.failTask(&t, FailureSaturated, "no agent had a free slot in time")
-	case models.WaitForRetry:
+	default:
 		err = op.startRetry(&t, in, p)
-	case models.WaitForReply:
-		err = op.onReplyTimeout(&t, p)
-	case models.NotWaiting:
-		if t.AgentID == "" {
-			return op.failParent(before, t, FailureWork, "its subtasks have not ended in time")
-		}
-		err = op.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}, p)
 	}
 	if err != nil {
 		return err
@@ -119,7 +121,7 @@ func (op *operation) onDeadline(t models.Task) error {
 
 // onReplyTimeout replies with the first option of an unanswered question, if the policy says so
 // and there is one (PROTOCOL_V5 §7.2). Otherwise it fails the attempt.
-func (op *operation) onReplyTimeout(t *models.Task, p Policy) error {
+func (op *operation) onReplyTimeout(t *models.Task, r attemptEnd, p Policy) error {
 	if p.UseFirstOption {
 		asked, err := openQuestion(*t, op.tx.Events().EventReader)
 		if err != nil {
@@ -129,7 +131,6 @@ func (op *operation) onReplyTimeout(t *models.Task, p Policy) error {
 			return op.deliverReply(t, asked.Options[0], p)
 		}
 	}
-	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "the agent's question got no reply in time", outcome: usage.OutcomeTimeout}
 	return op.failAttempt(t, r, p)
 }
 
@@ -167,7 +168,7 @@ func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	if err := op.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if a.AcceptedAt != nil { // its agent may still work on it
+	if a.AcceptedAt != nil || r.failure == FailureTimeout { // its agent may still work on it
 		if err := op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": string(r.failure)}); err != nil {
 			return err
 		}
