@@ -181,6 +181,7 @@ func (sub *Submission) validate() error {
 	if j := sub.OnEnd; j != nil && (j.Kind == "" || strings.Contains(j.Kind, "/") || strings.HasPrefix(j.Kind, "task.")) {
 		wrong("/on_end", "kind", "the kind of the job must be a name without \"/\" outside of \"task.\", not %q", j.Kind)
 	}
+	sub.Override.ExpiresAt = sub.Override.ExpiresAt.UTC().Truncate(time.Microsecond) // as the database stores it
 	sub.checkWorkers(wrong)
 	sub.checkOverrun(wrong)
 	if len(sub.ID) > maxSubmitID {

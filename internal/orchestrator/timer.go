@@ -168,7 +168,7 @@ func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	if err := op.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if a.AcceptedAt != nil || r.failure == FailureTimeout { // its agent may still work on it
+	if a.AcceptedAt != nil || r.state == models.AttemptTimedOut { // its agent may still work on it
 		if err := op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": string(r.failure)}); err != nil {
 			return err
 		}

@@ -107,7 +107,7 @@ func (p *Protocol) failure(ctx context.Context, t task, f orchestrator.Failure) 
 	if err != nil {
 		return nil, err
 	}
-	if f == orchestrator.FailureTimeout || f == orchestrator.FailureUnanswered {
+	if f == orchestrator.FailureTimeout || f == orchestrator.FailureExpired || f == orchestrator.FailureUnanswered {
 		last := t.Task.CreatedAt
 		if len(attempts) > 0 {
 			last = attempts[len(attempts)-1].AssignedAt

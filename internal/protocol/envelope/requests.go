@@ -53,7 +53,7 @@ func submission(s sender, e wire.Envelope, req wire.WorkRequest) (orchestrator.S
 		ID: req.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
 		Capabilities: []string{req.WorkType}, AgentType: e.To, Parameters: req.Parameters, Priority: orchestrator.DefaultPriority,
 		Fingerprint: fingerprint(e), Meta: stored, Traceparent: traceparent(e),
-		Override: orchestrator.Override{TimeoutMS: req.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
+		Override: orchestrator.Override{TimeoutMS: req.Hints.MaxDurationSeconds * 1000, AttemptTimeoutMS: req.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
 	}
 	if e.To == wire.Orchestrator { // any agent type
 		sub.AgentType = ""

@@ -91,6 +91,7 @@ func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
 		{keyParallel, "a hand-off goes to one worker"},
 		{keyAggregate, "a hand-off goes to one worker"},
 		{keyFallback, "the worker that hands off receives the failure and may hand off to another worker"},
+		{keyExpires, "a subtask ends with the task of the worker that hands off"},
 		{keyOnBudget, "the budget of a hand-off is taken out of its parent's"},
 		{keyMaxBudget, "the budget of a hand-off is taken out of its parent's"},
 	} {
