@@ -39,7 +39,7 @@ type taskView struct {
 	// Code of the failure; null unless the task failed.
 	Failure *string `json:"failure" example:"timeout"`
 	Error   string  `json:"error" example:"the agent was silent for too long"` // Description of the failure or the cancellation.
-	// Details of the failure in the worker's protocol; absent if there are none.
+	// Details of the failure in the worker's protocol; absent if there are none or the task has not failed.
 	FailureDetail any        `json:"failure_detail,omitempty"`
 	Output        taskStream `json:"output"`
 	Log           taskStream `json:"log"`
@@ -54,8 +54,8 @@ type taskView struct {
 type taskStream struct {
 	Bytes int64  `json:"bytes" example:"5"`                                                       // Number of bytes.
 	URL   string `json:"url" example:"/api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output"` // Where to read the output.
-	// The complete text, if the request waited for the end of the task and the output is UTF-8 of
-	// at most 64 KiB.
+	// The complete text of a task that has ended, if the request is about one task and the output is
+	// UTF-8 of at most 64 KiB; absent in lists.
 	Text *string `json:"text,omitempty" example:"hello"`
 }
 
@@ -79,7 +79,7 @@ func newTaskView(t models.Task) taskView {
 	if !t.State.Ended() {
 		v.Deadline = &t.Deadline
 	}
-	if len(t.Detail) > 0 {
+	if len(t.Detail) > 0 && t.State != models.TaskDone {
 		v.FailureDetail = jsontext.Value(t.Detail)
 	}
 	return v

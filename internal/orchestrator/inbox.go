@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
@@ -16,18 +18,32 @@ func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
 	return o.waiters.subscribe(WakeInbox, agentID)
 }
 
-// Messages returns up to limit unacknowledged messages of an agent, the most urgent first.
+// Messages returns up to limit unacknowledged messages of an agent, the most urgent first, and then
+// the progress of its tasks since the last call, which has ids of version 4.
 func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
 	acked := o.acks.of(agentID) // before the read, so that acknowledgements that are being written hide their messages
 	all, err := o.store.Inbox(ctx).List(agentID, limit+len(acked))
 	all = slices.DeleteFunc(all, func(m models.InboxMessage) bool { return slices.Contains(acked, m.ID) })
-	return all[:min(limit, len(all))], err
+	all = all[:min(limit, len(all))]
+	for _, id := range o.waiters.takeProgress(agentID) {
+		all = append(all, models.InboxMessage{ID: uuid.NewString(), AgentID: agentID, Kind: models.MessageProgress, TaskID: id})
+	}
+	return all, err
+}
+
+// isStored reports whether a message with the id may be in an inbox of the database.
+func isStored(id string) bool {
+	parsed, err := uuid.Parse(id)
+	return err != nil || parsed.Version() != 4
 }
 
 // AcknowledgeLater removes messages from an agent's inbox in memory. The next change of their task,
 // FlushAcknowledgements or the end of ackDelay removes them from the database; if the process fails before,
 // they are redelivered. If more than maxPendingAcks are pending for the agent, it writes at once and may fail.
 func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids []string) error {
+	if ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isStored(id) }); len(ids) == 0 {
+		return nil
+	}
 	if o.acks.add(agentID, ids, o.store.Now()) <= maxPendingAcks {
 		return nil
 	}

@@ -46,6 +46,8 @@ type Policy struct {
 	UseFirstOption bool
 	// Overrun defines what follows if a budget does not cover an attempt; nil ends the task.
 	Overrun *Overrun
+	// Notify sends the progress of the task to the requesting agent.
+	Notify bool
 	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
@@ -116,7 +118,8 @@ type Override struct {
 	Fallback string `json:"fallback,omitempty"`
 	// UseFirstOption replaces Policy.UseFirstOption.
 	UseFirstOption *bool `json:"first_option,omitempty"`
-	// Notify sends a message to the inbox of the requesting agent when the task ends.
+	// Notify sends a message to the inbox of the requesting agent when the task ends, and its progress
+	// while the agent is connected.
 	Notify bool `json:"notify,omitempty"`
 	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 means one.
 	Workers int `json:"workers,omitempty"`
@@ -132,7 +135,7 @@ func (p Policy) withOverride(o Override) Policy {
 	if o.AttemptTimeoutMS > 0 {
 		p.AttemptTimeout = time.Duration(o.AttemptTimeoutMS) * time.Millisecond
 	}
-	p.ExpiresAt = o.ExpiresAt
+	p.ExpiresAt, p.Notify = o.ExpiresAt, o.Notify
 	if o.Retries != nil {
 		p.Retries = *o.Retries
 	}

@@ -79,6 +79,9 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 	if t.WaitingFor == models.NotWaiting {
 		t.Deadline = policy.deadline(t, op.tx.Now(), policy.Timeout)
 	}
+	if reported && policy.Notify && t.OwnerAgent != "" {
+		op.wakeAfterCommit(WakeProgress, t.OwnerAgent+"/"+t.ID)
+	}
 	if reported {
 		op.emitTaskEvent(events.TaskProgress, t, func(d *events.TaskData) { d.Step, d.StepName = t.Step, t.StepName })
 	}

@@ -24,7 +24,7 @@ const (
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, gauges: newGauges(), environment: environment{
 		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
-		queues: newQueueCache(), counters: newCounters(), timers: &timers{changed: background.NewSignal()}, acks: &acks{byAgent: map[string][]string{}}, waiters: &waiters{channels: map[wake]map[background.Signal]bool{}}, tracesEnabled: opts != nil && opts.Tracer != nil,
+		queues: newQueueCache(), counters: newCounters(), timers: &timers{changed: background.NewSignal()}, acks: &acks{byAgent: map[string][]string{}}, waiters: &waiters{channels: map[wake]map[background.Signal]bool{}, progress: map[string][]string{}}, tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)

@@ -3,6 +3,8 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +28,9 @@ const (
 	WakeQueue WakeKind = "queue"
 	// WakeWorker: a worker has changed.
 	WakeWorker WakeKind = "worker"
+	// WakeProgress: a task has progressed. The id is that of the requesting agent, "/" and that of the
+	// task. It stays in this process.
+	WakeProgress WakeKind = "progress"
 	// wakeClosed: the end of a task has closed its session, because a request waits for that.
 	// wakeAll does not send it, because it never leaves this process and so is never lost.
 	wakeClosed WakeKind = "closed"
@@ -41,6 +46,16 @@ type wake struct {
 type waiters struct {
 	mu       sync.Mutex
 	channels map[wake]map[background.Signal]bool
+	// progress has the tasks that have progressed, of each agent that waits for messages.
+	progress map[string][]string
+}
+
+// takeProgress returns and forgets the tasks of an agent that have progressed.
+func (h *waiters) takeProgress(agentID string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer delete(h.progress, agentID)
+	return h.progress[agentID]
 }
 
 // subscribe returns a channel that receives after each wake-up, and a function that ends the
@@ -58,6 +73,7 @@ func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) 
 		defer h.mu.Unlock()
 		if delete(h.channels[w], ch); len(h.channels[w]) == 0 {
 			delete(h.channels, w)
+			delete(h.progress, id)
 		}
 	}
 }
@@ -72,6 +88,13 @@ func (h *waiters) waits(w wake) bool {
 func (h *waiters) wake(w wake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if w.kind == WakeProgress {
+		agentID, taskID, _ := strings.Cut(w.id, "/")
+		w = wake{WakeInbox, agentID}
+		if len(h.channels[w]) > 0 && !slices.Contains(h.progress[agentID], taskID) {
+			h.progress[agentID] = append(h.progress[agentID], taskID)
+		}
+	}
 	for ch := range h.channels[w] {
 		ch.Set()
 	}

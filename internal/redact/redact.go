@@ -57,7 +57,13 @@ func Key(name string) bool {
 // ID reports whether a field of this name holds an id of comet's, or one that a
 // client chose to find its requests again. It is never a secret, although a trace
 // id looks like one.
-func ID(name string) bool { return name == "request_id" || name == "token_id" }
+func ID(name string) bool {
+	switch name {
+	case "request_id", "token_id", "trace_id", "message_id", "message_request_id":
+		return true
+	}
+	return false
+}
 
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 

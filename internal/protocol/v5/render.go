@@ -88,6 +88,12 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 			return out, false, nil
 		}
 		err = p.writeQuestion(ctx, &out, t)
+	case models.MessageProgress:
+		if t.State.Ended() {
+			return out, false, nil
+		}
+		out.Type = wire.Update
+		out.Data, err = progressData(t.Progress, t.StepName).Data()
 	case models.MessageTaskEnded:
 		if t.AgentID != "" && t.ParentID != nil { // the worker replies to a hand-off (§5.3)
 			if out.From, err = p.agentAddress(ctx, t.AgentID); err != nil {
