@@ -7,6 +7,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/orchestrator/wakeups"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -213,7 +214,7 @@ func (o *Orchestrator) WaitForQuestion(ctx context.Context, tokenID, id string, 
 	var closing <-chan struct{}
 	if closes {
 		var stop func()
-		closing, stop = o.waiters.subscribe(wakeClosed, id)
+		closing, stop = o.waiters.Subscribe(wakeups.Closed, id)
 		defer stop()
 	}
 	t, err = o.waitFor(ctx, WakeTask, tokenID, id, timeout, func(t models.Task) bool {

@@ -35,6 +35,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/orchestrator/wakeups"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -147,9 +148,9 @@ type environment struct {
 	index    *selection.Index // the agents and their newest states as workers
 	queues   *queueCache      // the requirements of the queued tasks
 	counters *counters
-	timers   *timers
-	acks     *acks
-	waiters  *waiters
+	timers   *wakeups.Timers
+	acks     *wakeups.Acks
+	waiters  *wakeups.Waiters
 
 	tracesEnabled bool // if false, nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"comet/internal/events"
+	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 )
 
@@ -80,7 +81,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Deadline = policy.deadline(t, op.tx.Now(), policy.Timeout)
 	}
 	if reported && policy.Notify && t.OwnerAgent != "" {
-		op.wakeAfterCommit(WakeProgress, t.OwnerAgent+"/"+t.ID)
+		op.wakeAfterCommit(wakeups.Progress, t.OwnerAgent+"/"+t.ID)
 	}
 	if reported {
 		op.emitTaskEvent(events.TaskProgress, t, func(d *events.TaskData) { d.Step, d.StepName = t.Step, t.StepName })

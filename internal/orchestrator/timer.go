@@ -24,7 +24,7 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	if !o.indexLoaded.Load() { // all agents would seem to be missing
 		return o.opts.Poll, nil
 	}
-	o.timers.setNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
+	o.timers.SetNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
 	for {
 		due, err := o.store.Tasks(ctx).Due(timersBatch)
 		if err != nil {
@@ -47,7 +47,7 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	if err != nil || !ok {
 		return o.opts.Poll, err
 	}
-	o.timers.set(next)
+	o.timers.Set(next)
 	return min(max(next.Sub(o.store.Now()), time.Millisecond), o.opts.Poll), nil
 }
 
