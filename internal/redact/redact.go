@@ -58,11 +58,7 @@ func Key(name string) bool {
 // client chose to find its requests again. It is never a secret, although a trace
 // id looks like one.
 func ID(name string) bool {
-	switch name {
-	case "request_id", "token_id", "trace_id", "message_id", "message_request_id":
-		return true
-	}
-	return false
+	return strings.HasSuffix(name, "request_id") || name == "token_id" || name == "trace_id" || name == "message_id"
 }
 
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }

@@ -89,6 +89,9 @@ func (h *Waiters) Waits(w Wake) bool {
 	return len(h.channels[w]) > 0
 }
 
+// maxProgress is the maximum number of tasks whose progress waits for an agent that reads slowly.
+const maxProgress = 1000
+
 // Wake wakes the goroutines that wait for w.
 func (h *Waiters) Wake(w Wake) {
 	h.mu.Lock()
@@ -96,8 +99,8 @@ func (h *Waiters) Wake(w Wake) {
 	if w.Kind == Progress {
 		agentID, taskID, _ := strings.Cut(w.ID, "/")
 		w = Wake{Inbox, agentID}
-		if len(h.channels[w]) > 0 && !slices.Contains(h.progress[agentID], taskID) {
-			h.progress[agentID] = append(h.progress[agentID], taskID)
+		if all := h.progress[agentID]; len(h.channels[w]) > 0 && len(all) < maxProgress && !slices.Contains(all, taskID) {
+			h.progress[agentID] = append(all, taskID)
 		}
 	}
 	for ch := range h.channels[w] {
