@@ -22,10 +22,6 @@ import (
 // maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
-// maxMessageRate is the default of how many messages are read from a connection in a second. A faster
-// sender is read later.
-const maxMessageRate = 2000
-
 // firstMessageTimeout is the time limit for the first message of an agent that must sign.
 const firstMessageTimeout = 10 * time.Second
 

@@ -104,6 +104,10 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, bufio.NewReadWriter(small, bufio.NewWriterSize(conn, writeBuffer)), nil
 }
 
+// maxMessageRate is how many messages are read from a connection in a second by default. A faster
+// sender is read later.
+const maxMessageRate = 2000
+
 // webSocketConn is a messageConn over a WebSocket.
 type webSocketConn struct {
 	*websocket.Conn

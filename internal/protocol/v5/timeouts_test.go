@@ -11,7 +11,7 @@ import (
 func TestTimeouts(t *testing.T) {
 	t.Parallel()
 
-	testOnDatabases(t, "a task that does not end within expires_in is E20, and its worker is told", func(t *testing.T, f *fixture) {
+	testOnDatabases(t, "a task that does not end within expires_in is E20, and its worker is notified", func(t *testing.T, f *fixture) {
 		f.transcript(t, `
 agent left web_search
 left > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=web_search
