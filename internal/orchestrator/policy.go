@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"comet/internal/orchestrator/selection"
-	"comet/internal/usage"
 	"comet/models"
 )
 
@@ -159,20 +158,6 @@ func (p Policy) deadline(t models.Task, now time.Time, wait time.Duration) time.
 		at = p.ExpiresAt
 	}
 	return at
-}
-
-// overdue returns how a task that has reached its deadline ends its attempt.
-func (p Policy) overdue(t models.Task, now time.Time) attemptEnd {
-	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}
-	switch {
-	case !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt):
-		r.failure, r.text = FailureExpired, "the task has not ended before its expires_at"
-	case t.WaitingFor == models.WaitForReply:
-		r.failure, r.text = FailureUnanswered, "the agent's question got no reply in time"
-	case p.AttemptTimeout > 0 && !now.Before(t.AssignedAt.Add(p.AttemptTimeout)):
-		r.text = "the attempt took too long"
-	}
-	return r
 }
 
 // retryDelay returns the delay after a number of attempts.

@@ -7,6 +7,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
 )
@@ -117,6 +118,20 @@ func (op *operation) onDeadline(t models.Task) error {
 		return err
 	}
 	return op.saveTask(before, &t)
+}
+
+// overdue returns how a task that has reached its deadline ends its attempt.
+func (p Policy) overdue(t models.Task, now time.Time) attemptEnd {
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}
+	switch {
+	case !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt):
+		r.failure, r.text = FailureExpired, "the task has not ended before its expires_at"
+	case t.WaitingFor == models.WaitForReply:
+		r.failure, r.text = FailureUnanswered, "the agent's question got no reply in time"
+	case p.AttemptTimeout > 0 && !now.Before(t.AssignedAt.Add(p.AttemptTimeout)):
+		r.text = "the attempt took too long"
+	}
+	return r
 }
 
 // onReplyTimeout replies with the first option of an unanswered question, if the policy says so
