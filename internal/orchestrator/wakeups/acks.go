@@ -21,15 +21,15 @@ type Acks struct {
 	since   time.Time           // when the first one was added to an empty byAgent, or all were last due
 }
 
+// NewAcks returns an empty list of acknowledgements.
+func NewAcks() *Acks { return &Acks{byAgent: map[string][]string{}} }
+
 // Add adds acknowledgements of an agent and returns the number of its pending ones.
 func (a *Acks) Add(agentID string, ids []string, now time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.byAgent) == 0 {
 		a.since = now
-	}
-	if a.byAgent == nil {
-		a.byAgent = map[string][]string{}
 	}
 	a.byAgent[agentID] = append(a.byAgent[agentID], ids...)
 	return len(a.byAgent[agentID])
