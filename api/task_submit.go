@@ -34,6 +34,10 @@ type taskDraft struct {
 	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"4000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 	// Maximum time in milliseconds between two messages of the worker about the task.
 	TimeoutMS *int64 `json:"timeout_ms" validate:"omitnil,min=100,max=604800000" example:"30000" minimum:"100" maximum:"604800000" default:"30000" extensions:"x-nullable"`
+	// Maximum time in milliseconds of an attempt in total; unlimited by default.
+	AttemptTimeoutMS *int64 `json:"attempt_timeout_ms" validate:"omitnil,min=100,max=604800000" example:"600000" minimum:"100" maximum:"604800000" extensions:"x-nullable"`
+	// When the task fails if it has not ended; never by default.
+	ExpiresAt *time.Time `json:"expires_at" example:"2026-01-10T16:00:00Z" extensions:"x-nullable"`
 	// Maximum number of attempts after the first.
 	Retries *int `json:"retries" validate:"omitnil,min=0,max=10" example:"3" minimum:"0" maximum:"10" default:"3" extensions:"x-nullable"`
 	// Number of agents that execute the task at the same time; fewer if fewer are available. The
@@ -64,7 +68,7 @@ func (d taskDraft) submission(r *http.Request) (orchestrator.Submission, error) 
 	sub := orchestrator.Submission{
 		Capabilities: d.Capabilities, AgentType: orZero(d.AgentType), AgentID: orZero(d.AgentID), SphereID: orZero(d.SphereID),
 		Priority: *cmp.Or(d.Priority, new(orchestrator.DefaultPriority)), Budget: d.Budget, SessionID: orZero(d.SessionID), RequestID: orZero(d.RequestID), Traceparent: httpkit.Traceparent(r),
-		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), Retries: d.Retries, Workers: orZero(d.Workers)},
+		Override: orchestrator.Override{TimeoutMS: orZero(d.TimeoutMS), AttemptTimeoutMS: orZero(d.AttemptTimeoutMS), ExpiresAt: orZero(d.ExpiresAt), Retries: d.Retries, Workers: orZero(d.Workers)},
 	}
 	if o := d.Overrun; o != nil {
 		sub.Override.Overrun = &orchestrator.Overrun{Action: o.Action, MaxBudget: orZero(o.MaxBudget)}

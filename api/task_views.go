@@ -39,7 +39,7 @@ type taskView struct {
 	// Code of the failure; null unless the task failed.
 	Failure *string `json:"failure" example:"timeout"`
 	Error   string  `json:"error" example:"the agent was silent for too long"` // Description of the failure or the cancellation.
-	// Details of the failure in the worker's protocol; absent if there are none.
+	// Details of the failure in the worker's protocol; absent if there are none or the task has not failed.
 	FailureDetail any        `json:"failure_detail,omitempty"`
 	Output        taskStream `json:"output"`
 	Log           taskStream `json:"log"`
@@ -54,8 +54,8 @@ type taskView struct {
 type taskStream struct {
 	Bytes int64  `json:"bytes" example:"5"`                                                       // Number of bytes.
 	URL   string `json:"url" example:"/api/v1/tasks/01890a5d-ac96-774b-bcce-b302099a8057/output"` // Where to read the output.
-	// The complete text, if the request waited for the end of the task and the output is UTF-8 of
-	// at most 64 KiB.
+	// The complete text of a task that has ended, if the request is about one task and the output is
+	// UTF-8 of at most 64 KiB; absent in lists.
 	Text *string `json:"text,omitempty" example:"hello"`
 }
 
@@ -79,7 +79,7 @@ func newTaskView(t models.Task) taskView {
 	if !t.State.Ended() {
 		v.Deadline = &t.Deadline
 	}
-	if len(t.Detail) > 0 {
+	if len(t.Detail) > 0 && t.State != models.TaskDone {
 		v.FailureDetail = jsontext.Value(t.Detail)
 	}
 	return v
@@ -103,7 +103,10 @@ type taskRequest struct {
 	SphereID     *int     `json:"sphere_id" example:"9"`              // The required sphere; null for any.
 	Parameters   any      `json:"parameters"`                         // The input, an object.
 	TimeoutMS    *int64   `json:"timeout_ms" example:"30000"`         // Maximum time in milliseconds between two messages of the worker; null for the default.
-	Retries      *int     `json:"retries" example:"3"`                // Maximum number of attempts after the first; null for the default.
+	// Maximum time in milliseconds of an attempt in total; null for no limit.
+	AttemptTimeoutMS *int64     `json:"attempt_timeout_ms" example:"600000"`
+	ExpiresAt        *time.Time `json:"expires_at" example:"2026-01-10T16:00:00Z"` // When the task fails if it has not ended; null for never.
+	Retries          *int       `json:"retries" example:"3"`                       // Maximum number of attempts after the first; null for the default.
 	// Number of agents that execute it at the same time; null for one.
 	Workers *int `json:"workers" example:"3"`
 	// What happens if the budget does not cover the task; null fails it.
@@ -191,7 +194,7 @@ func newTaskRequest(in models.TaskInput) (taskRequest, error) {
 	err := json.Unmarshal(in.Policy, &set)
 	v := taskRequest{
 		Capabilities: orEmpty(in.Capabilities), AgentType: orNull(in.AgentType), AgentID: orNull(in.RequestedAgentID), SphereID: orNull(in.Sphere),
-		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), Retries: set.Retries, Workers: orNull(set.Workers), Overrun: set.Overrun, Traceparent: orNull(in.Trace),
+		Parameters: jsontext.Value(in.Parameters), TimeoutMS: orNull(set.TimeoutMS), AttemptTimeoutMS: orNull(set.AttemptTimeoutMS), ExpiresAt: orNull(set.ExpiresAt), Retries: set.Retries, Workers: orNull(set.Workers), Overrun: set.Overrun, Traceparent: orNull(in.Trace),
 	}
 	return v, err
 }

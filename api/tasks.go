@@ -13,6 +13,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
+	"comet/internal/telemetry"
 	"comet/models"
 )
 
@@ -24,6 +25,9 @@ import (
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			parent_id		query	string	false	"Only subtasks of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
+//	@Param			owner			query	string	false	"Only tasks that this token requested"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a805a)
+//	@Param			request_id		query	string	false	"Only the task that `owner`, by default this token, requested with this `request_id`"	maxlength(128)	example(req-01J9)
+//	@Param			trace_id		query	string	false	"Only tasks of this trace: the trace id of a traceparent, or `trace_id` of an envelope. Use it with `since`, because the tasks since then are searched"	maxlength(36)	example(4bf92f3577b34da6a3ce929d0e0e4736)
 //	@Param			since			query	string	false	"Only tasks created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only tasks created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
 //	@Param			mine			query	bool	false	"Only tasks that this token requested"	default(false)
@@ -43,17 +47,28 @@ func (s *Server) listTasks(r request) (any, error) {
 
 // taskQuery reads the query parameters of a list of tasks.
 func taskQuery(r request) (orchestrator.TaskQuery, error) {
-	q := newQuery(r.Request, "state", "agent_id", "session_id", "parent_id", "since", "until", "mine", "limit", "cursor")
+	q := newQuery(r.Request, "state", "agent_id", "session_id", "parent_id", "owner", "request_id", "trace_id", "since", "until", "mine", "limit", "cursor")
 	out := orchestrator.TaskQuery{
 		State: models.TaskState(q.Enum("state", "", string(models.TaskNew), string(models.TaskRunning),
 			string(models.TaskDone), string(models.TaskFailed), string(models.TaskCancelled))),
 		AgentID:   orZero(q.OptString("agent_id", input.MaxID)),
 		SessionID: orZero(q.OptString("session_id", input.MaxID)),
 		ParentID:  orZero(q.OptString("parent_id", input.MaxID)),
+		RequestID: orZero(q.OptString("request_id", 128)),
+		TraceID:   orZero(q.OptString("trace_id", 36)),
 		Limit:     q.pageLimit(),
 		Before:    q.taskCursor(),
 	}
-	out.Owner, out.Root = readable(r.caller, q.Bool("mine"))
+	owner := orZero(q.OptString("owner", input.MaxID))
+	out.Owner, out.Root = readable(r.caller, q.Bool("mine") || owner == r.caller.TokenID || owner == "" && out.RequestID != "")
+	if out.Owner == "" {
+		out.Owner = owner
+	} else if owner != "" && owner != out.Owner {
+		q.Fail("owner", "owner", "owner must be the id of your own token, %s, with mine=true or without the scope tasks:read", out.Owner)
+	}
+	if out.TraceID = strings.ReplaceAll(out.TraceID, "-", ""); out.TraceID != "" && !telemetry.IsTraceparent("00-"+out.TraceID+"-0000000000000001-00") {
+		q.Fail("trace_id", "trace_id", "trace_id must be 32 lowercase hexadecimal digits, or a UUID")
+	}
 	out.Since, out.Until = q.period()
 	return out, q.Err()
 }
@@ -105,6 +120,9 @@ func (s *Server) getTask(r request) (any, error) {
 		return nil, err
 	}
 	v, err := newTaskDetail(found)
+	if err == nil && v.State.Ended() {
+		v.Output.Text, err = s.outputText(r.Request, found.Task)
+	}
 	return reply{version: v.Version, body: v}, err
 }
 

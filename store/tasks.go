@@ -194,6 +194,12 @@ func tasksQuery(q TaskQuery) (string, []any) {
 		where.and("(agent_id "+inSubtree+" OR owner_agent_id "+inSubtree+")", q.Root, q.Root)
 	}
 	where.equal("parent_id", q.ParentID)
+	if q.RequestID != "" {
+		where.and("request_key = ?", TaskRequest{Owner: q.Owner, RequestID: q.RequestID}.key())
+	}
+	if q.TraceID != "" { // without an index, which would cost about 80 bytes for each task
+		where.and("trace LIKE ?", "00-"+q.TraceID+"-%")
+	}
 	if q.SessionID != "" {
 		where.and("session_id = ? AND session_id <> ''", q.SessionID)
 	}
@@ -310,6 +316,8 @@ type TaskQuery struct {
 	AgentID   string
 	SessionID string
 	Owner     string
+	// RequestID selects the task that Owner requested with it; TraceID those of a trace.
+	RequestID, TraceID string
 	// Root selects the tasks of an agent and of the agents below it, and those that they requested.
 	Root     string
 	ParentID string

@@ -187,7 +187,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	opts := &orchestrator.Options{
 		Alone:   a.store.Alone(),
 		Classes: classes(), Resolver: references.Resolver{}, ReservedSessionID: v5.ReservesSession, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
-		Retention: a.cfg.Tasks.Retention, OfflineAfter: max(3*a.cfg.Transport.Heartbeat, minOfflineAfter), Logger: a.log,
+		Retention: a.cfg.Tasks.Retention, OfflineAfter: max(3*a.cfg.Transport.Heartbeat, minOfflineAfter), ReturnGrace: a.cfg.Transport.ReturnGrace, Logger: a.log,
 	}
 	if a.cfg.NATSURL != "" { // an embedded bus has no other replicas
 		opts.Waker = w

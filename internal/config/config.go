@@ -112,6 +112,7 @@ type Tasks struct {
 type Transport struct {
 	MaxConnections int           `key:"max_connections" default:"20000" check:"1..10000000" help:"Agents' connections per process; further ones are rejected with 503"`
 	Heartbeat      time.Duration `key:"heartbeat" default:"15s" check:"1s..10m" help:"Interval of heartbeats on agents' connections; an agent is offline after three missed ones, but not before 45s"`
+	ReturnGrace    time.Duration `key:"return_grace" default:"10s" check:"1s..10m" help:"How long a worker whose connection has ended keeps its tasks before other workers get them"`
 	RedeliverAfter time.Duration `key:"redeliver_after" default:"30s" check:"1s..1h" help:"When a message that was delivered by long poll and not acknowledged is delivered again"`
 
 	ProtocolSettings

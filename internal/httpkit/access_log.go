@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/input"
 	"comet/internal/requestid"
+	"comet/internal/telemetry"
 )
 
 // maxRequestID is the longest id that is accepted from a client, in bytes.
@@ -30,7 +31,9 @@ func RequestIDs(next http.Handler) http.Handler {
 			id = newRequestID()
 		}
 		w.Header().Set("X-Request-Id", id)
-		next.ServeHTTP(w, r.WithContext(&accessRecord{Context: requestid.With(r.Context(), id)}))
+		ctx := requestid.With(r.Context(), id)
+		requestid.Add(ctx, slog.String("trace_id", telemetry.TraceID(Traceparent(r))))
+		next.ServeHTTP(w, r.WithContext(&accessRecord{Context: ctx}))
 	})
 }
 

@@ -132,7 +132,8 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	}
 	t.MessageID = id.String()
 	op.wakeAfterCommit(WakeInbox, t.AgentID)
-	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.NotWaiting, op.tx.Now().Add(p.Timeout)
+	t.State, t.WaitingFor = models.TaskNew, models.NotWaiting
+	t.Deadline = p.deadline(*t, op.tx.Now(), p.Timeout)
 	t.Progress, t.Step, t.StepName, t.OutputBytes, t.LogBytes = 0, 0, "", 0, 0
 	t.ExitCode, t.Detail = nil, nil
 	if t.ID != op.insertingID { // for a new task, task.created names the agent
@@ -169,7 +170,8 @@ func (op *operation) enqueue(t *models.Task, p Policy) {
 	if t.WaitingFor == models.WaitForWorker {
 		return
 	}
-	t.State, t.WaitingFor, t.AgentID, t.Deadline = models.TaskNew, models.WaitForWorker, "", op.tx.Now().Add(p.QueueTimeout)
+	t.State, t.WaitingFor, t.AgentID = models.TaskNew, models.WaitForWorker, ""
+	t.Deadline = p.deadline(*t, op.tx.Now(), p.QueueTimeout)
 	op.wakeAfterCommit(WakeQueue, "") // a slot may have been released since the selection
 	op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
@@ -195,6 +197,7 @@ func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
 
 // scheduleRetry sets the time of the next attempt.
 func (op *operation) scheduleRetry(t *models.Task, p Policy, why Failure) {
-	t.State, t.WaitingFor, t.Deadline = models.TaskNew, models.WaitForRetry, op.tx.Now().Add(p.retryDelay(t.Attempt))
+	t.State, t.WaitingFor = models.TaskNew, models.WaitForRetry
+	t.Deadline = p.deadline(*t, op.tx.Now(), p.retryDelay(t.Attempt))
 	op.emitTaskEvent(events.TaskRetried, *t, func(d *events.TaskData) { d.Failure, d.NextAttemptAt = string(why), &t.Deadline })
 }

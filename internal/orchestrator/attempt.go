@@ -41,7 +41,7 @@ func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd,
 	if a.AgentID == "" {
 		return nil
 	}
-	op.releaseSlot(slotChange{agentID: a.AgentID, failure: r.failure, cancelled: r.state == models.AttemptCancelled, policy: p})
+	op.releaseSlot(slotChange{agentID: a.AgentID, failure: r.failure, cancelled: r.state == models.AttemptCancelled || r.failure == FailureLost, policy: p})
 	t.Tokens += r.tokens
 	return op.chargeAttempt(*t, *a, r)
 }

@@ -7,6 +7,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/orchestrator/wakeups"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -47,7 +48,8 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		err = op.saveTask(before, &t)
 		return t, err
 	}
-	t.WaitingFor, t.Deadline = models.WaitForReply, op.tx.Now().Add(p.ReplyTimeout)
+	t.WaitingFor = models.WaitForReply
+	t.Deadline = p.deadline(t, op.tx.Now(), p.ReplyTimeout)
 	op.emitTaskEvent(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
 	if err = op.notifyQuestion(t); err == nil {
 		err = op.saveTask(before, &t)
@@ -114,7 +116,8 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 
 // deliverReply sends a reply to a task's agent. The task is not saved yet.
 func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
-	t.WaitingFor, t.Deadline = models.NotWaiting, op.tx.Now().Add(p.Timeout)
+	t.WaitingFor = models.NotWaiting
+	t.Deadline = p.deadline(*t, op.tx.Now(), p.Timeout)
 	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
 		return err
 	}
@@ -211,7 +214,7 @@ func (o *Orchestrator) WaitForQuestion(ctx context.Context, tokenID, id string, 
 	var closing <-chan struct{}
 	if closes {
 		var stop func()
-		closing, stop = o.waiters.subscribe(wakeClosed, id)
+		closing, stop = o.waiters.Subscribe(wakeups.Closed, id)
 		defer stop()
 	}
 	t, err = o.waitFor(ctx, WakeTask, tokenID, id, timeout, func(t models.Task) bool {

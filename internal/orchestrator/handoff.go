@@ -78,7 +78,7 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	op.markAccepted(&t, &a)
 	t.Subtasks++
 	if t.WaitingFor == models.NotWaiting { // the agent is alive
-		t.Deadline = op.tx.Now().Add(p.Timeout)
+		t.Deadline = p.deadline(t, op.tx.Now(), p.Timeout)
 	}
 	if err := op.saveTask(before, &t); err != nil {
 		return SubmitResult{}, err

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"comet/internal/errs"
+	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 	"comet/store"
 )
@@ -13,22 +16,27 @@ import (
 // Inbox returns a channel that receives when an agent may have new messages, and a function that
 // ends it.
 func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
-	return o.waiters.subscribe(WakeInbox, agentID)
+	return o.waiters.Subscribe(WakeInbox, agentID)
 }
 
-// Messages returns up to limit unacknowledged messages of an agent, the most urgent first.
+// Messages returns up to limit unacknowledged messages of an agent, the most urgent first, and then
+// the progress of its tasks since the last call.
 func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {
-	acked := o.acks.of(agentID) // before the read, so that acknowledgements that are being written hide their messages
+	acked := o.acks.Of(agentID) // before the read, so that acknowledgements that are being written hide their messages
 	all, err := o.store.Inbox(ctx).List(agentID, limit+len(acked))
 	all = slices.DeleteFunc(all, func(m models.InboxMessage) bool { return slices.Contains(acked, m.ID) })
-	return all[:min(limit, len(all))], err
+	all = all[:min(limit, len(all))]
+	for _, id := range o.waiters.TakeProgress(agentID) {
+		all = append(all, models.InboxMessage{ID: uuid.NewString(), AgentID: agentID, Kind: models.MessageProgress, TaskID: id})
+	}
+	return all, err
 }
 
 // AcknowledgeLater removes messages from an agent's inbox in memory. The next change of their task,
 // FlushAcknowledgements or the end of ackDelay removes them from the database; if the process fails before,
-// they are redelivered. If more than maxPendingAcks are pending for the agent, it writes at once and may fail.
+// they are redelivered. If more than wakeups.MaxPendingAcks are pending for the agent, it writes at once and may fail.
 func (o *Orchestrator) AcknowledgeLater(ctx context.Context, agentID string, ids []string) error {
-	if o.acks.add(agentID, ids, o.store.Now()) <= maxPendingAcks {
+	if o.acks.Add(agentID, ids, o.store.Now()) <= wakeups.MaxPendingAcks {
 		return nil
 	}
 	return o.FlushAcknowledgements(ctx, agentID)
@@ -39,7 +47,7 @@ func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentIDs ...st
 	for some := range slices.Chunk(agentIDs, agentBatch) {
 		pending := map[string][]string{}
 		for _, id := range some {
-			if ids := o.acks.of(id); len(ids) > 0 {
+			if ids := o.acks.Of(id); len(ids) > 0 {
 				pending[id] = ids
 			}
 		}
@@ -58,7 +66,7 @@ func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentIDs ...st
 			return err
 		}
 		for id, ids := range pending {
-			o.acks.remove(id, ids...)
+			o.acks.Remove(id, ids...)
 		}
 	}
 	return nil
@@ -78,7 +86,7 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 
 // MessagePending returns those of the messages that are still in an agent's inbox.
 func (o *Orchestrator) MessagePending(ctx context.Context, agentID string, ids []string) ([]string, error) {
-	acked := o.acks.of(agentID) // before the read, as in Messages
+	acked := o.acks.Of(agentID) // before the read, as in Messages
 	pending, err := o.store.Inbox(ctx).Pending(agentID, ids)
 	return slices.DeleteFunc(pending, func(id string) bool { return slices.Contains(acked, id) }), err
 }

@@ -8,6 +8,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/orchestrator/wakeups"
 	"comet/internal/registry"
 	"comet/models"
 	"comet/store"
@@ -31,7 +32,7 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 		err = o.countSlots(ctx)
 	}
 	if err == nil && !o.indexLoaded.Swap(true) {
-		o.timers.changed.Set()
+		o.timers.Changed.Set()
 	}
 	return err
 }
@@ -123,7 +124,7 @@ func (o *Orchestrator) followRegistry(ctx context.Context) (time.Duration, error
 	}
 	sub.Only(registryEvents()...)
 	o.registryStale.Add(1)
-	o.waiters.wake(wake{WakeQueue, ""})
+	o.waiters.Wake(wakeups.Wake{Kind: WakeQueue})
 	o.registryPosition.Store(sub.Position())
 	for {
 		news, err := sub.Next(ctx, registryBatch)

@@ -14,6 +14,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 	"comet/store"
 )
@@ -23,7 +24,7 @@ import (
 type operation struct {
 	*environment
 	tx             *store.Tx
-	wakes          []wake
+	wakes          []wakeups.Wake
 	changedWorkers []models.Worker
 	// events are written at the end of the transaction, in one statement.
 	events []store.EventDraft
@@ -172,18 +173,18 @@ func (o *Orchestrator) afterCommit(ctx context.Context, op *operation) {
 		o.indexWorker(ctx, w)
 		op.wakeAfterCommit(WakeWorker, w.AgentID)
 	}
-	o.timers.set(op.deadline)
+	o.timers.Set(op.deadline)
 	for _, w := range op.wakes {
-		o.waiters.wake(w)
-		if o.opts.Waker != nil && w.kind != WakeEnd {
-			o.opts.Waker.Wake(w.kind, w.id)
+		o.waiters.Wake(w)
+		if o.opts.Waker != nil && w.Kind != wakeups.End {
+			o.opts.Waker.Wake(w.Kind, w.ID)
 		}
 	}
 }
 
 // wakeAfterCommit adds a wake-up that is sent after the commit.
 func (op *operation) wakeAfterCommit(kind WakeKind, id string) {
-	op.wakes = append(op.wakes, wake{kind, id})
+	op.wakes = append(op.wakes, wakeups.Wake{Kind: kind, ID: id})
 }
 
 // lockTask locks and returns a task. An unknown id is errs.NotFound.
@@ -201,7 +202,7 @@ func (op *operation) saveTask(before models.Task, t *models.Task) error {
 		return err
 	}
 	if before.MessageID != "" && t.MessageID != before.MessageID {
-		op.tx.After(func() { op.acks.remove(before.AgentID, before.MessageID) })
+		op.tx.After(func() { op.acks.Remove(before.AgentID, before.MessageID) })
 	}
 	op.wakeAfterCommit(WakeTask, t.ID)
 	if t.State.Ended() {
@@ -220,7 +221,7 @@ func (op *operation) setTimer(t models.Task) {
 
 // onTaskEnd applies the effects of the end of a task.
 func (op *operation) onTaskEnd(t models.Task) error {
-	op.wakeAfterCommit(WakeEnd, t.ID)
+	op.wakeAfterCommit(wakeups.End, t.ID)
 	op.countEnd(t)
 	if t.Subtasks > 0 {
 		if err := op.cancelSubtasks(t.ID, "the parent task has ended"); err != nil {

@@ -35,6 +35,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/orchestrator/wakeups"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -64,6 +65,8 @@ type Options struct {
 	// OfflineAfter is how long a worker may be silent before it is offline, default 45 s: three
 	// missed heartbeats.
 	OfflineAfter time.Duration
+	// ReturnGrace is how long a worker whose connection has ended keeps its attempts, default 10 s.
+	ReturnGrace time.Duration
 	// MaxQueue is the maximum number of tasks in one queue, default 10,000.
 	MaxQueue int
 	// MaxWaiters is the maximum number of requests that wait for tasks, default 5,000;
@@ -100,6 +103,7 @@ func (o *Options) orDefaults() Options {
 	}
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	out.OfflineAfter = cmp.Or(out.OfflineAfter, 45*time.Second)
+	out.ReturnGrace = cmp.Or(out.ReturnGrace, 10*time.Second)
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
 	out.MaxQueue = cmp.Or(out.MaxQueue, 10_000)
 	out.MaxWaiters = cmp.Or(out.MaxWaiters, 5000)
@@ -144,9 +148,9 @@ type environment struct {
 	index    *selection.Index // the agents and their newest states as workers
 	queues   *queueCache      // the requirements of the queued tasks
 	counters *counters
-	timers   *timers
-	acks     *acks
-	waiters  *waiters
+	timers   *wakeups.Timers
+	acks     *wakeups.Acks
+	waiters  *wakeups.Waiters
 
 	tracesEnabled bool // if false, nothing is read for spans
 	// startedAt is when Start was called, by the store's clock in microseconds.

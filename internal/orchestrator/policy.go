@@ -17,6 +17,10 @@ type Policy struct {
 	// Timeout is how long an attempt may be silent after its assignment and after each progress
 	// report for the task.
 	Timeout time.Duration
+	// AttemptTimeout is how long an attempt may take in total, 0 for no limit.
+	AttemptTimeout time.Duration
+	// ExpiresAt is when the task fails if it has not ended, the zero time for never.
+	ExpiresAt time.Time
 	// QueueTimeout is how long a task may wait for an agent with a free slot.
 	QueueTimeout time.Duration
 	// ReplyTimeout is how long a question of an agent waits for its reply.
@@ -41,6 +45,8 @@ type Policy struct {
 	UseFirstOption bool
 	// Overrun defines what follows if a budget does not cover an attempt; nil ends the task.
 	Overrun *Overrun
+	// Notify sends the progress of the task to the requesting agent.
+	Notify bool
 	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
@@ -54,8 +60,11 @@ type Failure string
 
 // The failures.
 const (
-	// FailureTimeout: the agent was silent for too long.
+	// FailureTimeout: the agent was silent, or took, too long. FailureExpired: the whole task took too
+	// long. FailureLost: the agent has lost its connection and did not return.
 	FailureTimeout Failure = "timeout"
+	FailureExpired Failure = "expired"
+	FailureLost    Failure = "lost"
 	// FailureUnavailable: the agent is offline or has left.
 	FailureUnavailable Failure = "unavailable"
 	// FailureSaturated: the task waited too long in its queue.
@@ -86,8 +95,8 @@ func classes() map[string]Policy {
 	return map[string]Policy{ClassDefault: {
 		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
-		RetryOn:         []Failure{FailureTimeout, FailureUnavailable, FailureResource},
-		ReassignOn:      []Failure{FailureUnavailable, FailureResource},
+		RetryOn:         []Failure{FailureTimeout, FailureLost, FailureUnavailable, FailureResource},
+		ReassignOn:      []Failure{FailureLost, FailureUnavailable, FailureResource},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2,
 	}}
@@ -97,6 +106,10 @@ func classes() map[string]Policy {
 type Override struct {
 	// TimeoutMS replaces Policy.Timeout, in milliseconds, unless it is 0.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// AttemptTimeoutMS replaces Policy.AttemptTimeout, in milliseconds, unless it is 0.
+	AttemptTimeoutMS int64 `json:"attempt_timeout_ms,omitempty"`
+	// ExpiresAt is Policy.ExpiresAt.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	// Retries replaces Policy.Retries.
 	Retries *int `json:"retries,omitempty"`
 	// Fallback is the id of the agent that gets the next attempt after a failure in
@@ -104,7 +117,8 @@ type Override struct {
 	Fallback string `json:"fallback,omitempty"`
 	// UseFirstOption replaces Policy.UseFirstOption.
 	UseFirstOption *bool `json:"first_option,omitempty"`
-	// Notify sends a message to the inbox of the requesting agent when the task ends.
+	// Notify sends a message to the inbox of the requesting agent when the task ends, and its progress
+	// while the agent is connected.
 	Notify bool `json:"notify,omitempty"`
 	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 means one.
 	Workers int `json:"workers,omitempty"`
@@ -117,6 +131,10 @@ func (p Policy) withOverride(o Override) Policy {
 	if o.TimeoutMS > 0 {
 		p.Timeout = time.Duration(o.TimeoutMS) * time.Millisecond
 	}
+	if o.AttemptTimeoutMS > 0 {
+		p.AttemptTimeout = time.Duration(o.AttemptTimeoutMS) * time.Millisecond
+	}
+	p.ExpiresAt, p.Notify = o.ExpiresAt, o.Notify
 	if o.Retries != nil {
 		p.Retries = *o.Retries
 	}
@@ -127,6 +145,19 @@ func (p Policy) withOverride(o Override) Policy {
 		p.UseFirstOption = *o.UseFirstOption
 	}
 	return p
+}
+
+// deadline returns the end of a wait of a task that begins now. It is not after the end of the
+// task and, while an agent works, of the attempt.
+func (p Policy) deadline(t models.Task, now time.Time, wait time.Duration) time.Time {
+	at := now.Add(wait)
+	if limit := t.AssignedAt.Add(p.AttemptTimeout); p.AttemptTimeout > 0 && t.WaitingFor == models.NotWaiting && limit.Before(at) {
+		at = limit
+	}
+	if !p.ExpiresAt.IsZero() && p.ExpiresAt.Before(at) {
+		at = p.ExpiresAt
+	}
+	return at
 }
 
 // retryDelay returns the delay after a number of attempts.

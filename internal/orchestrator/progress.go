@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"comet/internal/events"
+	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 )
 
@@ -77,7 +78,10 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Step, t.StepName = p.Step, p.StepName
 	}
 	if t.WaitingFor == models.NotWaiting {
-		t.Deadline = op.tx.Now().Add(policy.Timeout)
+		t.Deadline = policy.deadline(t, op.tx.Now(), policy.Timeout)
+	}
+	if reported && policy.Notify && t.OwnerAgent != "" {
+		op.wakeAfterCommit(wakeups.Progress, t.OwnerAgent+"/"+t.ID)
 	}
 	if reported {
 		op.emitTaskEvent(events.TaskProgress, t, func(d *events.TaskData) { d.Step, d.StepName = t.Step, t.StepName })
@@ -97,7 +101,7 @@ func (op *operation) extendDeadline(t *models.Task, agentID string) error {
 		return err
 	}
 	before := *t
-	t.Deadline = op.tx.Now().Add(p.Timeout)
+	t.Deadline = p.deadline(*t, op.tx.Now(), p.Timeout)
 	return op.saveTask(before, t)
 }
 

@@ -8,6 +8,7 @@ import (
 	"comet/internal/background"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator/selection"
+	"comet/internal/orchestrator/wakeups"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -24,7 +25,7 @@ const (
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, gauges: newGauges(), environment: environment{
 		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
-		queues: newQueueCache(), counters: newCounters(), timers: &timers{changed: background.NewSignal()}, acks: &acks{byAgent: map[string][]string{}}, waiters: &waiters{channels: map[wake]map[background.Signal]bool{}}, tracesEnabled: opts != nil && opts.Tracer != nil,
+		queues: newQueueCache(), counters: newCounters(), timers: &wakeups.Timers{Changed: background.NewSignal()}, acks: wakeups.NewAcks(), waiters: wakeups.NewWaiters(), tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)
@@ -37,17 +38,18 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 // RegisterJobs registers the handlers of the orchestrator's jobs.
 func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
 	r.Handle(subtaskKind, o.updateParent, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Handle(lostKind, o.endLostAttempts, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Handle(breakerKind, o.probeWorker, jobs.Policy{MaxBackoff: 10 * time.Second})
 }
 
 // run polls, and follows the registry, until ctx ends.
 func (o *Orchestrator) run(ctx context.Context) {
 	o.startedAt.Store(o.store.Now().UnixMicro())
-	queue, stop := o.waiters.subscribe(WakeQueue, "")
+	queue, stop := o.waiters.Subscribe(WakeQueue, "")
 	defer stop()
 	var loops sync.WaitGroup
 	defer loops.Wait()
-	timers := background.NewPollLoop(background.PollOptions{Task: "running the timers of tasks", Logger: o.log, Signal: o.timers.changed}, o.runTimers)
+	timers := background.NewPollLoop(background.PollOptions{Task: "running the timers of tasks", Logger: o.log, Signal: o.timers.Changed}, o.runTimers)
 	loops.Go(func() { timers.Run(ctx) })
 	if o.opts.Feed != nil {
 		follow := background.NewPollLoop(background.PollOptions{Task: "following the registry", Logger: o.log}, o.followRegistry)
@@ -72,7 +74,7 @@ func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error)
 		o.failures.Report(ctx, "reading the workers", o.refreshWorkers(ctx))
 		o.failures.Report(ctx, "looking for silent workers", o.markSilentOffline(ctx))
 		o.failures.Report(ctx, "closing idle sessions", o.closeIdleSessions(ctx))
-		o.failures.Report(ctx, "writing acknowledgements", o.FlushAcknowledgements(ctx, o.acks.due(o.store.Now())...))
+		o.failures.Report(ctx, "writing acknowledgements", o.FlushAcknowledgements(ctx, o.acks.Due(o.store.Now())...))
 	}
 	if o.indexLoaded.Load() {
 		o.failures.Report(ctx, "assigning queued tasks", o.serveQueues(ctx))

@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 	"comet/store"
 )
@@ -138,11 +139,11 @@ func (op *operation) leaveSession(t models.Task) error {
 	if t.SessionID == "" {
 		return nil
 	}
-	waiting := wake{wakeClosed, t.ID}
-	tasks, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.waits(waiting))
+	waiting := wakeups.Wake{Kind: wakeups.Closed, ID: t.ID}
+	tasks, err := op.tx.Sessions().EndTask(t.SessionID, op.waiters.Waits(waiting))
 	if tasks > 0 {
 		op.emit(events.SessionClosed, t.SessionID, events.SessionData{SessionID: t.SessionID, AgentID: t.OwnerAgent, Tasks: tasks, Reason: "closed"})
-		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.wake(waiting) })
+		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.Wake(waiting) })
 	}
 	return err
 }

@@ -174,12 +174,16 @@ func (sub *Submission) validate() error {
 	if ms := sub.Override.TimeoutMS; ms != 0 && (ms < minTimeout.Milliseconds() || ms > maxTimeout.Milliseconds()) {
 		wrong("/timeout_ms", "range", "timeout_ms must be %d to %d", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
 	}
+	if ms := sub.Override.AttemptTimeoutMS; ms != 0 && (ms < minTimeout.Milliseconds() || ms > maxTimeout.Milliseconds()) {
+		wrong("/attempt_timeout_ms", "range", "attempt_timeout_ms must be %d to %d", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
+	}
 	if r := sub.Override.Retries; r != nil && (*r < 0 || *r > maxRetries) {
 		wrong("/retries", "range", "retries must be 0 to %d", maxRetries)
 	}
 	if j := sub.OnEnd; j != nil && (j.Kind == "" || strings.Contains(j.Kind, "/") || strings.HasPrefix(j.Kind, "task.")) {
 		wrong("/on_end", "kind", "the kind of the job must be a name without \"/\" outside of \"task.\", not %q", j.Kind)
 	}
+	sub.Override.ExpiresAt = sub.Override.ExpiresAt.UTC().Truncate(time.Microsecond) // as the database stores it
 	sub.checkWorkers(wrong)
 	sub.checkOverrun(wrong)
 	if len(sub.ID) > maxSubmitID {

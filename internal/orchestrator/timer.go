@@ -25,7 +25,7 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	if !o.indexLoaded.Load() { // all agents would seem to be missing
 		return o.opts.Poll, nil
 	}
-	o.timers.setNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
+	o.timers.SetNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
 	for {
 		due, err := o.store.Tasks(ctx).Due(timersBatch)
 		if err != nil {
@@ -48,7 +48,7 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	if err != nil || !ok {
 		return o.opts.Poll, err
 	}
-	o.timers.set(next)
+	o.timers.Set(next)
 	return min(max(next.Sub(o.store.Now()), time.Millisecond), o.opts.Poll), nil
 }
 
@@ -98,18 +98,21 @@ func (op *operation) onDeadline(t models.Task) error {
 	if err != nil {
 		return err
 	}
-	switch t.WaitingFor {
-	case models.WaitForWorker:
+	r := p.overdue(t, op.tx.Now())
+	works := t.WaitingFor == models.NotWaiting || t.WaitingFor == models.WaitForReply
+	switch {
+	case works && t.AgentID == "":
+		return op.failParent(before, t, FailureWork, "its subtasks have not ended in time")
+	case r.failure == FailureUnanswered:
+		err = op.onReplyTimeout(&t, r, p)
+	case works:
+		err = op.failAttempt(&t, r, p)
+	case r.failure == FailureExpired:
+		op.failTask(&t, r.failure, r.text)
+	case t.WaitingFor == models.WaitForWorker:
 		op.failTask(&t, FailureSaturated, "no agent had a free slot in time")
-	case models.WaitForRetry:
+	default:
 		err = op.startRetry(&t, in, p)
-	case models.WaitForReply:
-		err = op.onReplyTimeout(&t, p)
-	case models.NotWaiting:
-		if t.AgentID == "" {
-			return op.failParent(before, t, FailureWork, "its subtasks have not ended in time")
-		}
-		err = op.failAttempt(&t, attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}, p)
 	}
 	if err != nil {
 		return err
@@ -117,9 +120,23 @@ func (op *operation) onDeadline(t models.Task) error {
 	return op.saveTask(before, &t)
 }
 
+// overdue returns how a task that has reached its deadline ends its attempt.
+func (p Policy) overdue(t models.Task, now time.Time) attemptEnd {
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}
+	switch {
+	case !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt):
+		r.failure, r.text = FailureExpired, "the task has not ended before its expires_at"
+	case t.WaitingFor == models.WaitForReply:
+		r.failure, r.text = FailureUnanswered, "the agent's question got no reply in time"
+	case p.AttemptTimeout > 0 && !now.Before(t.AssignedAt.Add(p.AttemptTimeout)):
+		r.text = "the attempt took too long"
+	}
+	return r
+}
+
 // onReplyTimeout replies with the first option of an unanswered question, if the policy says so
 // and there is one (PROTOCOL_V5 §7.2). Otherwise it fails the attempt.
-func (op *operation) onReplyTimeout(t *models.Task, p Policy) error {
+func (op *operation) onReplyTimeout(t *models.Task, r attemptEnd, p Policy) error {
 	if p.UseFirstOption {
 		asked, err := openQuestion(*t, op.tx.Events().EventReader)
 		if err != nil {
@@ -129,7 +146,6 @@ func (op *operation) onReplyTimeout(t *models.Task, p Policy) error {
 			return op.deliverReply(t, asked.Options[0], p)
 		}
 	}
-	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureUnanswered, text: "the agent's question got no reply in time", outcome: usage.OutcomeTimeout}
 	return op.failAttempt(t, r, p)
 }
 
@@ -167,7 +183,7 @@ func (op *operation) failAttempt(t *models.Task, r attemptEnd, p Policy) error {
 	if err := op.endAttempt(t, &a, r, p); err != nil {
 		return err
 	}
-	if a.AcceptedAt != nil { // its agent may still work on it
+	if a.AcceptedAt != nil || r.state == models.AttemptTimedOut { // its agent may still work on it
 		if err := op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": string(r.failure)}); err != nil {
 			return err
 		}

@@ -3,132 +3,41 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 )
 
 // WakeKind is the subject of a wake-up.
-type WakeKind string
+type WakeKind = wakeups.Kind
 
-// The kinds of wake-ups.
+// The kinds of wake-ups between replicas.
 const (
-	// WakeInbox: an agent has new messages.
-	WakeInbox WakeKind = "inbox"
-	// WakeTask: a task has changed.
-	WakeTask WakeKind = "task"
-	// WakeEnd: a task has ended. It stays in this process; other replicas derive it from WakeTask.
-	WakeEnd WakeKind = "end"
-	// WakeQueue: a worker may have a free slot, or a task was queued.
-	WakeQueue WakeKind = "queue"
-	// WakeWorker: a worker has changed.
-	WakeWorker WakeKind = "worker"
-	// wakeClosed: the end of a task has closed its session, because a request waits for that.
-	// wakeAll does not send it, because it never leaves this process and so is never lost.
-	wakeClosed WakeKind = "closed"
+	WakeInbox  = wakeups.Inbox
+	WakeTask   = wakeups.Task
+	WakeQueue  = wakeups.Queue
+	WakeWorker = wakeups.Worker
 )
-
-type wake struct {
-	kind WakeKind
-	id   string
-}
-
-// waiters wakes the waiting goroutines of this process. Each has a channel with a buffer of one
-// wake-up: sending never blocks, and a wake-up that comes while the receiver is busy is not lost.
-type waiters struct {
-	mu       sync.Mutex
-	channels map[wake]map[background.Signal]bool
-}
-
-// subscribe returns a channel that receives after each wake-up, and a function that ends the
-// subscription.
-func (h *waiters) subscribe(kind WakeKind, id string) (<-chan struct{}, func()) {
-	w, ch := wake{kind, id}, background.NewSignal()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.channels[w] == nil {
-		h.channels[w] = map[background.Signal]bool{}
-	}
-	h.channels[w][ch] = true
-	return ch, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if delete(h.channels[w], ch); len(h.channels[w]) == 0 {
-			delete(h.channels, w)
-		}
-	}
-}
-
-// waits reports whether a goroutine waits for w.
-func (h *waiters) waits(w wake) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.channels[w]) > 0
-}
-
-func (h *waiters) wake(w wake) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for ch := range h.channels[w] {
-		ch.Set()
-	}
-}
-
-// wakeAll wakes all goroutines, because wake-ups may have been lost.
-func (h *waiters) wakeAll() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for w, all := range h.channels {
-		for ch := range all {
-			if w.kind != wakeClosed {
-				ch.Set()
-			}
-		}
-	}
-}
-
-// timers stores the earliest deadline of the open tasks.
-type timers struct {
-	changed background.Signal // receives when next becomes earlier
-	mu      sync.Mutex
-	next    time.Time // the next time at which the timers run
-}
-
-// set schedules the timers for a deadline, unless they run earlier. It ignores the zero time.
-func (t *timers) set(deadline time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !deadline.IsZero() && deadline.Before(t.next) {
-		t.next = deadline
-		t.changed.Set()
-	}
-}
-
-func (t *timers) setNext(next time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.next = next
-}
 
 // OnWake receives a wake-up of another replica.
 func (o *Orchestrator) OnWake(kind WakeKind, id string) {
-	o.waiters.wake(wake{kind, id})
+	o.waiters.Wake(wakeups.Wake{Kind: kind, ID: id})
 	switch kind {
 	case WakeQueue, WakeWorker:
 		o.workersChanged.Store(true)
-		o.waiters.wake(wake{WakeQueue, ""})
+		o.waiters.Wake(wakeups.Wake{Kind: WakeQueue})
 	case WakeTask:
-		o.waiters.wake(wake{WakeEnd, id})
+		o.waiters.Wake(wakeups.Wake{Kind: wakeups.End, ID: id})
 	}
 }
 
 // OnWakeAll is called when wake-ups of other replicas may have been lost.
 func (o *Orchestrator) OnWakeAll() {
 	o.workersChanged.Store(true)
-	o.waiters.wakeAll()
+	o.waiters.WakeAll()
 }
 
 // acquireWaiter counts a request that waits for a task and returns a function that removes it, or
@@ -152,7 +61,7 @@ func (o *Orchestrator) acquireWaiter(tokenID string) (release func(), err error)
 // token, or all tokens together, wait for too many tasks, it returns the task as it is with
 // errs.Busy. A tokenID of "" is not limited.
 func (o *Orchestrator) Wait(ctx context.Context, tokenID, id string, timeout time.Duration) (models.Task, error) {
-	return o.waitFor(ctx, WakeEnd, tokenID, id, timeout, func(t models.Task) bool { return t.State.Ended() })
+	return o.waitFor(ctx, wakeups.End, tokenID, id, timeout, func(t models.Task) bool { return t.State.Ended() })
 }
 
 // WaitForChange is Wait for any change after a version.
@@ -161,7 +70,7 @@ func (o *Orchestrator) WaitForChange(ctx context.Context, tokenID, id string, ve
 }
 
 func (o *Orchestrator) waitFor(ctx context.Context, kind WakeKind, tokenID, id string, timeout time.Duration, done func(models.Task) bool) (models.Task, error) {
-	changed, stop := o.waiters.subscribe(kind, id)
+	changed, stop := o.waiters.Subscribe(kind, id)
 	defer stop()
 	expired := time.After(timeout)
 	for counted := false; ; {

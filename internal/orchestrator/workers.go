@@ -9,6 +9,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/jobs"
+	"comet/internal/orchestrator/selection"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -104,9 +105,52 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 }
 
 // Disconnect records the end of a connection. Its agent becomes offline unless it has a newer
-// connection. Its attempts continue until they end or time out.
+// connection. Other agents get its attempts if it has not joined again after Options.ReturnGrace.
 func (o *Orchestrator) Disconnect(ctx context.Context, agentID, connectionID string) error {
-	return o.setOffline(ctx, agentID, func(w models.Worker) bool { return w.ConnectionID == connectionID })
+	return o.transact(ctx, func(op *operation) error {
+		w, err := op.setOffline(agentID, func(w models.Worker) bool { return w.ConnectionID == connectionID })
+		if o.opts.Alone {
+			w.InFlight = op.index.Worker(agentID).InFlight
+		}
+		if err != nil || w.ConnectionID != connectionID || w.InFlight == 0 {
+			return err
+		}
+		return op.schedule(lostKind, agentID, op.tx.Now().Add(o.opts.ReturnGrace))
+	})
+}
+
+// lostKind is the kind of the job that ends the attempts of an agent that has not returned.
+const lostKind = "worker.lost"
+
+// endLostAttempts gives the attempts of an agent without a connection to others. An attempt continues
+// as long as no other agent can have the task; the job then runs again.
+func (o *Orchestrator) endLostAttempts(ctx context.Context, job *jobs.Job) error {
+	if w, err := o.store.Workers(ctx).Get(job.Key); err != nil || w.State != models.WorkerOffline {
+		return err
+	}
+	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureLost, text: "the agent has lost its connection", outcome: usage.OutcomeTimeout}
+	kept := true // after a start, agents need time to connect
+	if since := o.store.Now().Sub(time.UnixMicro(o.startedAt.Load())); since >= o.opts.ReturnGrace {
+		var err error
+		if kept, err = o.failOpenAttempts(ctx, job.Key, r); err != nil || !kept {
+			return err
+		}
+	}
+	return o.transact(ctx, func(op *operation) error {
+		if err := job.Finish(op.tx); err != nil {
+			return err
+		}
+		return op.schedule(lostKind, job.Key, op.tx.Now().Add(o.opts.ReturnGrace))
+	})
+}
+
+// schedule enqueues a job at a time, in place of an earlier one with the same key.
+func (op *operation) schedule(kind, key string, at time.Time) error {
+	if err := op.tx.Jobs().Delete(kind, key); err != nil {
+		return err
+	}
+	_, err := op.tx.Jobs().Enqueue(store.Job{Kind: kind, Key: key, RunAt: at})
+	return err
 }
 
 // Leave makes an agent offline. Its attempts continue until they end or time out; if gone is set,
@@ -116,23 +160,31 @@ func (o *Orchestrator) Leave(ctx context.Context, agentID string, gone bool) err
 	if err != nil || !gone {
 		return err
 	}
-	return o.failOpenAttempts(ctx, agentID)
+	_, err = o.failOpenAttempts(ctx, agentID, attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: usage.OutcomeFailed})
+	return err
 }
 
-// setOffline makes a worker offline if a condition still applies to it. It ignores an unknown one.
 func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still func(models.Worker) bool) error {
 	return o.transact(ctx, func(op *operation) error {
-		w, err := op.tx.Workers().Lock(agentID)
-		if errs.Is(err, errs.NotFound) || err == nil && (w.State == models.WorkerOffline || !still(w)) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		was := w.State
-		w.State = models.WorkerOffline
-		return op.saveWorker(&w, was)
+		_, err := op.setOffline(agentID, still)
+		return err
 	})
+}
+
+// setOffline makes a worker offline if a condition still applies to it, and returns the worker. It
+// ignores an unknown one.
+func (op *operation) setOffline(agentID string, still func(models.Worker) bool) (models.Worker, error) {
+	w, err := op.tx.Workers().Lock(agentID)
+	if errs.Is(err, errs.NotFound) {
+		return w, nil
+	}
+	if err != nil || w.State == models.WorkerOffline || !still(w) {
+		return w, err
+	}
+	was := w.State
+	w.State = models.WorkerOffline
+	err = op.saveWorker(&w, was)
+	return w, err
 }
 
 // KeepAlive records heartbeats of agents connected to this process, in one transaction. It returns
@@ -157,35 +209,50 @@ func (o *Orchestrator) KeepAlive(ctx context.Context, agentIDs []string) (offlin
 	return offline, err
 }
 
-// failOpenAttempts fails the open attempts of a worker that has left permanently.
-func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string) error {
-	for {
-		open, err := o.store.Tasks(ctx).OpenOf(agentID, 100)
-		if err != nil || len(open) == 0 {
-			return err
+// failOpenAttempts ends the open attempts of a worker. If it is lost, kept reports that attempts
+// continue because no other agent can have their tasks; those of a worker that is back continue too.
+func (o *Orchestrator) failOpenAttempts(ctx context.Context, agentID string, r attemptEnd) (kept bool, err error) {
+	open, err := o.store.Tasks(ctx).OpenOf(agentID, MaxConcurrency)
+	for _, id := range open {
+		if err != nil {
+			break
 		}
-		for _, id := range open {
-			err := o.transact(ctx, func(op *operation) error {
-				t, err := op.tx.Tasks().Lock(id)
-				if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
+		keeps := false
+		err = o.transact(ctx, func(op *operation) error {
+			t, err := op.tx.Tasks().Lock(id)
+			if err != nil || t.State.Ended() || t.AgentID != agentID || t.WaitingFor == models.WaitForWorker || t.WaitingFor == models.WaitForRetry {
+				return err
+			}
+			before := t
+			in, p, err := op.lockForEnd(t)
+			if err == nil && r.failure == FailureLost {
+				if keeps, err = op.keepsLost(t, in, p); keeps || err != nil {
 					return err
 				}
-				before := t
-				_, p, err := op.lockForEnd(t)
-				if err != nil {
-					return err
-				}
-				r := attemptEnd{state: models.AttemptCancelled, failure: FailureUnavailable, text: "the agent left", outcome: usage.OutcomeFailed}
-				if err := op.failAttempt(&t, r, p); err != nil {
-					return err
-				}
-				return op.saveTask(before, &t)
-			})
+			}
+			if err == nil {
+				err = op.failAttempt(&t, r, p)
+			}
 			if err != nil {
 				return err
 			}
-		}
+			return op.saveTask(before, &t)
+		})
+		kept = kept || keeps
 	}
+	return kept, err
+}
+
+// keepsLost reports whether the attempt of a lost agent continues: it is back, or no other agent can
+// have the task.
+func (op *operation) keepsLost(t models.Task, in models.TaskInput, p Policy) (bool, error) {
+	w, err := op.tx.Workers().Get(t.AgentID)
+	if err != nil || w.State != models.WorkerOffline {
+		return true, err
+	}
+	siblings, err := op.siblingAgents(t)
+	v := op.index.Select(selectionRequest(t.Depth, in, p, append(siblings, t.AgentID))).Verdict
+	return v != selection.Chosen && v != selection.Saturated, err
 }
 
 // recordHeartbeat records that a worker is alive, and closes its breaker after the pause.
@@ -229,10 +296,7 @@ const breakerKind = "worker.breaker"
 // Its attempts continue.
 func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 	w.BreakerUntil, w.Probing = op.tx.Now().Add(p.BreakerPause), false
-	if err := op.tx.Jobs().Delete(breakerKind, w.AgentID); err != nil {
-		return err
-	}
-	if _, err := op.tx.Jobs().Enqueue(store.Job{Kind: breakerKind, Key: w.AgentID, RunAt: w.BreakerUntil}); err != nil {
+	if err := op.schedule(breakerKind, w.AgentID, w.BreakerUntil); err != nil {
 		return err
 	}
 	op.count(func(c *counters) { c.breakers.Inc() })

@@ -57,7 +57,9 @@ func Key(name string) bool {
 // ID reports whether a field of this name holds an id of comet's, or one that a
 // client chose to find its requests again. It is never a secret, although a trace
 // id looks like one.
-func ID(name string) bool { return name == "request_id" || name == "token_id" }
+func ID(name string) bool {
+	return strings.HasSuffix(name, "request_id") || name == "token_id" || name == "trace_id" || name == "message_id"
+}
 
 func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 

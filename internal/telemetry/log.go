@@ -38,7 +38,7 @@ type LogOptions struct {
 const minSecretLength = 8
 
 // NewLogger returns a logger that writes to w. Every record has the request id of its context as
-// request_id. It returns an error for an unknown level or format.
+// request_id, and the other ids of the request. It returns an error for an unknown level or format.
 func NewLogger(w io.Writer, opts *LogOptions) (*slog.Logger, error) {
 	opts = cmp.Or(opts, &LogOptions{})
 	var level slog.Level
@@ -81,7 +81,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// contextHandler adds the request id of the context to each record. Warnings and errors leave the
+// contextHandler adds the ids of the context's request to each record. Warnings and errors leave the
 // buffer at once.
 type contextHandler struct {
 	slog.Handler
@@ -89,9 +89,9 @@ type contextHandler struct {
 }
 
 func (h contextHandler) Handle(ctx context.Context, r slog.Record) error {
-	if id := requestid.From(ctx); id != "" {
+	if ids := requestid.Attrs(ctx); len(ids) > 0 {
 		r = r.Clone()
-		r.AddAttrs(slog.String("request_id", id))
+		r.AddAttrs(ids...)
 	}
 	err := h.Handler.Handle(ctx, r)
 	if h.buffer != nil && r.Level >= slog.LevelWarn {

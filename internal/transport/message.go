@@ -12,6 +12,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/protocol"
+	"comet/internal/requestid"
 	"comet/models"
 )
 
@@ -83,6 +84,10 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 		}
 		err := pipeline.add(ctx, order, len(raw), func(placed func(bool)) func() {
 			s.metrics.countReceived(peer.Transport)
+			ctx := ctx
+			if len(messages) > 1 {
+				ctx = requestid.With(ctx, requestid.From(ctx))
+			}
 			remaining := wait
 			if i > 0 {
 				remaining = max(time.Until(deadline), 0)

@@ -20,6 +20,7 @@ import (
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/requestid"
 	"comet/models"
 )
 
@@ -175,7 +176,7 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 		token, _ = httpkit.BearerToken(values) // an invalid value is no token
 	}
 	// A message that was started is finished although the server stops.
-	msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+	msgCtx, cancel := context.WithTimeout(requestid.With(context.WithoutCancel(ctx), ""), bodyTimeout)
 	defer cancel()
 	principal, err := n.verifyToken(msgCtx, token, agentID)
 	if err == nil && !isAck {

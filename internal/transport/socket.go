@@ -15,6 +15,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/protocol"
+	"comet/internal/requestid"
 	"comet/models"
 )
 
@@ -260,7 +261,7 @@ func (s *socket) readLoop(ctx context.Context) {
 		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.
-			msgCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bodyTimeout)
+			msgCtx, cancel := context.WithTimeout(requestid.With(context.WithoutCancel(ctx), ""), bodyTimeout)
 			reply, err := s.receive(background.WithPlacement(msgCtx, placed), raw, verified)
 			if !reply.Unauthenticated {
 				s.acknowledge(msgCtx, acked)
@@ -360,26 +361,23 @@ func (s *socket) reply(ctx context.Context, reply protocol.Reply, raw []byte) er
 	return s.write(frame{Ack: []string{reply.MessageID}}.encode())
 }
 
-// replyUnframed writes the reply on an unframed connection. The reply to a join message is sent
-// before any task.
+// replyUnframed writes the reply on an unframed connection. An agent has joined before the reply to
+// its join message is sent, and gets no task before the reply.
 func (s *socket) replyUnframed(ctx context.Context, reply protocol.Reply, raw []byte) error {
 	joins := reply.Joined && !reply.IsError
 	if joins && !s.joined.Load() && reply.Concurrency > 0 {
 		s.concurrency = reply.Concurrency // unused until the agent has joined
 	}
 	if joins {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.setNegotiated(reply)
-	}
-	if reply.IsError || reply.SendBack {
-		if err := s.write(reply.Body); err != nil || !joins {
-			return err
+		if err := s.join(ctx); err != nil {
+			return s.write(s.protocol.Refuse(err, raw).Body)
 		}
 	}
-	if !joins {
-		return nil
-	}
-	if err := s.join(ctx); err != nil {
-		return s.write(s.protocol.Refuse(err, raw).Body)
+	if reply.IsError || reply.SendBack {
+		return s.write(reply.Body)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ type TCPOptions struct {
 	MaxMessageRate int
 	// Setting is the name of the setting that has the address, for the error of Start.
 	Setting string
-	// MaxUnauthenticated limits the connections whose agent is not known yet, default 256. A
-	// quarter of them is reserved for this machine.
+	// MaxUnauthenticated limits the connections from this machine whose agent is not known yet,
+	// default 256: a further one ends the oldest. Other machines have three quarters of it.
 	MaxUnauthenticated int
 }
 
@@ -76,7 +76,7 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	l.opts.IdleTimeout = cmp.Or(l.opts.IdleTimeout, 10*time.Minute)
 	l.opts.HandshakeTimeout = cmp.Or(l.opts.HandshakeTimeout, 10*time.Second)
 	l.opts.RemoteHandshakeTimeout = cmp.Or(l.opts.RemoteHandshakeTimeout, 3*time.Second)
-	l.opts.MaxMessageRate = cmp.Or(l.opts.MaxMessageRate, 2000)
+	l.opts.MaxMessageRate = cmp.Or(l.opts.MaxMessageRate, maxMessageRate)
 	l.opts.MaxUnauthenticated = cmp.Or(l.opts.MaxUnauthenticated, 256)
 	if l.opts.IsLocal == nil {
 		l.opts.IsLocal = netip.Addr.IsLoopback
@@ -137,7 +137,7 @@ func (l *TCPListener) accept() {
 		from, err := l.originOf(conn)
 		var release func()
 		if err == nil {
-			release = l.unauthenticated.acquire(from)
+			release = l.unauthenticated.acquire(from, conn)
 		}
 		if release == nil {
 			_ = conn.Close()

@@ -8,11 +8,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/coder/websocket"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"comet/internal/background"
@@ -123,33 +123,35 @@ type origin struct {
 const maxPerRemotePrefix = 8
 
 // anonymousLimiter limits the connections whose agent is not known yet. They cost an attacker
-// nothing, so each remote address gets only a few, and all of them together leave some for this
-// machine.
+// nothing, so each remote address gets only a few, and silent ones do not keep this machine out.
 type anonymousLimiter struct {
-	all    *semaphore.Weighted
+	limit  int
 	remote *background.Limiter[netip.Prefix]
+	mu     sync.Mutex
+	local  []net.Conn // the oldest first
 }
 
 func newAnonymousLimiter(limit int) *anonymousLimiter {
-	return &anonymousLimiter{all: semaphore.NewWeighted(int64(limit)), remote: background.NewLimiter[netip.Prefix](limit-limit/4, maxPerRemotePrefix)}
+	return &anonymousLimiter{limit: limit, remote: background.NewLimiter[netip.Prefix](limit-limit/4, maxPerRemotePrefix)}
 }
 
-// acquire counts a connection until release is called, which is nil if there are too many.
-func (l *anonymousLimiter) acquire(from origin) (release func()) {
-	if !l.all.TryAcquire(1) {
-		return nil
+// acquire counts a connection until release is called, which is nil if there are too many from other
+// machines. A connection from this machine ends the oldest one instead.
+func (l *anonymousLimiter) acquire(from origin, conn net.Conn) (release func()) {
+	if from.remote {
+		release, _ = l.remote.Acquire(from.prefix)
+		return release
 	}
-	releaseAny := func() { l.all.Release(1) }
-	if !from.remote {
-		return releaseAny
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.local) >= l.limit {
+		_ = l.local[0].Close()
+		l.local = l.local[1:]
 	}
-	releaseRemote, err := l.remote.Acquire(from.prefix)
-	if err != nil {
-		releaseAny()
-		return nil
-	}
+	l.local = append(l.local, conn)
 	return func() {
-		releaseRemote()
-		releaseAny()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.local = slices.DeleteFunc(l.local, func(c net.Conn) bool { return c == conn })
 	}
 }

@@ -61,11 +61,12 @@ func TestTCPHandshake(t *testing.T) {
 	})
 	runV5Case(t, "limits the unidentified connections", transport.Options{}, transport.TCPOptions{MaxUnauthenticated: 1}, func(t *testing.T, f *v5Fixture) {
 		token := f.firstAgent(t, "ada")
+		silent, _ := f.dialTCP(t)
 		one, _ := f.dialTCP(t)
-		two, _ := f.dialTCP(t)
-		require.Empty(t, two.readUntilClosed())
+		require.Empty(t, silent.readUntilClosed(), "the newer connection ends the silent one")
 		one.sendLine(join + ";token=" + token)
 		require.Contains(t, one.next(), "registered")
+		require.Equal(t, models.WorkerOnline, f.CachedWorker("ada").State, "the agent has joined before the reply")
 		require.Eventually(t, func() bool { // the first connection is identified now
 			three, _ := f.dialTCP(t)
 			_ = three.send("nonsense")

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/coder/websocket"
+	"golang.org/x/time/rate"
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
@@ -72,7 +73,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 		return nil //nolint:nilerr // Accept has written the response
 	}
 	ws.SetReadLimit(-1) // read has the limit
-	sock.conn = webSocketConn{ws}
+	sock.conn = webSocketConn{ws, rate.NewLimiter(maxMessageRate, maxMessageRate)}
 	sock.start(version, refusal)
 	return nil
 }
@@ -103,10 +104,20 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, bufio.NewReadWriter(small, bufio.NewWriterSize(conn, writeBuffer)), nil
 }
 
+// maxMessageRate is how many messages are read from a connection in a second by default. A faster
+// sender is read later.
+const maxMessageRate = 2000
+
 // webSocketConn is a messageConn over a WebSocket.
-type webSocketConn struct{ *websocket.Conn }
+type webSocketConn struct {
+	*websocket.Conn
+	rateLimit *rate.Limiter // of the messages read in a second
+}
 
 func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
+	if err := c.rateLimit.Wait(ctx); err != nil {
+		return nil, err
+	}
 	_, frame, err := c.Reader(ctx)
 	if err != nil {
 		return nil, err

@@ -4150,7 +4150,7 @@ type TaskDetail struct {
 	// Example: timeout
 	Failure *string `json:"failure" yaml:"failure"`
 
-	// FailureDetail Details of the failure in the worker's protocol; absent if there are none.
+	// FailureDetail Details of the failure in the worker's protocol; absent if there are none or the task has not failed.
 	FailureDetail interface{} `json:"failure_detail,omitempty" yaml:"failure_detail,omitempty"`
 
 	// ID The task's id.
@@ -4263,6 +4263,11 @@ type TaskDraft struct {
 	// Example: research
 	AgentType *string `json:"agent_type,omitempty" yaml:"agent_type,omitempty"`
 
+	// AttemptTimeoutMS Maximum time in milliseconds of an attempt in total; unlimited by default.
+	//
+	// Example: 600000
+	AttemptTimeoutMS *int64 `json:"attempt_timeout_ms,omitempty" yaml:"attempt_timeout_ms,omitempty"`
+
 	// Budget Maximum number of tokens of all attempts together.
 	//
 	// Example: 4000
@@ -4272,6 +4277,11 @@ type TaskDraft struct {
 	//
 	// Example: ["web-search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
+
+	// ExpiresAt When the task fails if it has not ended; never by default.
+	//
+	// Example: 2026-01-10T16:00:00Z
+	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
 
 	// Overrun What happens if the worker reports that the budget does not cover the task. Null fails the
 	// task.
@@ -4469,10 +4479,20 @@ type TaskRequest struct {
 	// Example: research
 	AgentType *string `json:"agent_type" yaml:"agent_type"`
 
+	// AttemptTimeoutMS Maximum time in milliseconds of an attempt in total; null for no limit.
+	//
+	// Example: 600000
+	AttemptTimeoutMS *int64 `json:"attempt_timeout_ms" yaml:"attempt_timeout_ms"`
+
 	// Capabilities Capabilities that the worker must have.
 	//
 	// Example: ["web-search"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
+
+	// ExpiresAt When the task fails if it has not ended; null for never.
+	//
+	// Example: 2026-01-10T16:00:00Z
+	ExpiresAt *time.Time `json:"expires_at" yaml:"expires_at"`
 
 	// Overrun What happens if the budget does not cover the task; null fails it.
 	Overrun *BudgetOverrun `json:"overrun" yaml:"overrun"`
@@ -4513,8 +4533,8 @@ type TaskStream struct {
 	// Example: 5
 	Bytes int64 `json:"bytes" yaml:"bytes"`
 
-	// Text The complete text, if the request waited for the end of the task and the output is UTF-8 of
-	// at most 64 KiB.
+	// Text The complete text of a task that has ended, if the request is about one task and the output is
+	// UTF-8 of at most 64 KiB; absent in lists.
 	//
 	// Example: hello
 	Text *string `json:"text,omitempty" yaml:"text,omitempty"`
@@ -4582,7 +4602,7 @@ type TaskView struct {
 	// Example: timeout
 	Failure *string `json:"failure" yaml:"failure"`
 
-	// FailureDetail Details of the failure in the worker's protocol; absent if there are none.
+	// FailureDetail Details of the failure in the worker's protocol; absent if there are none or the task has not failed.
 	FailureDetail interface{} `json:"failure_detail,omitempty" yaml:"failure_detail,omitempty"`
 
 	// ID The task's id.
@@ -6925,6 +6945,15 @@ type ListTasksParams struct {
 
 	// ParentID Only subtasks of this task
 	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// Owner Only tasks that this token requested
+	Owner *string `form:"owner,omitempty" json:"owner,omitempty" yaml:"owner,omitempty"`
+
+	// RequestID Only the task that `owner`, by default this token, requested with this `request_id`
+	RequestID *string `form:"request_id,omitempty" json:"request_id,omitempty" yaml:"request_id,omitempty"`
+
+	// TraceID Only tasks of this trace: the trace id of a traceparent, or `trace_id` of an envelope. Use it with `since`, because the tasks since then are searched
+	TraceID *string `form:"trace_id,omitempty" json:"trace_id,omitempty" yaml:"trace_id,omitempty"`
 
 	// Since Only tasks created at this time or later
 	Since *time.Time `form:"since,omitempty" json:"since,omitempty" yaml:"since,omitempty"`
@@ -14324,6 +14353,42 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		if params.ParentID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "parent_id", *params.ParentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Owner != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "owner", *params.Owner, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.RequestID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "request_id", *params.RequestID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TraceID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "trace_id", *params.TraceID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -21,7 +21,9 @@ const exitCancelled = 130
 // endPayload returns the message about a task that has ended: a work_result if the task succeeded
 // or the work itself failed, otherwise an error (Chiffon §Error Codes).
 func (p *Protocol) endPayload(ctx context.Context, t task) (wire.Payload, error) {
-	switch f := orchestrator.Failure(t.Task.ErrorCode); {
+	switch f, d := orchestrator.Failure(t.Task.ErrorCode), t.failureDetail(); {
+	case t.Task.State == models.TaskFailed && d.Code != 0:
+		return wire.Failure{Code: d.Code, Message: t.Task.Error, Context: d.Context}, nil
 	case t.Task.State == models.TaskCancelled:
 		return wire.WorkResult{TaskID: t.id, Status: wire.OutcomeFailed, ExitCode: exitCancelled, Output: t.Task.Error}, nil
 	case t.Task.State == models.TaskDone, f == orchestrator.FailureWork, f == orchestrator.FailureQuestions:
@@ -107,7 +109,7 @@ func (p *Protocol) failure(ctx context.Context, t task, f orchestrator.Failure) 
 	if err != nil {
 		return nil, err
 	}
-	if f == orchestrator.FailureTimeout || f == orchestrator.FailureUnanswered {
+	if f == orchestrator.FailureTimeout || f == orchestrator.FailureExpired || f == orchestrator.FailureUnanswered {
 		last := t.Task.CreatedAt
 		if len(attempts) > 0 {
 			last = attempts[len(attempts)-1].AssignedAt
@@ -139,6 +141,9 @@ type failureDetail struct {
 	Available int64  `json:"available,omitempty"`
 	Required  int64  `json:"required,omitempty"`
 	Field     string `json:"field_name,omitempty"`
+	// Code and Context are those of an error that the requester gets as the agent sent it.
+	Code    wire.Code       `json:"code,omitempty"`
+	Context json.RawMessage `json:"context,omitempty"`
 }
 
 func (t task) failureDetail() failureDetail {

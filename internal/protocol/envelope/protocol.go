@@ -105,8 +105,8 @@ func Policy() orchestrator.Policy {
 	return orchestrator.Policy{
 		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
-		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureUnavailable, orchestrator.FailureResource},
-		ReassignOn:      []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureResource},
+		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2,
 	}

@@ -2,12 +2,15 @@ package envelope
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"comet/internal/errs"
 	"comet/internal/protocol"
+	"comet/internal/requestid"
 	wire "comet/internal/wire/envelope"
 	"comet/models"
 )
@@ -18,6 +21,8 @@ func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, 
 	if err != nil {
 		return p.refuse(e, err)
 	}
+	requestid.Add(ctx, slog.String("trace_id", hex.EncodeToString(e.TraceID[:])), slog.String("message_id", e.MessageID.String()), slog.String("message_request_id", e.RequestID.String()))
+	p.log.DebugContext(ctx, "a message has arrived", "type", string(e.Type), "from_agent", e.From)
 	e.RemoveToken() // the token is for message queues only and must not be stored
 	s, err := p.senderOf(ctx, from.Principal, e)
 	if err != nil {

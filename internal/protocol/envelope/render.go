@@ -37,6 +37,11 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 		return p.assignment(ctx, agent, t, m, limit)
 	case models.MessageCancel:
 		return p.renderMessage(agent, t, m, wire.WorkRequest{TaskID: t.id, WorkType: wire.WorkTypeCancel, Parameters: objectOrEmpty(m.Data)})
+	case models.MessageProgress:
+		if t.Task.State.Ended() {
+			return nil, nil
+		}
+		return p.renderMessage(agent, t, m, statusOf(t.id, t.Task))
 	case models.MessageTaskEnded:
 		return p.renderEnd(ctx, agent, t, m, limit)
 	}

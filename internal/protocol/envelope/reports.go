@@ -127,11 +127,15 @@ func (p *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, pa
 func (p *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, t task, payload wire.Failure) (protocol.Reply, error) {
 	var c failureDetail
 	_ = json.Unmarshal(payload.Context, &c) // an error with a custom code may have any context
+	failure := failureOf(payload.Code)
+	if failure == orchestrator.FailureWork || failure == orchestrator.FailureUnsupported {
+		c.Code, c.Context = payload.Code, payload.Context
+	}
 	detail, err := json.Marshal(c)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	r := orchestrator.Result{Failure: failureOf(payload.Code), Text: payload.Message, Detail: detail, MessageID: e.MessageID.String()}
+	r := orchestrator.Result{Failure: failure, Text: payload.Message, Detail: detail, MessageID: e.MessageID.String()}
 	return p.endTask(ctx, s, t.Task.ID, r)
 }
 

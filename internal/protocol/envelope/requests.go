@@ -53,7 +53,7 @@ func submission(s sender, e wire.Envelope, req wire.WorkRequest) (orchestrator.S
 		ID: req.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
 		Capabilities: []string{req.WorkType}, AgentType: e.To, Parameters: req.Parameters, Priority: orchestrator.DefaultPriority,
 		Fingerprint: fingerprint(e), Meta: stored, Traceparent: traceparent(e),
-		Override: orchestrator.Override{TimeoutMS: req.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
+		Override: orchestrator.Override{TimeoutMS: req.Hints.MaxDurationSeconds * 1000, AttemptTimeoutMS: req.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
 	}
 	if e.To == wire.Orchestrator { // any agent type
 		sub.AgentType = ""
@@ -104,7 +104,9 @@ func (p *Protocol) cancel(ctx context.Context, s sender, e wire.Envelope, req wi
 // result or the error it ended with.
 func (p *Protocol) taskReply(ctx context.Context, to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
 	if !t.State.Ended() {
-		return p.statusReply(to, id, t)
+		reply := accepted(t.ID)
+		reply.SendBack = true
+		return p.replyWith(reply, wire.Reply(to, newID(), p.clock(), statusOf(id, t)))
 	}
 	payload, err := p.endPayload(ctx, task{TaskWithInput: orchestrator.TaskWithInput{Task: t}, id: id})
 	if err != nil {
@@ -114,19 +116,20 @@ func (p *Protocol) taskReply(ctx context.Context, to wire.Envelope, id uuid.UUID
 	reply.SendBack, reply.Status = true, http.StatusOK
 	if failure, isFailure := payload.(wire.Failure); isFailure {
 		reply.Status, reply.IsError = failure.Code.HTTPStatus(), true
+		if failure.Code == wire.CodeAuthenticationFailed { // the agent reports it, not the token of the request
+			reply.Status = http.StatusBadGateway
+		}
 	}
 	return p.replyWith(reply, wire.Reply(to, newID(), p.clock(), payload))
 }
 
-// statusReply returns the progress of a task.
-func (p *Protocol) statusReply(to wire.Envelope, id uuid.UUID, t models.Task) (protocol.Reply, error) {
+// statusOf returns the progress of a task.
+func statusOf(id uuid.UUID, t models.Task) wire.WorkStatus {
 	status := wire.WorkStatus{TaskID: id, Status: wire.StatusRunning, Progress: t.Progress}
 	if t.StepName != "" {
 		status.Step = &wire.Step{Number: t.Step, Name: t.StepName}
 	}
-	reply := accepted(t.ID)
-	reply.SendBack = true
-	return p.replyWith(reply, wire.Reply(to, newID(), p.clock(), status))
+	return status
 }
 
 const contentType = "application/json"

@@ -18,9 +18,11 @@ import (
 // The keys of DATA that O1 reads in a request; they are no parameters.
 const (
 	keyToken      = "token"
-	keyTimeout    = "timeout"    // seconds without a message of the worker
-	keyKeep       = "keep"       // the session stays open after the task
-	keyUnanswered = "unanswered" // what happens to a question without an answer
+	keyTimeout    = "timeout"         // seconds without a message of the worker
+	keyAttempt    = "attempt_timeout" // seconds of an attempt in total
+	keyExpires    = "expires_in"      // seconds of the task in total
+	keyKeep       = "keep"            // the session stays open after the task
+	keyUnanswered = "unanswered"      // what happens to a question without an answer
 	// keyParallel is the number of workers that execute the task at the same time; keyAggregate
 	// can only state that the first success is the result.
 	keyParallel, keyAggregate, aggregateFirst = "parallel", "aggregate", "first"
@@ -129,7 +131,7 @@ func paramsRef(tid wire.Task) wire.Ref { return wire.Ref{Task: tid, Field: "para
 // isRequestPair reports whether a pair of a request is for O1.
 func isRequestPair(key string) bool {
 	switch key {
-	case keyTimeout, keyKeep, keyUnanswered, keyParallel, keyAggregate, keyOnBudget, keyMaxBudget, keySimplify:
+	case keyTimeout, keyAttempt, keyExpires, keyKeep, keyUnanswered, keyParallel, keyAggregate, keyOnBudget, keyMaxBudget, keySimplify:
 		return true
 	}
 	return strings.HasPrefix(key, factPrefix)

@@ -253,7 +253,9 @@ func dataOfPieces(t models.Task) wire.Data {
 
 // failureCodes are the codes of the core's failures (PROTOCOL_V5 §8.2).
 var failureCodes = map[orchestrator.Failure]codes.Code{ //nolint:gochecknoglobals // a constant
+	orchestrator.FailureExpired:     codes.E20,
 	orchestrator.FailureTimeout:     codes.E21,
+	orchestrator.FailureLost:        codes.E22,
 	orchestrator.FailureUnavailable: codes.E30,
 	orchestrator.FailureSaturated:   codes.E31,
 	orchestrator.FailureResource:    codes.E32,
@@ -267,8 +269,11 @@ var failureCodes = map[orchestrator.Failure]codes.Code{ //nolint:gochecknoglobal
 
 // coreFailure converts the code of a worker's E (PROTOCOL_V5 §8.2).
 func coreFailure(c codes.Code) orchestrator.Failure {
-	if c == codes.E23 { // no worker waits for a user
+	switch c {
+	case codes.E23: // no worker waits for a user
 		return orchestrator.FailureWork
+	case codes.E20, codes.E22: // a worker's own time-outs are retried
+		return orchestrator.FailureTimeout
 	}
 	for failure, code := range failureCodes {
 		if code == c {
@@ -288,11 +293,8 @@ func coreFailure(c codes.Code) orchestrator.Failure {
 // otherwise that of the core's failure.
 func errorCode(t models.Task, report storedReport) codes.Code {
 	failure := orchestrator.Failure(t.ErrorCode)
-	switch {
-	case report.Code != "" && coreFailure(report.Code) == failure:
+	if report.Code != "" && coreFailure(report.Code) == failure {
 		return report.Code
-	case failure == orchestrator.FailureTimeout && t.Attempt == 0:
-		return codes.E20
 	}
 	return cmp.Or(failureCodes[failure], codes.E99)
 }

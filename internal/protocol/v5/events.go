@@ -188,7 +188,8 @@ func writeTaskEvent(m *wire.Message, ends parties, kind models.EventType, e even
 		m.Data, err = w.Text(keyAnswer, e.Reply).Data()
 	case events.TaskRetried:
 		m.Type, m.Err = wire.Failure, errorCode(models.Task{ErrorCode: e.Failure, Attempt: e.Attempt}, storedReport{})
-		if f := orchestrator.Failure(e.Failure); f == orchestrator.FailureTimeout || f == orchestrator.FailureUnavailable { // O1 has detected it
+		switch orchestrator.Failure(e.Failure) {
+		case orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable: // O1 has detected it
 			m.From, m.To = self, ends.worker
 		}
 		m.Data, err = w.Text("desc", m.Err.Meaning()).Data()

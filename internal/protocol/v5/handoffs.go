@@ -37,6 +37,12 @@ func (p *Protocol) handleHandoff(ctx context.Context, s sender, m wire.Message) 
 	if err != nil {
 		return protocol.Reply{}, p.depthError(ctx, s, m, err)
 	}
+	if repeated, err := p.repeatsHandoff(ctx, target, parent, m); err != nil {
+		return protocol.Reply{}, err
+	} else if repeated {
+		s.incoming.setContext(m)
+		return p.acknowledge(m, "approved", true)
+	}
 	sub, err := p.newHandoff(ctx, s, m, parent, target)
 	if err != nil {
 		return protocol.Reply{}, err
@@ -91,6 +97,7 @@ func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
 		{keyParallel, "a hand-off goes to one worker"},
 		{keyAggregate, "a hand-off goes to one worker"},
 		{keyFallback, "the worker that hands off receives the failure and may hand off to another worker"},
+		{keyExpires, "a subtask ends with the task of the worker that hands off"},
 		{keyOnBudget, "the budget of a hand-off is taken out of its parent's"},
 		{keyMaxBudget, "the budget of a hand-off is taken out of its parent's"},
 	} {
@@ -107,6 +114,28 @@ func parseHandoffOptions(sub *orchestrator.Submission, data wire.Data) error {
 	return parseUnanswered(sub, data)
 }
 
+// repeatsHandoff reports whether a worker hands off again what another worker executes for it: the
+// same X, whose number may differ.
+func (p *Protocol) repeatsHandoff(ctx context.Context, target string, parent models.Task, m wire.Message) (bool, error) {
+	if parent.Subtasks == 0 {
+		return false, nil
+	}
+	subtasks, err := p.orchestrator.Subtasks(ctx, parent.ID)
+	for _, t := range subtasks {
+		if err != nil || t.State.Ended() {
+			continue
+		}
+		var order orchestrator.TaskWithInput
+		if order, err = p.orchestrator.TaskWithInput(ctx, t.ID); err != nil || order.Input.RequestedAgentID != target {
+			continue
+		}
+		if meta, _ := readRequestMeta(order.Input); meta.Data == m.Data { // empty for another protocol
+			return true, nil
+		}
+	}
+	return false, err
+}
+
 // rejectAmbiguousHandoff rejects a subtask for a worker that has another subtask of the same task
 // at the same depth: its messages about the two could not be told apart.
 func (p *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, root models.Task, m wire.Message) error {
@@ -115,8 +144,7 @@ func (p *Protocol) rejectAmbiguousHandoff(ctx context.Context, target string, ro
 		return err
 	}
 	for _, o := range open {
-		meta, _ := readRequestMeta(o.Input) // empty for another protocol
-		if o.Task.Depth == m.Depth && meta.Data != m.Data {
+		if o.Task.Depth == m.Depth {
 			return errorf(codes.E15, codes.ReasonTransition, "%s has a subtask of %s at depth %d already", m.To, m.Task, m.Depth)
 		}
 	}

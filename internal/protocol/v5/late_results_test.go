@@ -32,7 +32,7 @@ cid > M1|W3>O1|J|T0|-|-|-|0|S0|-|-
 	f.db.Clock.Advance(20 * time.Second)
 	f.send(t, "bob", "M2|W2>O1|U|T1|P1|R|-|0|S1|B100|progress=50%", 0)
 	f.db.Clock.Advance(10 * time.Second)
-	f.transcript(t, "ada < M*|O1>W1|U|T1|P1|X|-|0|S1|B100|reason=timeout")
+	f.transcript(t, "ada < M*|O1>W1|E|T1|P1|F|E20|0|S1|B100|reason=E21;desc=worker response timeout")
 	for _, line := range []string{"M3|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", "M3|W2>O1|H|T0|-|-|-|0|S0|-|load=1%", "M2|W3>O1|H|T0|-|-|-|0|S0|-|load=1%"} {
 		f.send(t, map[byte]string{'1': "ada", '2': "bob", '3': "cid"}[line[4]], line, 0)
 	}

@@ -59,10 +59,10 @@ func Policy() orchestrator.Policy {
 		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
 		Retries: 2, Backoff: []time.Duration{time.Second, 2 * time.Second},
 		RetryOn: []orchestrator.Failure{
-			orchestrator.FailureTimeout, orchestrator.FailureUnavailable, orchestrator.FailureSaturated, orchestrator.FailureResource,
+			orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureSaturated, orchestrator.FailureResource,
 		},
 		RetryLimits:     map[orchestrator.Failure]int{orchestrator.FailureResource: 1},
-		ReassignOn:      []orchestrator.Failure{orchestrator.FailureUnavailable, orchestrator.FailureSaturated},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureSaturated},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2, UseFirstOption: true,
 	}

@@ -2,9 +2,12 @@ package v5
 
 import (
 	"context"
+	"log/slog"
+	"strconv"
 	"time"
 
 	"comet/internal/protocol"
+	"comet/internal/requestid"
 	wire "comet/internal/wire/v5"
 	"comet/internal/wire/v5/codes"
 )
@@ -60,6 +63,7 @@ func (p *Protocol) readMessage(ctx context.Context, from protocol.Peer, raw []by
 		err = p.verifySignature(ctx, from, m, raw)
 	}
 	s.traceparent = from.Trace
+	requestid.Add(ctx, slog.String("message_id", "M"+strconv.Itoa(m.Number)))
 	p.logIncoming(ctx, s, m, err != nil && from.Remote)
 	if err == nil {
 		s.incoming = p.newIncoming(s, m)

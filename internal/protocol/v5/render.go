@@ -10,6 +10,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/v5"
+	"comet/internal/wire/v5/codes"
 	"comet/models"
 )
 
@@ -71,8 +72,14 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 		}
 		err = p.writeAssignment(ctx, &out, order)
 	case models.MessageCancel:
+		why := jsonText(m.Data, "reason")
 		out.Type, out.State = wire.Update, wire.Cancelled
-		out.Data, err = new(wire.Writer).Text(keyReason, jsonText(m.Data, "reason")).Data()
+		out.Data, err = new(wire.Writer).Text(keyReason, why).Data()
+		switch code := failureCodes[orchestrator.Failure(why)]; code {
+		case codes.E20, codes.E21, codes.E22: // §4.2, step 4
+			out.Type, out.State, out.Err = wire.Failure, wire.Failed, codes.E20
+			out.Data, err = new(wire.Writer).Text(keyReason, string(code)).Text("desc", code.Meaning()).Data()
+		}
 	case models.MessageReply:
 		out.Type = wire.Clarify
 		out.Data, err = answerData(jsonText(m.Data, "answer"), out.Task)
@@ -81,6 +88,12 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 			return out, false, nil
 		}
 		err = p.writeQuestion(ctx, &out, t)
+	case models.MessageProgress:
+		if t.State.Ended() {
+			return out, false, nil
+		}
+		out.Type = wire.Update
+		out.Data, err = progressData(t.Progress, t.StepName).Data()
 	case models.MessageTaskEnded:
 		if t.AgentID != "" && t.ParentID != nil { // the worker replies to a hand-off (§5.3)
 			if out.From, err = p.agentAddress(ctx, t.AgentID); err != nil {

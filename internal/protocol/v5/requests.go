@@ -122,6 +122,11 @@ func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 			return sub, err
 		}
 	}
+	if seconds, err := intPair(m.Data, keyExpires, 1, maxTimeout, 0); err != nil {
+		return sub, err
+	} else if seconds > 0 {
+		sub.Override.ExpiresAt = p.store.Now().Add(time.Duration(seconds) * time.Second)
+	}
 	if err := parseOptions(&sub, m.Data); err != nil {
 		return sub, err
 	}
@@ -233,7 +238,7 @@ func (p *Protocol) requestedTask(ctx context.Context, s sender, m wire.Message) 
 	return t, err
 }
 
-// parseAttempts reads timeout= and, where retry= and max= are there, the number of retries. It
+// parseAttempts reads timeout= and attempt_timeout= and, where retry= and max= are there, the number of retries. It
 // returns what DATA states about attempts besides.
 func parseAttempts(sub *orchestrator.Submission, data wire.Data) (retry wire.Retry, err error) {
 	seconds, err := intPair(data, keyTimeout, 1, maxTimeout, 0)
@@ -241,6 +246,10 @@ func parseAttempts(sub *orchestrator.Submission, data wire.Data) (retry wire.Ret
 		return retry, err
 	}
 	sub.Override.TimeoutMS = int64(seconds) * 1000
+	if seconds, err = intPair(data, keyAttempt, 1, maxTimeout, 0); err != nil {
+		return retry, err
+	}
+	sub.Override.AttemptTimeoutMS = int64(seconds) * 1000
 	if retry, err = data.Retry(); err != nil || !has(data, keyRetry) || !has(data, keyMax) {
 		return retry, err
 	}

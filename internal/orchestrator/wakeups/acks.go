@@ -1,4 +1,4 @@
-package orchestrator
+package wakeups
 
 import (
 	"maps"
@@ -10,19 +10,22 @@ import (
 const (
 	// ackDelay is the maximum time for which acknowledgements are only in memory. Most tasks change earlier.
 	ackDelay = 5 * time.Second
-	// maxPendingAcks is the maximum number of acknowledgements of an agent that are only in memory.
-	maxPendingAcks = 100
+	// MaxPendingAcks is the maximum number of acknowledgements of an agent that are only in memory.
+	MaxPendingAcks = 100
 )
 
-// acks contains the acknowledgements that are not in the database yet. It is safe for concurrent use.
-type acks struct {
+// Acks contains the acknowledgements that are not in the database yet. It is safe for concurrent use.
+type Acks struct {
 	mu      sync.Mutex
 	byAgent map[string][]string // ids of messages
 	since   time.Time           // when the first one was added to an empty byAgent, or all were last due
 }
 
-// add adds acknowledgements of an agent and returns the number of its pending ones.
-func (a *acks) add(agentID string, ids []string, now time.Time) int {
+// NewAcks returns an empty list of acknowledgements.
+func NewAcks() *Acks { return &Acks{byAgent: map[string][]string{}} }
+
+// Add adds acknowledgements of an agent and returns the number of its pending ones.
+func (a *Acks) Add(agentID string, ids []string, now time.Time) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.byAgent) == 0 {
@@ -32,8 +35,8 @@ func (a *acks) add(agentID string, ids []string, now time.Time) int {
 	return len(a.byAgent[agentID])
 }
 
-// remove removes acknowledgements that are in the database, or that it does not need any more.
-func (a *acks) remove(agentID string, ids ...string) {
+// Remove removes acknowledgements that are in the database, or that it does not need any more.
+func (a *Acks) Remove(agentID string, ids ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byAgent[agentID] = slices.DeleteFunc(a.byAgent[agentID], func(id string) bool { return slices.Contains(ids, id) }); len(a.byAgent[agentID]) == 0 {
@@ -41,15 +44,15 @@ func (a *acks) remove(agentID string, ids ...string) {
 	}
 }
 
-// of returns the ids of the messages of an agent whose acknowledgements are pending.
-func (a *acks) of(agentID string) []string {
+// Of returns the ids of the messages of an agent whose acknowledgements are pending.
+func (a *Acks) Of(agentID string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.byAgent[agentID])
 }
 
-// due returns the agents whose acknowledgements must be written, none before ackDelay has passed.
-func (a *acks) due(now time.Time) []string {
+// Due returns the agents whose acknowledgements must be written, none before ackDelay has passed.
+func (a *Acks) Due(now time.Time) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now.Sub(a.since) < ackDelay {

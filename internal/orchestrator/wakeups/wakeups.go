@@ -1,0 +1,146 @@
+// Package wakeups contains what the orchestrator keeps in memory about its waiting goroutines, and about
+// acknowledgements that are not in the database yet.
+package wakeups
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"comet/internal/background"
+)
+
+// Kind is the subject of a wake-up.
+type Kind string
+
+// The kinds of wake-ups.
+const (
+	// Inbox: an agent has new messages.
+	Inbox Kind = "inbox"
+	// Task: a task has changed.
+	Task Kind = "task"
+	// End: a task has ended. It stays in this process; other replicas derive it from Task.
+	End Kind = "end"
+	// Queue: a worker may have a free slot, or a task was queued.
+	Queue Kind = "queue"
+	// Worker: a worker has changed.
+	Worker Kind = "worker"
+	// Progress: a task has progressed. The id is that of the requesting agent, "/" and that of the
+	// task. It stays in this process.
+	Progress Kind = "progress"
+	// Closed: the end of a task has closed its session, because a request waits for that.
+	// WakeAll does not send it, because it never leaves this process and so is never lost.
+	Closed Kind = "closed"
+)
+
+// Wake is a wake-up. ID is that of the agent, task or worker, "" for the queues.
+type Wake struct {
+	Kind Kind
+	ID   string
+}
+
+// Waiters wakes the waiting goroutines of this process. Each has a channel with a buffer of one
+// wake-up: sending never blocks, and a wake-up that comes while the receiver is busy is not lost.
+type Waiters struct {
+	mu       sync.Mutex
+	channels map[Wake]map[background.Signal]bool
+	// progress has the tasks that have progressed, of each agent that waits for messages.
+	progress map[string][]string
+}
+
+// NewWaiters returns waiters without goroutines.
+func NewWaiters() *Waiters {
+	return &Waiters{channels: map[Wake]map[background.Signal]bool{}, progress: map[string][]string{}}
+}
+
+// TakeProgress returns and forgets the tasks of an agent that have progressed.
+func (h *Waiters) TakeProgress(agentID string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer delete(h.progress, agentID)
+	return h.progress[agentID]
+}
+
+// Subscribe returns a channel that receives after each wake-up, and a function that ends the
+// subscription.
+func (h *Waiters) Subscribe(kind Kind, id string) (<-chan struct{}, func()) {
+	w, ch := Wake{kind, id}, background.NewSignal()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.channels[w] == nil {
+		h.channels[w] = map[background.Signal]bool{}
+	}
+	h.channels[w][ch] = true
+	return ch, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if delete(h.channels[w], ch); len(h.channels[w]) == 0 {
+			delete(h.channels, w)
+			delete(h.progress, id)
+		}
+	}
+}
+
+// Waits reports whether a goroutine waits for w.
+func (h *Waiters) Waits(w Wake) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.channels[w]) > 0
+}
+
+// maxProgress is the maximum number of tasks whose progress waits for an agent that reads slowly.
+const maxProgress = 1000
+
+// Wake wakes the goroutines that wait for w.
+func (h *Waiters) Wake(w Wake) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.Kind == Progress {
+		agentID, taskID, _ := strings.Cut(w.ID, "/")
+		w = Wake{Inbox, agentID}
+		if all := h.progress[agentID]; len(h.channels[w]) > 0 && len(all) < maxProgress && !slices.Contains(all, taskID) {
+			h.progress[agentID] = append(all, taskID)
+		}
+	}
+	for ch := range h.channels[w] {
+		ch.Set()
+	}
+}
+
+// WakeAll wakes all goroutines, because wake-ups may have been lost.
+func (h *Waiters) WakeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w, all := range h.channels {
+		for ch := range all {
+			if w.Kind != Closed {
+				ch.Set()
+			}
+		}
+	}
+}
+
+// Timers stores the earliest deadline of the open tasks.
+type Timers struct {
+	Changed background.Signal // receives when next becomes earlier
+	mu      sync.Mutex
+	next    time.Time // the next time at which the timers run
+}
+
+// Set schedules the timers for a deadline, unless they run earlier. It ignores the zero time.
+func (t *Timers) Set(deadline time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !deadline.IsZero() && deadline.Before(t.next) {
+		t.next = deadline
+		t.Changed.Set()
+	}
+}
+
+// SetNext sets the next time at which the timers run.
+func (t *Timers) SetNext(next time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = next
+}
