@@ -179,14 +179,14 @@ func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (
 func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	opts := tools.CallOptions{}
 	if token := req.Params.GetProgressToken(); token != nil {
-		news := upstream.NewLatestProgress(func(p upstream.Progress) {
+		news := upstream.NewProgressQueue(func(p upstream.Progress) {
 			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
 			if err := req.Session.NotifyProgress(ctx, told); err != nil {
 				g.log.Debug("a progress notification failed", "error", err)
 			}
 		})
 		defer news.Close()
-		opts.Progress = news.Update
+		opts.Progress = news.Add
 	}
 	caps := req.ClientCapabilities()
 	asks := caps != nil && caps.Elicitation != nil

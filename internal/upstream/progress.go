@@ -36,45 +36,51 @@ func (s *session) progress(msg jsonrpc.Message) (taken bool) {
 	return true
 }
 
-// LatestProgress delivers progress from its own goroutine, so that the upstream does not wait for
-// the receiver. Of several pending updates only the newest is delivered.
-type LatestProgress struct {
-	pending chan Progress // holds the newest undelivered update
+// maxProgress limits the undelivered updates of one request.
+const maxProgress = 64
+
+// ProgressQueue delivers progress from its own goroutine, so that the upstream does not wait for the
+// receiver. Beyond maxProgress undelivered updates, it drops the oldest ones.
+type ProgressQueue struct {
+	pending chan Progress
 	loop    *background.Loop
 }
 
-// NewLatestProgress calls tell with each update until Close.
-func NewLatestProgress(tell func(Progress)) *LatestProgress {
-	l := &LatestProgress{pending: make(chan Progress, 1)}
-	l.loop = background.NewLoop(func(ctx context.Context) {
+// NewProgressQueue calls tell with each update until Close.
+func NewProgressQueue(tell func(Progress)) *ProgressQueue {
+	q := &ProgressQueue{pending: make(chan Progress, maxProgress)}
+	q.loop = background.NewLoop(func(ctx context.Context) {
 		for ctx.Err() == nil {
 			select {
-			case p := <-l.pending:
+			case p := <-q.pending:
 				tell(p)
 			case <-ctx.Done():
 			}
 		}
-		if len(l.pending) > 0 {
-			tell(<-l.pending)
+		for len(q.pending) > 0 {
+			tell(<-q.pending)
 		}
 	})
-	_ = l.loop.Start(context.Background()) // it never fails
-	return l
+	_ = q.loop.Start(context.Background()) // it never fails
+	return q
 }
 
-// Update replaces the pending update. It must not be called concurrently.
-func (l *LatestProgress) Update(p Progress) {
-	select {
-	case <-l.pending:
-	default:
-	}
-	select {
-	case l.pending <- p:
-	default:
+// Add adds an update. It must not be called concurrently.
+func (q *ProgressQueue) Add(p Progress) {
+	for {
+		select {
+		case q.pending <- p:
+			return
+		default:
+		}
+		select {
+		case <-q.pending:
+		default:
+		}
 	}
 }
 
-// Close delivers the pending update and returns when that is done.
-func (l *LatestProgress) Close() {
-	_ = l.loop.Stop(context.Background()) // its context does not end
+// Close delivers the pending updates and returns when that is done.
+func (q *ProgressQueue) Close() {
+	_ = q.loop.Stop(context.Background()) // its context does not end
 }
