@@ -15,8 +15,9 @@ import (
 	"comet/internal/input"
 )
 
-// messageHook receives messages in order. The SDK does not get those that it handles.
-type messageHook func(jsonrpc.Message) (taken bool)
+// messageHook receives messages in order, with the call whose stream has them; nil if that is unknown. It
+// may change a request. The SDK does not get the messages that it handles.
+type messageHook func(msg jsonrpc.Message, of *call) (taken bool)
 
 // inbound is what applies to all messages of an upstream.
 type inbound struct {
@@ -32,6 +33,7 @@ type eventFilter struct {
 	*inbound
 	in    *input.EventReader
 	calls *handover    // replaces the id of a response; nil for none
+	of    *call        // whose stream it is; nil for none
 	next  *input.Event // already read from in, with err; nil for none
 	out   []byte       // filtered bytes that are not read yet
 	err   error        // returned after out
@@ -77,9 +79,9 @@ func (f *eventFilter) filter(e input.Event) []byte {
 		if err != nil {
 			f.invalid.add(e.Data)
 		}
-		if err != nil || f.hook(msg) {
+		if err != nil || f.hook(msg, f.of) {
 			e.Data = nil
-		} else if f.calls.rename(msg) {
+		} else if r, ok := msg.(*jsonrpc.Request); f.calls.rename(msg) || ok && r.IsCall() {
 			e.Data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
 		}
 	}

@@ -10,66 +10,113 @@ import (
 	"comet/internal/background"
 )
 
-// progress passes a progress notification to its call. The SDK would do so on another goroutine,
-// which the response can overtake; here all progress before the response is delivered before it.
-func (s *session) progress(msg jsonrpc.Message) (taken bool) {
+// notified passes a progress notification or a log message to its call, and marks questions. The SDK
+// would pass notifications on in another goroutine, which the response can overtake; here all before the
+// response are delivered before it. of is the call whose stream has the message, nil if that is unknown.
+func (s *session) notified(msg jsonrpc.Message, of *call) (taken bool) {
 	r, ok := msg.(*jsonrpc.Request)
-	if !ok || r.Method != "notifications/progress" || r.IsCall() {
+	if !ok {
 		return false
 	}
-	var p mcp.ProgressNotificationParams
-	if json.Unmarshal(r.Params, &p) != nil {
-		return true // an invalid notification
+	if r.IsCall() {
+		s.calls.mark(r, of)
+		return false
 	}
-	token, _ := p.ProgressToken.(string)
-	s.calls.mu.Lock()
-	c := s.calls.running[token]
-	s.calls.mu.Unlock()
-	if c == nil || c.Progress == nil {
-		return true // the call has ended, or wants no progress
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		c.CallOptions.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
+	switch r.Method {
+	case "notifications/progress":
+		var p mcp.ProgressNotificationParams
+		if json.Unmarshal(r.Params, &p) == nil {
+			token, _ := p.ProgressToken.(string)
+			s.calls.find(token).deliver(func(o *CallOptions) {
+				if o.Progress != nil {
+					o.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
+				}
+			})
+		}
+	case "notifications/message":
+		var p mcp.LoggingMessageParams //nolint:staticcheck // revision 2025-11-25 has it
+		if of == nil {
+			of = s.calls.sole()
+		}
+		if json.Unmarshal(r.Params, &p) == nil {
+			of.deliver(func(o *CallOptions) {
+				if o.Log != nil {
+					o.Log(&p)
+				}
+			})
+		}
+	default:
+		return false
 	}
 	return true
 }
 
-// maxProgress limits the undelivered updates of one request.
-const maxProgress = 64
+// find returns the running call with a token, nil for none.
+func (t *calls) find(token string) *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running[token]
+}
 
-// ProgressQueue delivers progress from its own goroutine, so that the upstream does not wait for the
-// receiver. Beyond maxProgress undelivered updates, it drops the oldest ones.
-type ProgressQueue struct {
-	pending chan Progress
+// sole returns the only running call, nil if there are several: a message without a stream could
+// belong to each of them.
+func (t *calls) sole() *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.running) == 1 {
+		for _, c := range t.running {
+			return c
+		}
+	}
+	return nil
+}
+
+// deliver calls tell unless the call has ended.
+func (c *call) deliver(tell func(*CallOptions)) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		tell(&c.CallOptions)
+	}
+}
+
+// maxNotifications limits the undelivered notifications of one request.
+const maxNotifications = 64
+
+// Notifications delivers the notifications of a request from its own goroutine, so that the upstream
+// does not wait for the receiver. Beyond maxNotifications undelivered ones, it drops the oldest.
+type Notifications struct {
+	pending chan func()
 	loop    *background.Loop
 }
 
-// NewProgressQueue calls tell with each update until Close.
-func NewProgressQueue(tell func(Progress)) *ProgressQueue {
-	q := &ProgressQueue{pending: make(chan Progress, maxProgress)}
+// NewNotifications returns an empty queue, which delivers until Close.
+func NewNotifications() *Notifications {
+	q := &Notifications{pending: make(chan func(), maxNotifications)}
 	q.loop = background.NewLoop(func(ctx context.Context) {
 		for ctx.Err() == nil {
 			select {
-			case p := <-q.pending:
-				tell(p)
+			case tell := <-q.pending:
+				tell()
 			case <-ctx.Done():
 			}
 		}
 		for len(q.pending) > 0 {
-			tell(<-q.pending)
+			(<-q.pending)()
 		}
 	})
 	_ = q.loop.Start(context.Background()) // it never fails
 	return q
 }
 
-// Add adds an update. It must not be called concurrently.
-func (q *ProgressQueue) Add(p Progress) {
+// Add adds a notification, which tell delivers. It must not be called concurrently.
+func (q *Notifications) Add(tell func()) {
 	for {
 		select {
-		case q.pending <- p:
+		case q.pending <- tell:
 			return
 		default:
 		}
@@ -80,7 +127,7 @@ func (q *ProgressQueue) Add(p Progress) {
 	}
 }
 
-// Close delivers the pending updates and returns when that is done.
-func (q *ProgressQueue) Close() {
+// Close delivers the pending notifications and returns when that is done.
+func (q *Notifications) Close() {
 	_ = q.loop.Stop(context.Background()) // its context does not end
 }

@@ -6,28 +6,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestProgressQueue(t *testing.T) {
+func TestNotifications(t *testing.T) {
 	t.Parallel()
-	var received []float64
+	var received []int
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	q := NewProgressQueue(func(p Progress) {
-		received = append(received, p.Progress)
-		if len(received) == 1 {
-			close(begun)
-			<-goOn
-		}
+	q := NewNotifications()
+	q.Add(func() {
+		close(begun)
+		<-goOn
 	})
-	q.Add(Progress{Progress: -1})
 	<-begun
 	for n := range 100 { // Add does not wait for the receiver
-		q.Add(Progress{Progress: float64(n)})
+		q.Add(func() { received = append(received, n) })
 	}
 	close(goOn)
 	q.Close()
-	want := []float64{-1}
-	for n := 100 - maxProgress; n < 100; n++ {
-		want = append(want, float64(n))
+	var want []int
+	for n := 100 - maxNotifications; n < 100; n++ {
+		want = append(want, n)
 	}
-	require.Equal(t, want, received, "the newest updates are delivered, in order")
-	q.Add(Progress{Progress: 7}) // an update after Close is ignored
+	require.Equal(t, want, received, "the newest ones are delivered, in order")
+	q.Add(func() { received = nil }) // one after Close is ignored
+	require.Equal(t, want, received)
 }
