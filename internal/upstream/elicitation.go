@@ -111,82 +111,56 @@ func passOn[T mcp.InputResponse](ctx context.Context, s *session, question inter
 	return res, nil
 }
 
-// unassigned is a question of which only the requests are known that it may belong to.
-type unassigned struct {
-	candidates []*call
-	cancelled  bool // so was a candidate
-}
-
 // ofQuestion returns the request that a question with this mark belongs to, or the reason why that is
 // unknown. Over HTTP the mark names it. Over stdio a question waits until the upstream has responded to
 // all other requests that were running when it asked.
 func (t *calls) ofQuestion(ctx context.Context, mark any) (*call, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := &unassigned{}
+	var candidates []*call
 	last, isNumber := mark.(float64)
 	for token, c := range t.running {
 		if token == mark || isNumber && c.number <= int(last) && c.questions == 0 {
-			q.candidates = append(q.candidates, c)
+			candidates = append(candidates, c)
 		}
 	}
-	t.unassigned = append(t.unassigned, q)
-	defer func() { t.unassigned = slices.DeleteFunc(t.unassigned, func(o *unassigned) bool { return o == q }) }()
-	for {
-		rivals, settles := t.rivals(q)
+	t.unassigned++
+	defer func() { t.unassigned-- }()
+	if len(candidates) > 1 && t.unassigned >= len(candidates) { // none of the candidates would end
+		return nil, "several requests ask at the same time, and the questions do not say to which of them they belong"
+	}
+	for cancelled := false; ; {
+		candidates = slices.DeleteFunc(candidates, func(c *call) bool {
+			cancelled = cancelled || c.ended && !c.answered
+			return c.ended || c.questions > 0 && len(candidates) > 1
+		})
 		switch {
-		case q.cancelled:
+		case cancelled:
 			return nil, "the request that it may belong to was cancelled"
-		case len(q.candidates) == 0:
+		case len(candidates) == 0:
 			return nil, "no request is running that can ask"
-		case len(q.candidates) == 1:
-			return q.candidates[0].beginQuestion()
-		case rivals >= len(q.candidates) && !settles: // none of the candidates would end
-			return nil, "several requests ask at the same time, and the questions do not say to which of them they belong"
+		case len(candidates) == 1 && candidates[0].questions >= maxQuestions:
+			return nil, "too many questions wait for an answer"
+		case len(candidates) == 1:
+			candidates[0].questions++
+			t.announce()
+			return candidates[0], ""
 		}
 		changed := t.changed
 		t.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			q.cancelled = true
+			cancelled = true
 		}
 		t.mu.Lock()
 	}
-}
-
-// rivals returns the number of questions, with q, that can only belong to candidates of q. settles reports
-// that the request of one of them is known now. The caller holds t.mu.
-func (t *calls) rivals(q *unassigned) (rivals int, settles bool) {
-	for _, o := range t.unassigned {
-		o.candidates = slices.DeleteFunc(o.candidates, func(c *call) bool {
-			o.cancelled = o.cancelled || c.ended && !c.answered
-			return c.ended || c.questions > 0 && len(o.candidates) > 1
-		})
-		settles = settles || len(o.candidates) == 1
-	}
-	for _, o := range t.unassigned {
-		if !slices.ContainsFunc(o.candidates, func(c *call) bool { return !slices.Contains(q.candidates, c) }) {
-			rivals++
-		}
-	}
-	return rivals, settles
 }
 
 // announce wakes the questions that wait for a request to end or to get its question. The caller holds t.mu.
 func (t *calls) announce() {
 	close(t.changed)
 	t.changed = make(chan struct{})
-}
-
-// beginQuestion counts a question of the request until endQuestion. The caller holds the mutex of the calls.
-func (c *call) beginQuestion() (*call, string) {
-	if c.questions >= maxQuestions {
-		return nil, "too many questions wait for an answer"
-	}
-	c.questions++
-	c.session.calls.announce()
-	return c, ""
 }
 
 func (c *call) endQuestion() {

@@ -22,31 +22,43 @@ func (s *session) notified(msg jsonrpc.Message, of *call) (taken bool) {
 		s.calls.mark(r, of)
 		return false
 	}
+	var tell func(*CallOptions)
 	switch r.Method {
 	case "notifications/progress":
 		var p mcp.ProgressNotificationParams
-		if json.Unmarshal(r.Params, &p) == nil {
-			token, _ := p.ProgressToken.(string)
-			s.calls.find(token).deliver(func(o *CallOptions) {
-				if o.Progress != nil {
-					o.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
-				}
-			})
+		if json.Unmarshal(r.Params, &p) != nil {
+			return true // an invalid notification
+		}
+		token, _ := p.ProgressToken.(string)
+		of = s.calls.find(token)
+		tell = func(o *CallOptions) {
+			if o.Progress != nil {
+				o.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
+			}
 		}
 	case "notifications/message":
 		var p mcp.LoggingMessageParams //nolint:staticcheck // revision 2025-11-25 has it
+		if json.Unmarshal(r.Params, &p) != nil {
+			return true
+		}
+		tell = func(o *CallOptions) {
+			if o.Log != nil {
+				o.Log(&p)
+			}
+		}
 		if of == nil {
 			of = s.calls.sole()
 		}
-		if json.Unmarshal(r.Params, &p) == nil {
-			of.deliver(func(o *CallOptions) {
-				if o.Log != nil {
-					o.Log(&p)
-				}
-			})
-		}
 	default:
 		return false
+	}
+	if of == nil {
+		return true // the call has ended, or could be any of several
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if !of.done {
+		tell(&of.CallOptions)
 	}
 	return true
 }
@@ -58,29 +70,15 @@ func (t *calls) find(token string) *call {
 	return t.running[token]
 }
 
-// sole returns the only running call, nil if there are several: a message without a stream could
-// belong to each of them.
-func (t *calls) sole() *call {
+// sole returns the only running call, nil if there are several.
+func (t *calls) sole() (c *call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.running) == 1 {
-		for _, c := range t.running {
-			return c
+		for _, c = range t.running {
 		}
 	}
-	return nil
-}
-
-// deliver calls tell unless the call has ended.
-func (c *call) deliver(tell func(*CallOptions)) {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		tell(&c.CallOptions)
-	}
+	return c
 }
 
 // maxNotifications limits the undelivered notifications of one request.

@@ -181,7 +181,7 @@ type calls struct {
 	mu         sync.Mutex
 	last       int
 	running    map[string]*call // by progress token
-	unassigned []*unassigned
+	unassigned int              // questions whose request is not known yet
 	changed    chan struct{} // closed when a request ends or gets its question
 }
 
