@@ -26,23 +26,9 @@ const (
 
 	// questionName is the name of a question of a server before 2026-07-28, which has none.
 	questionName = "question"
-	// metaCall is the member of _meta that names the call of a question.
-	metaCall = "comet/call"
 	// MetaReason is the member of _meta with the reason of an answer that declines.
 	MetaReason = "comet/reason"
 )
-
-// Capabilities are the kinds of questions that a caller answers.
-type Capabilities struct {
-	Elicitation *mcp.ElicitationCapabilities `json:"elicitation,omitempty"`
-	Sampling    *mcp.SamplingCapabilities    `json:"sampling,omitempty"` //nolint:staticcheck // clients of all revisions have it
-	Roots       *mcp.RootCapabilities        `json:"roots,omitempty"`    //nolint:staticcheck // clients of all revisions have it
-}
-
-// Forms reports whether the caller fills in forms.
-func (c Capabilities) Forms() bool {
-	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
-}
 
 // Elicit asks the caller to fill in a form.
 func (o *CallOptions) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.ElicitResult, error) {
@@ -51,36 +37,6 @@ func (o *CallOptions) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.
 		return res, err
 	}
 	return declined("the caller did not reply"), nil
-}
-
-type callKey struct{}
-
-// callOf returns the call that a context belongs to, nil for none.
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
-	return c
-}
-
-// mark adds the call of a question to its _meta: the name of the call whose stream has the question, or
-// the number of the last call for a question without a stream.
-func (t *calls) mark(question *jsonrpc.Request, of *call) {
-	var params map[string]any
-	if json.Unmarshal(question.Params, &params) != nil || params == nil {
-		return
-	}
-	meta, _ := params["_meta"].(map[string]any)
-	if meta == nil {
-		meta = map[string]any{}
-	}
-	params["_meta"] = meta
-	if of != nil {
-		meta[metaCall] = of.token
-	} else {
-		t.mu.Lock()
-		meta[metaCall] = t.last
-		t.mu.Unlock()
-	}
-	question.Params, _ = json.Marshal(params) // it has just been decoded
 }
 
 // passOn passes a question of a server before 2026-07-28 to the caller of its request.
@@ -157,12 +113,6 @@ func (t *calls) ofQuestion(ctx context.Context, mark any) (*call, string) {
 	}
 }
 
-// announce wakes the questions that wait for a request to end or to get its question. The caller holds t.mu.
-func (t *calls) announce() {
-	close(t.changed)
-	t.changed = make(chan struct{})
-}
-
 func (c *call) endQuestion() {
 	t := &c.session.calls
 	t.mu.Lock()
@@ -183,9 +133,9 @@ func (c *call) ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.Inpu
 	answers, open := mcp.InputResponseMap{}, mcp.InputRequestMap{}
 	for name, question := range questions {
 		switch q := question.(type) {
-		case *mcp.ListRootsParams: //nolint:staticcheck // see roots
+		case *mcp.ListRootsParams:
 			if len(c.session.launch.Roots) > 0 || c.Can.Roots == nil {
-				answers[name] = &mcp.ListRootsResult{Roots: c.session.roots()} //nolint:staticcheck // see roots
+				answers[name] = &mcp.ListRootsResult{Roots: c.session.roots()}
 				continue
 			}
 		case *mcp.ElicitParams:

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,9 +16,17 @@ import (
 	"comet/internal/input"
 )
 
-// messageHook receives messages in order, with the call whose stream has them; nil if that is unknown. It
+// messageHook receives messages in order, with the token of the call whose stream has them; "" if that is unknown. It
 // may change a request. The SDK does not get the messages that it handles.
-type messageHook func(msg jsonrpc.Message, of *call) (taken bool)
+type messageHook func(msg jsonrpc.Message, token string) (taken bool)
+
+type callKey struct{}
+
+// callOf returns the token of the call that a context belongs to, "" for none.
+func callOf(ctx context.Context) string {
+	token, _ := ctx.Value(callKey{}).(string)
+	return token
+}
 
 // inbound is what applies to all messages of an upstream.
 type inbound struct {
@@ -33,7 +42,7 @@ type eventFilter struct {
 	*inbound
 	in    *input.EventReader
 	calls *handover    // replaces the id of a response; nil for none
-	of    *call        // whose stream it is; nil for none
+	of    string       // token of the call whose stream it is; "" for none
 	next  *input.Event // already read from in, with err; nil for none
 	out   []byte       // filtered bytes that are not read yet
 	err   error        // returned after out

@@ -20,7 +20,7 @@ import (
 const (
 	maxErrorBody = 64 << 10 // bytes of an error response
 	maxRedirects = 3
-	closeTimeout = 2 * time.Second // for the last requests of a session
+	closeTimeout = 2 * time.Second // for the last requests of a session, and an endless response
 	drainTimeout = 2 * time.Second // for a connection to become reusable after a response
 )
 
@@ -172,10 +172,10 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *ha
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 }
 
-// limitListen limits the response to subscriptions/listen to its first message and to ackWait: some
+// limitListen limits the response to subscriptions/listen to its first message and to closeTimeout: some
 // servers respond with an endless application/json instead of a stream.
 func limitListen(resp *http.Response) {
-	late := time.AfterFunc(ackWait, func() { _ = resp.Body.Close() })
+	late := time.AfterFunc(closeTimeout, func() { _ = resp.Body.Close() })
 	defer late.Stop()
 	first := json.RawMessage("null") // no message
 	_ = json.NewDecoder(io.LimitReader(resp.Body, maxErrorBody)).Decode(&first)

@@ -12,16 +12,17 @@ import (
 
 // notified passes a progress notification or a log message to its call, and marks questions. The SDK
 // would pass notifications on in another goroutine, which the response can overtake; here all before the
-// response are delivered before it. of is the call whose stream has the message, nil if that is unknown.
-func (s *session) notified(msg jsonrpc.Message, of *call) (taken bool) {
+// response are delivered before it. token is that of the call whose stream has the message, "" if that is unknown.
+func (s *session) notified(msg jsonrpc.Message, token string) (taken bool) {
 	r, ok := msg.(*jsonrpc.Request)
 	if !ok {
 		return false
 	}
 	if r.IsCall() {
-		s.calls.mark(r, of)
+		s.calls.mark(r, token)
 		return false
 	}
+	of := s.calls.find(token)
 	var tell func(*CallOptions)
 	switch r.Method {
 	case "notifications/progress":
@@ -61,24 +62,6 @@ func (s *session) notified(msg jsonrpc.Message, of *call) (taken bool) {
 		tell(&of.CallOptions)
 	}
 	return true
-}
-
-// find returns the running call with a token, nil for none.
-func (t *calls) find(token string) *call {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.running[token]
-}
-
-// sole returns the only running call, nil if there are several.
-func (t *calls) sole() (c *call) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.running) == 1 {
-		for _, c = range t.running {
-		}
-	}
-	return c
 }
 
 // maxNotifications limits the undelivered notifications of one request.

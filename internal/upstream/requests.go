@@ -23,6 +23,9 @@ import (
 // reservedMeta is the prefix of the names in _meta that the protocol defines.
 const reservedMeta = "io.modelcontextprotocol/"
 
+// metaCall is the member of _meta that names the call of a question.
+const metaCall = "comet/call"
+
 // CallOptions are optional parameters of a request; nil is the zero value.
 type CallOptions struct {
 	// Progress receives the progress of the request, never after the request has returned. It must
@@ -39,6 +42,18 @@ type CallOptions struct {
 	Meta mcp.Meta
 	// Timeout limits the request, default the timeout of the upstream.
 	Timeout time.Duration
+}
+
+// Capabilities are the kinds of questions that a caller answers.
+type Capabilities struct {
+	Elicitation *mcp.ElicitationCapabilities `json:"elicitation,omitempty"`
+	Sampling    *mcp.SamplingCapabilities    `json:"sampling,omitempty"` //nolint:staticcheck // clients of all revisions have it
+	Roots       *mcp.RootCapabilities        `json:"roots,omitempty"`    //nolint:staticcheck // clients of all revisions have it
+}
+
+// Forms reports whether the caller fills in forms.
+func (c Capabilities) Forms() bool {
+	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
 // Progress is the progress of a request.
@@ -182,7 +197,7 @@ type calls struct {
 	last       int
 	running    map[string]*call // by progress token
 	unassigned int              // questions whose request is not known yet
-	changed    chan struct{} // closed when a request ends or gets its question
+	changed    chan struct{}    // closed when a request ends or gets its question
 }
 
 type call struct {
@@ -222,7 +237,7 @@ func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs cont
 	if !s.calls.add(c) {
 		return nil, nil, failure(ReasonBusy, s.launch.ID, "has %d running requests, the limit", MaxCalls)
 	}
-	runs, c.cancel = context.WithCancel(context.WithValue(context.WithoutCancel(ctx), callKey{}, c))
+	runs, c.cancel = context.WithCancel(context.WithValue(context.WithoutCancel(ctx), callKey{}, c.token))
 	c.stop = []func() bool{context.AfterFunc(ctx, c.cancel), context.AfterFunc(s.life, c.cancel)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -247,6 +262,52 @@ func (t *calls) add(c *call) bool {
 	c.number, c.token = t.last, "c"+strconv.Itoa(t.last)
 	t.running[c.token] = c
 	return true
+}
+
+// find returns the running call with a token, nil for none.
+func (t *calls) find(token string) *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running[token]
+}
+
+// sole returns the only running call, nil if there are several.
+func (t *calls) sole() (c *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.running) == 1 {
+		for _, c = range t.running {
+		}
+	}
+	return c
+}
+
+// announce wakes the questions that wait for a request to end or to get its question. The caller holds t.mu.
+func (t *calls) announce() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// mark adds the call of a question to its _meta: the name of the call whose stream has the question, or
+// the number of the last call for a question without a stream.
+func (t *calls) mark(question *jsonrpc.Request, of string) {
+	var params map[string]any
+	if json.Unmarshal(question.Params, &params) != nil || params == nil {
+		return
+	}
+	meta, _ := params["_meta"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	params["_meta"] = meta
+	if of != "" {
+		meta[metaCall] = of
+	} else {
+		t.mu.Lock()
+		meta[metaCall] = t.last
+		t.mu.Unlock()
+	}
+	question.Params, _ = json.Marshal(params) // it has just been decoded
 }
 
 // pause stops the timeout until resume is called.
@@ -308,7 +369,7 @@ func (c *call) meta() mcp.Meta {
 		}
 		meta[mcp.MetaKeyClientCapabilities] = can
 		if c.Log != nil {
-			meta[mcp.MetaKeyLogLevel] = "debug" // each caller gets those of its level
+			meta[mcp.MetaKeyLogLevel] = "debug" //nolint:staticcheck // each caller gets those of its level
 		}
 	}
 	return meta

@@ -117,7 +117,7 @@ func (s *session) implementation() *mcp.Implementation {
 func (s *session) newClient() *mcp.Client {
 	capabilities := &mcp.ClientCapabilities{ // of each caller since 2026-07-28: see call.meta
 		Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}},
-		Sampling:    &mcp.SamplingCapabilities{},
+		Sampling:    &mcp.SamplingCapabilities{}, //nolint:staticcheck // clients of all revisions have it
 	}
 	if len(s.launch.Roots) > 0 {
 		capabilities.RootsV2 = &mcp.RootCapabilities{} //nolint:staticcheck // see roots
@@ -128,8 +128,8 @@ func (s *session) newClient() *mcp.Client {
 		ElicitationHandler: func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return passOn[*mcp.ElicitResult](ctx, s, r.Params)
 		},
-		CreateMessageWithToolsHandler: func(ctx context.Context, r *mcp.CreateMessageWithToolsRequest) (*mcp.CreateMessageWithToolsResult, error) {
-			return passOn[*mcp.CreateMessageWithToolsResult](ctx, s, r.Params)
+		CreateMessageWithToolsHandler: func(ctx context.Context, r *mcp.CreateMessageWithToolsRequest) (*mcp.CreateMessageWithToolsResult, error) { //nolint:staticcheck // clients of all revisions have it
+			return passOn[*mcp.CreateMessageWithToolsResult](ctx, s, r.Params) //nolint:staticcheck // clients of all revisions have it
 		},
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.staleLists.Add(Tools) },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.staleLists.Add(Prompts) },
