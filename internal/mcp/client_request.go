@@ -50,7 +50,7 @@ func (g *Server) answer(ctx context.Context, r clientRequest, do func(context.Co
 				}
 			})
 		}
-		if g.receivesLogs(r.session) || r.meta[mcp.MetaKeyLogLevel] != nil {
+		if g.receivesLogs(r.session) || r.meta[mcp.MetaKeyLogLevel] != nil { //nolint:staticcheck // clients of all revisions have it
 			opts.Log = func(p *mcp.LoggingMessageParams) { //nolint:staticcheck // revision 2025-11-25 has it
 				tell(func() error { return r.session.Log(ctx, p) }) // of the level that the client has set
 			}
@@ -87,7 +87,7 @@ func askSession(s *mcp.ServerSession) askFunc {
 			switch q := question.(type) {
 			case *mcp.ElicitParams:
 				answers[name], err = s.Elicit(ctx, q)
-			case *mcp.CreateMessageWithToolsParams:
+			case *mcp.CreateMessageWithToolsParams: //nolint:staticcheck // clients of all revisions have it
 				answers[name], err = s.CreateMessageWithTools(ctx, q) //nolint:staticcheck // clients of all revisions have it
 			case *mcp.ListRootsParams: //nolint:staticcheck // clients of all revisions have it
 				answers[name], err = s.ListRoots(ctx, q) //nolint:staticcheck // clients of all revisions have it

@@ -18,20 +18,20 @@ func asksEverything() mcp.InputRequestMap {
 	return mcp.InputRequestMap{
 		"form":  &mcp.ElicitParams{Mode: "form", Message: "sure?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"ok":{"type":"boolean"}}}`)},
 		"url":   &mcp.ElicitParams{Mode: "url", Message: "open", URL: "https://example.com", ElicitationID: "e"},
-		"model": &mcp.CreateMessageWithToolsParams{MaxTokens: 5, Messages: []*mcp.SamplingMessageV2{{Role: "user", Content: []mcp.Content{&mcp.TextContent{Text: "hello"}}}}},
-		"roots": &mcp.ListRootsParams{},
+		"model": &mcp.CreateMessageWithToolsParams{MaxTokens: 5, Messages: []*mcp.SamplingMessageV2{{Role: "user", Content: []mcp.Content{&mcp.TextContent{Text: "hello"}}}}}, //nolint:staticcheck // clients of all revisions have it
+		"roots": &mcp.ListRootsParams{},                                                                                                                                       //nolint:staticcheck // clients of all revisions have it
 	}
 }
 
 func answered(answers mcp.InputResponseMap) string {
 	form, url := answers["form"].(*mcp.ElicitResult), answers["url"].(*mcp.ElicitResult)
-	model, roots := answers["model"].(*mcp.CreateMessageWithToolsResult), answers["roots"].(*mcp.ListRootsResult)
+	model, roots := answers["model"].(*mcp.CreateMessageWithToolsResult), answers["roots"].(*mcp.ListRootsResult) //nolint:staticcheck // clients of all revisions have it
 	return form.Action + " " + url.Action + " " + model.Model + " " + roots.Roots[0].URI
 }
 
 // newAskingServer returns an upstream that asks, logs and returns what it gets.
 func newAskingServer(held chan struct{}) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "up", Version: "1"}, &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}})
+	s := mcp.NewServer(&mcp.Implementation{Name: "up", Version: "1"}, &mcp.ServerOptions{Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}}) //nolint:staticcheck // clients of all revisions have it
 	add := func(name string, do mcp.ToolHandler) {
 		s.AddTool(&mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}, do)
 	}
@@ -57,7 +57,7 @@ func newAskingServer(held chan struct{}) *mcp.Server {
 		if err != nil {
 			return nil, err
 		}
-		model, err := r.Session.CreateMessageWithTools(ctx, asksEverything()["model"].(*mcp.CreateMessageWithToolsParams))
+		model, err := r.Session.CreateMessageWithTools(ctx, asksEverything()["model"].(*mcp.CreateMessageWithToolsParams)) //nolint:staticcheck // clients of all revisions have it
 		if err != nil {
 			return nil, err
 		}
@@ -69,8 +69,8 @@ func newAskingServer(held chan struct{}) *mcp.Server {
 		return nil, ctx.Err()
 	})
 	add("logs", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		for _, level := range []mcp.LoggingLevel{"debug", "warning", "error"} {
-			if err := r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: level, Data: "said"}); err != nil {
+		for _, level := range []mcp.LoggingLevel{"debug", "warning", "error"} { //nolint:staticcheck // clients of all revisions have it
+			if err := r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: level, Data: "said"}); err != nil { //nolint:staticcheck // clients of all revisions have it
 				return nil, err
 			}
 		}
@@ -110,22 +110,22 @@ func (e endpoint) connect(t *testing.T, version string) (*mcp.ClientSession, fun
 	var levels []string
 	c := mcp.NewClient(&mcp.Implementation{Name: "client", Version: "1"}, &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{
-			RootsV2: &mcp.RootCapabilities{}, Sampling: &mcp.SamplingCapabilities{},
+			RootsV2: &mcp.RootCapabilities{}, Sampling: &mcp.SamplingCapabilities{}, //nolint:staticcheck // clients of all revisions have it
 			Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}},
 		},
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept"}, nil
 		},
-		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
-			return &mcp.CreateMessageResult{Model: "m", Role: "assistant", Content: &mcp.TextContent{Text: "hi"}}, nil
+		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) { //nolint:staticcheck // clients of all revisions have it
+			return &mcp.CreateMessageResult{Model: "m", Role: "assistant", Content: &mcp.TextContent{Text: "hi"}}, nil //nolint:staticcheck // clients of all revisions have it
 		},
-		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
+		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { //nolint:staticcheck // clients of all revisions have it
 			mu.Lock()
 			defer mu.Unlock()
 			levels = append(levels, string(r.Params.Level))
 		},
 	})
-	c.AddRoots(&mcp.Root{URI: "file:///mine"})
+	c.AddRoots(&mcp.Root{URI: "file:///mine"}) //nolint:staticcheck // clients of all revisions have it
 	transport := &mcp.StreamableClientTransport{Endpoint: e.URL + Path, HTTPClient: &http.Client{Transport: authorized(e.Token)}}
 	s, err := c.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	require.NoError(t, err)
@@ -205,14 +205,14 @@ func TestLogMessagesReachTheClientOfTheCall(t *testing.T) {
 			res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "up__logs"})
 			require.Equal(t, "logged", textOf(t, res, err))
 			require.Empty(t, levels(), "a client without a level gets none")
-			require.NoError(t, s.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "warning"}))
+			require.NoError(t, s.SetLoggingLevel(t.Context(), &mcp.SetLoggingLevelParams{Level: "warning"})) //nolint:staticcheck // clients of all revisions have it
 			res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "up__logs"})
 			require.Equal(t, "logged", textOf(t, res, err))
 			require.Eventually(t, func() bool { return len(levels()) == 2 }, soon, 1e6)
 			require.Equal(t, []string{"warning", "error"}, levels())
 
 			newest, levels := e.connect(t, statelessVersion)
-			res, err = newest.CallTool(t.Context(), &mcp.CallToolParams{Name: "up__logs", Meta: mcp.Meta{mcp.MetaKeyLogLevel: "error"}})
+			res, err = newest.CallTool(t.Context(), &mcp.CallToolParams{Name: "up__logs", Meta: mcp.Meta{mcp.MetaKeyLogLevel: "error"}}) //nolint:staticcheck // clients of all revisions have it
 			require.Equal(t, "logged", textOf(t, res, err))
 			require.Eventually(t, func() bool { return len(levels()) == 1 }, soon, 1e6)
 			require.Equal(t, []string{"error"}, levels())

@@ -129,7 +129,7 @@ func (c *directCall) readMeta(meta []byte) bool {
 				c.meta = mcp.Meta{}
 			}
 			c.meta[name] = json.RawMessage(value)
-		case !c.newest, name == mcp.MetaKeyLogLevel:
+		case !c.newest, name == mcp.MetaKeyLogLevel: //nolint:staticcheck // clients of all revisions have it
 			return false
 		case name == mcp.MetaKeyProtocolVersion:
 			version = string(value) == `"`+statelessVersion+`"`
