@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -58,19 +59,25 @@ func TestMCPElicitation(t *testing.T) {
 		asked := called(t, s, "new:ask", nil)
 		require.NotEmpty(t, asked.RequestState)
 		require.Len(t, asked.InputRequests, 1)
-		answer := func(s *mcp.ClientSession, name string) *mcp.CallToolResult {
+		answer := func(s *mcp.ClientSession, name string) (*mcp.CallToolResult, error) {
 			answers := mcp.InputResponseMap{}
 			for key := range asked.InputRequests {
 				answers[key] = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"sure": true}}
 			}
-			res, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, RequestState: asked.RequestState, InputResponses: answers})
-			require.NoError(t, err)
-			return res
+			return s.CallTool(t.Context(), &mcp.CallToolParams{Name: name, RequestState: asked.RequestState, InputResponses: answers})
 		}
-		requireFailed(t, "INVALID_ARGUMENTS", answer(thief, "new:ask"))
-		requireFailed(t, "INVALID_ARGUMENTS", answer(s, "old:ask"))
-		mcptest.RequireSays(t, `accept {"sure":true}`, answer(s, "new:ask"))
-		requireFailed(t, "INVALID_ARGUMENTS", answer(s, "new:ask"))
+		requireRefused := func(_ *mcp.CallToolResult, err error) {
+			t.Helper()
+			var refused *jsonrpc.Error
+			require.ErrorAs(t, err, &refused)
+			require.EqualValues(t, jsonrpc.CodeInvalidParams, refused.Code)
+		}
+		requireRefused(answer(thief, "new:ask"))
+		requireRefused(answer(s, "old:ask"))
+		res, err := answer(s, "new:ask")
+		require.NoError(t, err)
+		mcptest.RequireSays(t, `accept {"sure":true}`, res)
+		requireRefused(answer(s, "new:ask"))
 	})
 
 	for _, revision := range []string{newest, sessions} {

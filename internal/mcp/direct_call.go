@@ -39,7 +39,8 @@ type directCall struct {
 	trace     string // the traceparent in _meta
 	newest    bool
 	session   string // "" in the newest protocol version
-	asks      bool   // the client answers questions
+	can       upstream.Capabilities
+	meta      mcp.Meta // without reserved members
 }
 
 // readDirectCall reads a request, and reports whether it is a direct call.
@@ -120,10 +121,15 @@ func (c *directCall) readMeta(meta []byte) bool {
 		switch {
 		case name == "progressToken":
 			return false
-		case name == "traceparent":
-			c.trace, _ = input.JSONString(value)
 		case !strings.HasPrefix(name, sdkMetaPrefix):
-		case !c.newest:
+			if name == "traceparent" {
+				c.trace, _ = input.JSONString(value)
+			}
+			if c.meta == nil {
+				c.meta = mcp.Meta{}
+			}
+			c.meta[name] = json.RawMessage(value)
+		case !c.newest, name == mcp.MetaKeyLogLevel: //nolint:staticcheck // clients of all revisions have it
 			return false
 		case name == mcp.MetaKeyProtocolVersion:
 			version = string(value) == `"`+statelessVersion+`"`
@@ -131,8 +137,7 @@ func (c *directCall) readMeta(meta []byte) bool {
 			return value[0] == '{' && json.Unmarshal(value, &mcp.Implementation{}) == nil
 		case name == mcp.MetaKeyClientCapabilities:
 			var has mcp.ClientCapabilities
-			capable = value[0] == '{' && json.Unmarshal(value, &has) == nil
-			c.asks = has.Elicitation != nil
+			capable = value[0] == '{' && json.Unmarshal(value, &has) == nil && json.Unmarshal(value, &c.can) == nil
 		}
 		return true
 	})
@@ -172,13 +177,7 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 
 func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall) (res *upstream.Result, err error) {
 	defer func() { err = g.recovered("tools/call", recover(), err) }()
-	if !c.asks {
-		return g.outcomeOf(g.tools.CallTool(ctx, by, c.name, c.arguments, nil))
-	}
-	out, err := g.suspended.run(ctx, by.Principal.TokenID, c.name, func(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
-		return g.tools.Call(ctx, by, c.name, c.arguments, &tools.CallOptions{Elicit: ask})
-	})
-	return g.outcomeOf(upstream.NewResult(out), err)
+	return g.callTool(ctx, clientRequest{by: by, name: c.name, newest: c.newest, can: c.can, meta: c.meta}, c.arguments)
 }
 
 func (g *Server) writeDirect(w http.ResponseWriter, c directCall, res *upstream.Result, err error) {
@@ -190,11 +189,14 @@ func (g *Server) writeDirect(w http.ResponseWriter, c directCall, res *upstream.
 		out, err = g.appendResult(out, c.newest, res)
 	}
 	if err != nil {
-		problem := &jsonrpc.Error{Message: err.Error()}
-		if errors.As(err, &problem); !errors.Is(err, context.Canceled) {
-			g.countFailure(failureCode(problem))
+		if errors.Is(err, context.Canceled) { // a stream without the response, which a cancelled request does not get
+			w.Header().Set("Content-Type", "text/event-stream")
+			return
 		}
-		if c.newest && problem.Code == jsonrpc.CodeInvalidParams {
+		problem := &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
+		errors.As(err, &problem)
+		g.countFailure(failureCode(problem))
+		if c.newest && (problem.Code == jsonrpc.CodeInvalidParams || problem.Code == mcp.CodeMissingRequiredClientCapabilities) {
 			status = http.StatusBadRequest
 		}
 		text, _ := json.Marshal(problem) // cannot fail

@@ -15,7 +15,6 @@ import (
 	"comet/internal/mcp/stdio"
 	"comet/internal/telemetry"
 	"comet/internal/tools"
-	"comet/internal/upstream"
 	"comet/models"
 )
 
@@ -39,6 +38,7 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 		Logger:       sdkLogger(g.log),
 		Capabilities: &mcp.ServerCapabilities{
 			Completions: &mcp.CompletionCapabilities{},
+			Logging:     &mcp.LoggingCapabilities{}, //nolint:staticcheck // revision 2025-11-25 has it
 			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
 			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 			Tools:       &mcp.ToolCapabilities{ListChanged: true},
@@ -125,17 +125,17 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 			case *mcp.ListResourceTemplatesParams:
 				return g.listTemplates(ctx, by, paramsOrZero(p))
 			case *mcp.GetPromptParams:
-				res, err := g.tools.Prompt(ctx, by, p)
-				if err != nil {
-					return nil, toRPCError(err)
-				}
-				return promptResult(protocolVersionOf(req), res), nil
+				out := g.answer(ctx, newClientRequest(by, method+p.Name, req, p.InputResponses, p.RequestState), func(ctx context.Context, o *tools.CallOptions) (any, error) {
+					return g.tools.Prompt(ctx, by, p, o)
+				})
+				return promptResult(protocolVersionOf(req), out)
 			case *mcp.ReadResourceParams:
-				res, err := g.tools.ReadResource(ctx, by, p.URI)
-				if err != nil {
-					return nil, toRPCError(err)
-				}
-				return resourceResult(protocolVersionOf(req), res), nil
+				out := g.answer(ctx, newClientRequest(by, method+p.URI, req, p.InputResponses, p.RequestState), func(ctx context.Context, o *tools.CallOptions) (any, error) {
+					return g.tools.ReadResource(ctx, by, p.URI, o)
+				})
+				return resourceResult(protocolVersionOf(req), out)
+			case *mcp.SetLoggingLevelParams: //nolint:staticcheck // revision 2025-11-25 has it
+				g.passLogs(req.GetSession())
 			}
 			return next(ctx, method, req)
 		}
@@ -167,41 +167,11 @@ type calledToolKey struct{}
 func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
 	name, _ := ctx.Value(calledToolKey{}).(string)
-	out, err := g.callTool(ctx, by, name, req)
-	res, err := g.outcomeOf(upstream.NewResult(out), err)
+	res, err := g.callTool(ctx, newClientRequest(by, name, req, req.Params.InputResponses, req.Params.RequestState), req.Params.Arguments)
 	if err != nil || res == nil {
 		return nil, err
 	}
 	return res.Decoded()
-}
-
-// callTool calls a tool. Its questions reach the client as the client's protocol version defines.
-func (g *Server) callTool(ctx context.Context, by tools.Caller, name string, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	opts := tools.CallOptions{}
-	if token := req.Params.GetProgressToken(); token != nil {
-		news := upstream.NewLatestProgress(func(p upstream.Progress) {
-			told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
-			if err := req.Session.NotifyProgress(ctx, told); err != nil {
-				g.log.Debug("a progress notification failed", "error", err)
-			}
-		})
-		defer news.Close()
-		opts.Progress = news.Update
-	}
-	caps := req.ClientCapabilities()
-	asks := caps != nil && caps.Elicitation != nil
-	switch {
-	case req.Params.RequestState != "":
-		return g.suspended.resume(ctx, by.Principal.TokenID, name, req.Params.RequestState, req.Params.InputResponses)
-	case asks && req.ProtocolVersion() >= statelessVersion:
-		return g.suspended.run(ctx, by.Principal.TokenID, name, func(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
-			opts.Elicit = ask
-			return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
-		})
-	case asks:
-		opts.Elicit = req.Session.Elicit
-	}
-	return g.tools.Call(ctx, by, name, req.Params.Arguments, &opts)
 }
 
 // callerOf returns the caller of a request: the holder of its token, or fixed.

@@ -46,6 +46,9 @@ func toRPCError(err error) error {
 		return err
 	}
 	e, code := errs.From(err), int64(jsonrpc.CodeInternalError)
+	if rpc := clientError(err); rpc != nil {
+		return rpc
+	}
 	switch e.Code {
 	case errs.NotFound, errs.InvalidRequest, errs.ToolDenied:
 		code = jsonrpc.CodeInvalidParams
@@ -55,6 +58,18 @@ func toRPCError(err error) error {
 	details["code"] = tools.ErrorName(err)
 	data, _ := json.Marshal(details) // nil if it cannot be encoded
 	return &jsonrpc.Error{Code: code, Message: e.Detail, Data: data}
+}
+
+// clientError returns the error of an upstream that its client program handles instead of the model, nil
+// for others.
+func clientError(err error) *jsonrpc.Error {
+	details := tools.ErrorDetails(err)
+	code, _ := details["rpc_code"].(int64)
+	if code != mcp.CodeMissingRequiredClientCapabilities && code != mcp.CodeURLElicitationRequired {
+		return nil
+	}
+	data, _ := details["rpc_data"].(json.RawMessage)
+	return &jsonrpc.Error{Code: code, Message: errs.From(err).Detail, Data: data}
 }
 
 // countFailure reports the code of a failed request to Options.OnFailure.
@@ -68,7 +83,10 @@ func (g *Server) countFailure(code string) {
 func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if errors.Is(err, context.Canceled) {
+			return res, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request was cancelled"}
+		}
+		if err != nil {
 			problem := &jsonrpc.Error{Code: jsonrpc.CodeInternalError}
 			errors.As(err, &problem)
 			g.countFailure(failureCode(problem))
@@ -139,7 +157,7 @@ func (g *Server) outcomeOf(res *upstream.Result, err error) (*upstream.Result, e
 			g.countFailure("TOOL_ERROR")
 		}
 		return res, err
-	case errors.Is(err, tools.ErrInvalidArguments):
+	case errors.Is(err, tools.ErrInvalidArguments), clientError(err) != nil:
 		return nil, toRPCError(err)
 	}
 	g.countFailure(tools.ErrorName(err))

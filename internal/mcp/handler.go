@@ -64,7 +64,7 @@ type Handler struct {
 // NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
 // kind has an SDK handler, selected by the version header.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
-	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
+	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.receivesLogs, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
 	if opts != nil {
 		d.opts = *opts
 	}

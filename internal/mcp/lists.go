@@ -89,25 +89,35 @@ func paginate[T any](list []tools.Listed[T], cursor string, size int) (page []to
 // 2026-07-28 has a resultType, and older ones have none; the SDK keeps it in a field that only its
 // JSON decoder sets. Results are private, because another token may see less.
 
-// resourceResult converts an upstream's result of resources/read to the version of the client.
-func resourceResult(revision string, r *mcp.ReadResourceResult) *mcp.ReadResourceResult {
+// resourceResult converts the outcome of resources/read to the version of the client.
+func resourceResult(revision string, o callOutcome) (*mcp.ReadResourceResult, error) {
 	out := &mcp.ReadResourceResult{}
-	markComplete(revision, out)
-	out.Meta, out.Contents = r.Meta, r.Contents
-	out.Cacheable = mcp.Cacheable{TTLMs: max(r.TTLMs, 0), CacheScope: "private"}
-	return out
+	markType(revision, o, out)
+	out.InputRequests, out.RequestState, out.Contents = o.questions, o.state, []*mcp.ResourceContents{}
+	if r, ok := o.res.(*mcp.ReadResourceResult); ok && r != nil {
+		out.Meta, out.Contents = r.Meta, r.Contents
+		out.Cacheable = mcp.Cacheable{TTLMs: max(r.TTLMs, 0), CacheScope: "private"}
+	}
+	return out, toRPCError(o.err)
 }
 
-// promptResult converts an upstream's result of prompts/get to the version of the client.
-func promptResult(revision string, r *mcp.GetPromptResult) *mcp.GetPromptResult {
+// promptResult converts the outcome of prompts/get to the version of the client.
+func promptResult(revision string, o callOutcome) (*mcp.GetPromptResult, error) {
 	out := &mcp.GetPromptResult{}
-	markComplete(revision, out)
-	out.Meta, out.Description, out.Messages = r.Meta, r.Description, r.Messages
-	return out
+	markType(revision, o, out)
+	out.InputRequests, out.RequestState, out.Messages = o.questions, o.state, []*mcp.PromptMessage{}
+	if r, ok := o.res.(*mcp.GetPromptResult); ok && r != nil {
+		out.Meta, out.Description, out.Messages = r.Meta, r.Description, r.Messages
+	}
+	return out, toRPCError(o.err)
 }
 
-func markComplete(revision string, out any) {
+func markType(revision string, o callOutcome, out any) {
+	kind := `{"resultType":"complete"}`
+	if o.questions != nil {
+		kind = `{"resultType":"input_required"}`
+	}
 	if revision >= statelessVersion {
-		_ = json.Unmarshal([]byte(`{"resultType":"complete"}`), out) // a constant cannot fail
+		_ = json.Unmarshal([]byte(kind), out) // a constant cannot fail
 	}
 }

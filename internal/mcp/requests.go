@@ -91,11 +91,14 @@ func lenient() *json.Unmarshalers {
 			var list map[string]struct {
 				mcp.ElicitResult
 				Roots []mcp.Root `json:"roots"` //nolint:staticcheck // revision 2025-11-25 has it
+				Role  string     `json:"role"`  // of a model's message
 			}
 			err := json.UnmarshalDecode(from, &list)
 			*responses = mcp.InputResponseMap{}
 			for name, r := range list {
-				(*responses)[name] = &r.ElicitResult
+				if r.Roots == nil && r.Role == "" {
+					(*responses)[name] = &r.ElicitResult
+				}
 			}
 			return err
 		}),

@@ -50,6 +50,8 @@ type Server struct {
 	// serverInfo is the JSON of comet's description of itself.
 	serverInfo json.RawMessage
 	subs       *subscriptions
+	// logs has the sessions that have set a log level.
+	logs sync.Map
 
 	// servers are the SDK servers with clients: one for HTTP, and one for each stdio connection.
 	serversMu sync.Mutex

@@ -39,6 +39,7 @@ type sessionTable struct {
 	*background.Loop
 	lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error)
 	limit  *background.Limiter[tokenHash]
+	logged func(*mcp.ServerSession) bool // reports whether a client receives log messages
 
 	mu       sync.Mutex
 	open     map[*openEntry]bool
@@ -55,9 +56,9 @@ type openEntry struct {
 }
 
 // newSessionTable returns an empty table. lapsed returns the tokens that are no longer accepted.
-func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), log *slog.Logger) *sessionTable {
+func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), logged func(*mcp.ServerSession) bool, log *slog.Logger) *sessionTable {
 	t := &sessionTable{
-		lapsed: lapsed, limit: background.NewLimiter[tokenHash](maxSessions, maxSessionsPerToken),
+		lapsed: lapsed, logged: logged, limit: background.NewLimiter[tokenHash](maxSessions, maxSessionsPerToken),
 		open: map[*openEntry]bool{}, sessions: map[string]*session{},
 	}
 	t.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "checking the tokens of open sessions", Logger: log}, t.checkTokens).Run)
@@ -209,12 +210,12 @@ func (t *sessionTable) beginRequest(id string) (end func()) {
 }
 
 // beginCall registers a direct call until end is called; cancel cancels it. end is nil for an unknown
-// session and for one whose client answers questions. duplicate reports that the id is in use.
+// session and for one whose client receives more than responses. duplicate reports that the id is in use.
 func (t *sessionTable) beginCall(id, key, tokenID string, cancel context.CancelFunc) (end func(), duplicate bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.sessions[id]
-	if s == nil || s.closing || s.asks || s.tokenID != tokenID || s.calls[key] != nil {
+	if s == nil || s.closing || s.asks || t.logged(s.sdk) || s.tokenID != tokenID || s.calls[key] != nil {
 		return nil, s != nil && s.tokenID == tokenID && s.calls[key] != nil
 	}
 	s.inFlight++
@@ -303,9 +304,8 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 		return // the session ends with the process
 	}
 	s := &session{sdk: sdk, tokenID: o.by.principal.TokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}}
-	if p := sdk.InitializeParams(); p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil {
-		s.asks = true
-	}
+	p := sdk.InitializeParams()
+	s.asks = p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil || p.Capabilities.Sampling != nil //nolint:staticcheck // clients of all revisions have it
 	if !o.ended {
 		s.inFlight, o.session = 1, s
 	}

@@ -19,8 +19,6 @@ const (
 	suspendTimeout = 5 * time.Minute
 	// maxSuspendedPerToken limits the suspended calls of one token.
 	maxSuspendedPerToken = 100
-	// questionName is the name of the question in the input request and of the reply to it.
-	questionName = "question"
 )
 
 // suspendedCalls has the calls that wait for input of their client. A client of the stateless
@@ -41,15 +39,18 @@ type suspendedCall struct {
 	tokenID, name string
 	since         time.Time
 	release       func() // frees its slot of the limit
-	question      chan *mcp.ElicitParams
-	answer        chan *mcp.ElicitResult
+	questions     chan mcp.InputRequestMap
+	answers       chan mcp.InputResponseMap
 	done          chan callOutcome
 	cancel        context.CancelFunc
 }
 
+// callOutcome is the result of a call, its error, or questions for its client with the state for the reply.
 type callOutcome struct {
-	res *mcp.CallToolResult
-	err error
+	res       any
+	err       error
+	questions mcp.InputRequestMap
+	state     string
 }
 
 func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
@@ -58,14 +59,14 @@ func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
 	return p
 }
 
-// askFunc asks the client of a call a question.
-type askFunc = func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
+// askFunc asks the client of a call questions, by name.
+type askFunc = func(context.Context, mcp.InputRequestMap) (mcp.InputResponseMap, error)
 
 // run starts a call and waits like next.
-func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(context.Context, askFunc) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
+func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(context.Context, askFunc) (any, error)) callOutcome {
 	w := &suspendedCall{
 		tokenID: tokenID, name: name, since: p.clock(),
-		question: make(chan *mcp.ElicitParams), answer: make(chan *mcp.ElicitResult), done: make(chan callOutcome, 1),
+		questions: make(chan mcp.InputRequestMap), answers: make(chan mcp.InputResponseMap), done: make(chan callOutcome, 1),
 	}
 	// The first request ends when the client gets the question, and the call continues.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -74,45 +75,46 @@ func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(
 		defer cancel()
 		defer context.AfterFunc(p.stopping, cancel)()
 		res, err := fn(inner, w.ask)
-		w.done <- callOutcome{res, err}
+		w.done <- callOutcome{res: res, err: err}
 	})
 	return p.next(ctx, w)
 }
 
-func (w *suspendedCall) ask(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+// ask returns no answers after suspendTimeout.
+func (w *suspendedCall) ask(ctx context.Context, q mcp.InputRequestMap) (answers mcp.InputResponseMap, err error) {
 	late := time.After(suspendTimeout)
 	select {
-	case w.question <- q:
+	case w.questions <- q:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-late:
-		return &mcp.ElicitResult{Action: "cancel"}, nil
+		return nil, nil
 	}
 	select {
-	case a := <-w.answer:
-		return a, nil
+	case answers = <-w.answers:
+		return answers, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-late:
-		return &mcp.ElicitResult{Action: "cancel"}, nil
+		return nil, nil
 	}
 }
 
-// next waits until the call ends or asks a question. The result then contains the state for the reply.
-func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) (res *mcp.CallToolResult, err error) {
+// next waits until the call ends or asks questions.
+func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) callOutcome {
 	select {
 	case out := <-w.done:
-		return out.res, out.err
-	case q := <-w.question:
+		return out
+	case q := <-w.questions:
 		state, ok := p.suspend(w)
 		if !ok {
 			w.cancel()
-			return nil, tools.NewError(errs.UpstreamFailed, "MCP_SERVER_ERROR", "too many calls wait for replies of their clients; try again later")
+			return callOutcome{err: tools.NewError(errs.UpstreamFailed, "MCP_SERVER_ERROR", "too many calls wait for replies of their clients; try again later")}
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: mcp.InputRequestMap{questionName: q}, RequestState: state}, nil
+		return callOutcome{questions: q, state: state}
 	case <-ctx.Done():
 		w.cancel()
-		return nil, ctx.Err()
+		return callOutcome{err: ctx.Err()}
 	}
 }
 
@@ -137,8 +139,8 @@ func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	return state, true
 }
 
-// resume continues a call with the reply of its client, which needs the call's token and tool.
-func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string, answers mcp.InputResponseMap) (*mcp.CallToolResult, error) {
+// resume continues a call with the reply of its client, which needs the call's token and name.
+func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string, answers mcp.InputResponseMap) callOutcome {
 	p.mu.Lock()
 	w := p.calls[state]
 	if w != nil && (w.tokenID != tokenID || w.name != name) {
@@ -150,19 +152,15 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	}
 	p.mu.Unlock()
 	if w == nil {
-		return nil, tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "no call waits for this reply: it has its reply, has waited longer than %s, or runs on another replica; call the tool again", suspendTimeout)
-	}
-	answer, ok := answers[questionName].(*mcp.ElicitResult)
-	if !ok {
-		answer = &mcp.ElicitResult{Action: "cancel"}
+		return callOutcome{err: invalidParams("no call waits for this requestState: it has its reply, has waited longer than %s, or runs on another replica; send the request again without it", suspendTimeout)}
 	}
 	select {
-	case w.answer <- answer:
+	case w.answers <- answers:
 	case out := <-w.done:
-		return out.res, out.err
+		return out
 	case <-ctx.Done():
 		w.cancel()
-		return nil, ctx.Err()
+		return callOutcome{err: ctx.Err()}
 	}
 	return p.next(ctx, w)
 }

@@ -6,28 +6,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 )
 
 // asking is a call that asks a question and returns the action of the reply.
-func asking(ctx context.Context, ask askFunc) (*mcp.CallToolResult, error) {
-	got, err := ask(ctx, &mcp.ElicitParams{Message: "which?"})
+func asking(ctx context.Context, ask askFunc) (any, error) {
+	got, err := ask(ctx, mcp.InputRequestMap{"which": &mcp.ElicitParams{Message: "which?"}, "why": &mcp.ElicitParams{Message: "why?"}})
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: got.Action}}}, nil
+	return got["which"].(*mcp.ElicitResult).Action + got["why"].(*mcp.ElicitResult).Action, nil
 }
 
 func TestSuspendedCalls(t *testing.T) {
 	t.Parallel()
-	yes := mcp.InputResponseMap{questionName: &mcp.ElicitResult{Action: "accept"}}
+	yes := mcp.InputResponseMap{"which": &mcp.ElicitResult{Action: "accept"}, "why": &mcp.ElicitResult{Action: "decline"}}
 	begin := func(t *testing.T, p *suspendedCalls, token string) (state string) {
 		t.Helper()
-		res, err := p.run(t.Context(), token, "fs:write", asking)
-		require.NoError(t, err)
-		require.NotEmpty(t, res.InputRequests)
-		return res.RequestState
+		out := p.run(t.Context(), token, "fs:write", asking)
+		require.NoError(t, out.err)
+		require.Equal(t, mcp.InputRequestMap{"which": &mcp.ElicitParams{Message: "which?"}, "why": &mcp.ElicitParams{Message: "why?"}}, out.questions)
+		return out.state
 	}
 	setup := func(t *testing.T) *suspendedCalls {
 		t.Helper()
@@ -39,23 +40,28 @@ func TestSuspendedCalls(t *testing.T) {
 	t.Run("continue with the reply of their client", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
-		res, err := p.resume(t.Context(), "token", "fs:write", begin(t, p, "token"), yes)
-		require.NoError(t, err)
-		require.Equal(t, "accept", res.Content[0].(*mcp.TextContent).Text)
+		out := p.resume(t.Context(), "token", "fs:write", begin(t, p, "token"), yes)
+		require.NoError(t, out.err)
+		require.Equal(t, "acceptdecline", out.res)
 	})
 
 	t.Run("accept one reply, of their token and for their tool", func(t *testing.T) {
 		t.Parallel()
 		p := setup(t)
 		state := begin(t, p, "token")
-		_, err := p.resume(t.Context(), "other", "fs:write", state, yes)
-		require.ErrorContains(t, err, "no call waits")
-		_, err = p.resume(t.Context(), "token", "fs:read", state, yes)
-		require.ErrorContains(t, err, "no call waits")
-		_, err = p.resume(t.Context(), "token", "fs:write", state, yes)
-		require.NoError(t, err)
-		_, err = p.resume(t.Context(), "token", "fs:write", state, yes)
-		require.ErrorContains(t, err, "no call waits")
+		for _, by := range [][]string{{"other", "fs:write"}, {"token", "fs:read"}, {"token", "fs:write"}, {"token", "fs:write"}} {
+			out := p.resume(t.Context(), by[0], by[1], state, yes)
+			if out.err == nil {
+				require.Equal(t, []string{"token", "fs:write"}, by)
+				state += "used"
+				continue
+			}
+			var refused *jsonrpc.Error
+			require.ErrorAs(t, out.err, &refused)
+			require.EqualValues(t, jsonrpc.CodeInvalidParams, refused.Code)
+			require.Contains(t, refused.Message, "no call waits")
+		}
+		require.Contains(t, state, "used")
 	})
 
 	t.Run("are limited per token", func(t *testing.T) {
@@ -64,8 +70,7 @@ func TestSuspendedCalls(t *testing.T) {
 		for range maxSuspendedPerToken {
 			begin(t, p, "token")
 		}
-		_, err := p.run(t.Context(), "token", "fs:write", asking)
-		require.ErrorContains(t, err, "too many")
+		require.ErrorContains(t, p.run(t.Context(), "token", "fs:write", asking).err, "too many")
 		begin(t, p, "other")
 	})
 
@@ -78,7 +83,7 @@ func TestSuspendedCalls(t *testing.T) {
 		for range 2 { // they have not asked yet
 			started := make(chan struct{})
 			go func() {
-				_, _ = p.run(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
+				_ = p.run(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (any, error) {
 					close(started)
 					<-ctx.Done()
 					ended.Done()
@@ -97,12 +102,12 @@ func TestSuspendedCalls(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		over := make(chan struct{})
-		_, err := p.run(gone, "token", "fs:write", func(ctx context.Context, _ askFunc) (*mcp.CallToolResult, error) {
+		out := p.run(gone, "token", "fs:write", func(ctx context.Context, _ askFunc) (any, error) {
 			<-ctx.Done()
 			close(over)
 			return nil, ctx.Err()
 		})
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, out.err, context.Canceled)
 		<-over
 	})
 }

@@ -92,6 +92,10 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	if !newest && d.rejectMisplaced(w, r, req) {
 		return true
 	}
+	if newest && slices.Contains([]string{"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}, req.Method) {
+		writeRPCError(w, http.StatusNotFound, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: req.Method + " does not exist in " + statelessVersion})
+		return true
+	}
 	mistake := d.requests.check(req)
 	if mistake == nil {
 		if req.Method == "notifications/cancelled" {

@@ -55,14 +55,14 @@ func collectItems[T any](ctx context.Context, svc *Service, by Caller, of func(i
 }
 
 // ReadResource reads a resource from the first upstream that has it; the error is that of Call.
-func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string) (out *mcp.ReadResourceResult, err error) {
+func (svc *Service) ReadResource(ctx context.Context, by Caller, uri string, opts *CallOptions) (out *mcp.ReadResourceResult, err error) {
 	server, err := svc.resourceServer(ctx, by, uri, false)
 	if err != nil {
 		return nil, err
 	}
 	args, _ := json.Marshal(map[string]string{"uri": uri}) // never fails for strings
 	err = svc.forwardRequest(ctx, by, server, resourcePrefix+uri, args, func() (texts []string, err error) {
-		out, err = svc.upstreams.ReadResource(ctx, server, uri)
+		out, err = svc.upstreams.ReadResource(ctx, server, uri, opts)
 		if err != nil {
 			return nil, svc.upstreamError(uri, err)
 		}
@@ -153,14 +153,14 @@ func (svc *Service) forwardRequest(ctx context.Context, by Caller, server, name 
 }
 
 // Prompt returns a prompt by any of its names.
-func (svc *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams) (out *mcp.GetPromptResult, err error) {
+func (svc *Service) Prompt(ctx context.Context, by Caller, p *mcp.GetPromptParams, opts *CallOptions) (out *mcp.GetPromptResult, err error) {
 	server, name, err := svc.findPrompt(ctx, by, p.Name)
 	if err != nil {
 		return nil, err
 	}
 	args, _ := json.Marshal(p.Arguments) // never fails for strings
 	err = svc.forwardRequest(ctx, by, server, promptPrefix+name, args, func() (texts []string, err error) {
-		out, err = svc.upstreams.GetPrompt(ctx, server, name, p.Arguments)
+		out, err = svc.upstreams.GetPrompt(ctx, server, name, p.Arguments, opts)
 		if err != nil {
 			return nil, svc.upstreamError(p.Name, err)
 		}

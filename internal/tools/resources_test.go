@@ -47,13 +47,13 @@ func TestResources(t *testing.T) {
 			require.Equal(t, id+"://book/{n}", templates[i].Item.URITemplate)
 			require.Equal(t, id+"__ask", prompts[i].Item.Name)
 			for _, uri := range []string{id + "://index", id + "://book/7"} {
-				read, err := s.ReadResource(ctx, by, uri)
+				read, err := s.ReadResource(ctx, by, uri, nil)
 				require.NoError(t, err)
 				require.Equal(t, id+" has "+uri, read.Contents[0].Text)
 				requireNoServerInfo(t, read.Meta)
 			}
 			for _, name := range []string{id + "__ask", id + ":ask"} {
-				got, err := s.Prompt(ctx, by, &mcp.GetPromptParams{Name: name, Arguments: map[string]string{"what": "why"}})
+				got, err := s.Prompt(ctx, by, &mcp.GetPromptParams{Name: name, Arguments: map[string]string{"what": "why"}}, nil)
 				require.NoError(t, err)
 				require.Equal(t, &mcp.TextContent{Text: id + " is asked why"}, got.Messages[0].Content)
 				requireNoServerInfo(t, got.Meta)
@@ -67,10 +67,10 @@ func TestResources(t *testing.T) {
 			}
 		}
 
-		_, err = s.ReadResource(ctx, by, "unknown://resource")
+		_, err = s.ReadResource(ctx, by, "unknown://resource", nil)
 		require.Equal(t, "RESOURCE_NOT_FOUND", tools.ErrorName(err), "%v", err)
 		require.Equal(t, map[string]any{"uri": "unknown://resource"}, tools.ErrorDetails(err))
-		_, err = s.Prompt(ctx, by, &mcp.GetPromptParams{Name: "newer__nothing"})
+		_, err = s.Prompt(ctx, by, &mcp.GetPromptParams{Name: "newer__nothing"}, nil)
 		require.Equal(t, "PROMPT_NOT_FOUND", tools.ErrorName(err), "%v", err)
 		require.ErrorContains(t, err, "newer__nothing")
 		_, err = s.Complete(ctx, by, &mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/resource", URI: "unknown://{n}"}})
@@ -90,18 +90,18 @@ func TestPolicyOfResources(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, prompts)
 		for _, uri := range []string{"older://index", "newer://book/7"} {
-			_, err = s.ReadResource(ctx, c.Caller, uri)
+			_, err = s.ReadResource(ctx, c.Caller, uri, nil)
 			require.Equal(t, "RESOURCE_NOT_FOUND", tools.ErrorName(err), "%s: %v", uri, err)
 			_, err = s.SubscribeResource(ctx, c.Caller, uri)
 			require.Equal(t, "RESOURCE_NOT_FOUND", tools.ErrorName(err), "%s: %v", uri, err)
 		}
-		_, err = s.Prompt(ctx, c.Caller, &mcp.GetPromptParams{Name: "newer__ask"})
+		_, err = s.Prompt(ctx, c.Caller, &mcp.GetPromptParams{Name: "newer__ask"}, nil)
 		require.Equal(t, "PROMPT_NOT_FOUND", tools.ErrorName(err), "%v", err)
 
 		c.SetPolicy(t, `{"deny":[{"tool":"newer:prompt:ask","arguments":{"what":"secret*"}}]}`)
-		_, err = s.Prompt(ctx, c.Caller, &mcp.GetPromptParams{Name: "newer__ask", Arguments: map[string]string{"what": "secrets"}})
+		_, err = s.Prompt(ctx, c.Caller, &mcp.GetPromptParams{Name: "newer__ask", Arguments: map[string]string{"what": "secrets"}}, nil)
 		require.Equal(t, "PERMISSION_DENIED", tools.ErrorName(err), "%v", err)
-		_, err = s.Prompt(ctx, c.Caller, &mcp.GetPromptParams{Name: "newer__ask", Arguments: map[string]string{"what": "why"}})
+		_, err = s.Prompt(ctx, c.Caller, &mcp.GetPromptParams{Name: "newer__ask", Arguments: map[string]string{"what": "why"}}, nil)
 		require.NoError(t, err)
 	})
 }
@@ -111,7 +111,7 @@ func TestRequestsOfResourcesAreChargedAndLogged(t *testing.T) {
 	runLibraries(t, func(t *testing.T, s *toolstest.Tools) {
 		s.AddAgent(t, "reader", 1000)
 		c := s.Client(t, "reader")
-		_, err := s.ReadResource(t.Context(), c.Caller, "older://book/7")
+		_, err := s.ReadResource(t.Context(), c.Caller, "older://book/7", nil)
 		require.NoError(t, err)
 		calls := s.Admin().Calls(t, tools.ToolCallQuery{AgentID: "reader"})
 		require.Equal(t, []string{"older:resource:older://book/7"}, idsOf(calls))

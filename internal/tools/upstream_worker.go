@@ -155,9 +155,11 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 		Principal: models.Principal{TokenID: task.Task.Owner, Name: "task " + task.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
 		Source:    SourceTask, TaskID: task.Task.ID, Session: task.Task.SessionID, TraceID: telemetry.TraceID(task.Input.Trace), Payer: w.agentID,
 	}
-	wake := upstream.NewLatestProgress(func(p upstream.Progress) { w.progress(ctx, task.Task.ID, p) })
-	defer wake.Close()
-	res, err := w.svc.CallTool(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: wake.Update})
+	news := upstream.NewNotifications()
+	defer news.Close()
+	res, err := w.svc.CallTool(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: func(p upstream.Progress) {
+		news.Add(func() { w.progress(ctx, task.Task.ID, p) })
+	}})
 	tokens := w.svc.auditLog.tokens.count(append([]string{string(task.Input.Parameters)}, textsOf(res)...)...)
 	if err != nil {
 		return nil, tokens, err

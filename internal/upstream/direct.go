@@ -32,7 +32,7 @@ const (
 // results on unchanged. An HTTP response that contains more than the result is left to the SDK.
 type directCalls struct {
 	last atomic.Int64
-	meta []byte      // members of every _meta
+	meta []byte      // members of every _meta, besides the capabilities of the caller
 	head http.Header // of requests over HTTP
 }
 
@@ -44,14 +44,9 @@ func newDirectCalls(s *session) *directCalls {
 		d.head.Set("Mcp-Session-Id", id)
 	}
 	if version >= statelessVersion {
-		capabilities := `{"elicitation":{"form":{}}}`
-		if len(s.launch.Roots) > 0 {
-			capabilities = `{"roots":{},"elicitation":{"form":{}}}`
-		}
 		info, _ := json.Marshal(s.implementation()) // cannot fail
 		d.meta = appendMember(d.meta, mcp.MetaKeyProtocolVersion, strconv.AppendQuote(nil, version))
 		d.meta = appendMember(d.meta, mcp.MetaKeyClientInfo, info)
-		d.meta = appendMember(d.meta, mcp.MetaKeyClientCapabilities, []byte(capabilities))
 		d.head.Set("Mcp-Method", "tools/call")
 	}
 	if s.http != nil {
@@ -63,7 +58,7 @@ func newDirectCalls(s *session) *directCalls {
 func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Meta) []byte {
 	members := d.meta
 	for name, value := range meta {
-		text, _ := json.Marshal(value) // a progress token cannot fail
+		text, _ := json.Marshal(value) // it has been decoded, or cannot fail
 		members = appendMember(bytes.Clone(members), name, text)
 	}
 	name, _ := json.Marshal(tool) // a string cannot fail
@@ -78,6 +73,9 @@ func (d *directCalls) message(id, tool string, args json.RawMessage, meta mcp.Me
 }
 
 func (s *session) callTool(ctx context.Context, tool string, args json.RawMessage, r round) (res *Result, err error) {
+	if r.call.Log != nil {
+		s.requestLogs(ctx)
+	}
 	hasHeaders := s.http != nil && (s.catalogue.Load().names[tool] || s.http.closed() || s.http.origin.User != nil)
 	if hasHeaders || r.state != "" || r.answers != nil {
 		return s.callBySDK(ctx, tool, args, r)
@@ -176,6 +174,7 @@ func (s *session) postCall(ctx context.Context, id, tool string, message []byte,
 		resp.Body = io.NopCloser(bytes.NewReader(data))
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
 		events := newEventFilter(resp.Body, &s.inbound)
+		events.of = callOf(ctx)
 		if reply, found := events.readDirect(id); found {
 			go func() { // until the end, so that the connection can be reused; the context ends within drainTimeout
 				_, _ = io.Copy(io.Discard, resp.Body)
@@ -205,7 +204,7 @@ func (f *eventFilter) readDirect(id string) (r directReply, found bool) {
 		skipped := err == nil && e.Long == nil
 		if skipped && isMessage && len(e.Data) > 0 {
 			msg, err := jsonrpc.DecodeMessage(e.Data)
-			skipped = err == nil && f.hook(msg) // progress
+			skipped = err == nil && f.hook(msg, f.of) // progress or a log message
 		}
 		if !skipped {
 			f.next, f.err = &e, err

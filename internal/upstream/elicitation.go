@@ -8,86 +8,176 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/background"
 )
 
 const (
-	maxQuestions = 16 // of one upstream, concurrently
+	maxQuestions = 16 // of one request, concurrently
 	maxRounds    = 10 // of one request
 	maxBusy      = 3  // rounds of one request without a question
 	busyWait     = 200 * time.Millisecond
+
+	// questionName is the name of a question of a server before 2026-07-28, which has none.
+	questionName = "question"
+	// MetaReason is the member of _meta with the reason of an answer that declines.
+	MetaReason = "comet/reason"
 )
 
-// elicitation handles a question of a server before 2026-07-28. Such a question does not name its
-// request, so it is passed to the caller of the only running request.
-func (s *session) elicitation(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-	if r.Params == nil {
-		return nil, errors.New("the question has no parameters")
+// Elicit asks the caller to fill in a form.
+func (o *CallOptions) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	answers, err := o.Ask(ctx, mcp.InputRequestMap{questionName: form})
+	if res, ok := answers[questionName].(*mcp.ElicitResult); ok || err != nil {
+		return res, err
 	}
-	c, reason := s.calls.soleRequest()
+	return declined("the caller did not reply"), nil
+}
+
+// passOn passes a question of a server before 2026-07-28 to the caller of its request.
+func passOn[T mcp.InputResponse](ctx context.Context, s *session, question interface {
+	mcp.InputRequest
+	GetMeta() map[string]any
+}) (none T, err error) {
+	if reflect.ValueOf(question).IsNil() {
+		return none, errors.New("the question has no parameters")
+	}
+	c, reason := s.calls.ofQuestion(ctx, question.GetMeta()[metaCall])
+	delete(question.GetMeta(), metaCall)
 	if c == nil {
-		return declined(reason), nil
+		if res, ok := any(declined(reason)).(T); ok {
+			return res, nil
+		}
+		return none, errors.New(reason)
 	}
-	defer s.calls.endQuestion()
-	return c.elicit(ctx, r.Params)
+	defer c.endQuestion()
+	answers, err := c.ask(ctx, mcp.InputRequestMap{questionName: question})
+	if err != nil {
+		return none, err
+	}
+	res, ok := answers[questionName].(T)
+	if !ok {
+		return none, errors.New("the caller did not reply")
+	}
+	return res, nil
 }
 
-// soleRequest returns the only running request, or the reason why the question cannot be passed on.
-// With several requests the question could reach the wrong caller.
-func (t *calls) soleRequest() (*call, string) {
+// ofQuestion returns the request that a question with this mark belongs to, or the reason why that is
+// unknown. Over HTTP the mark names it. Over stdio a question waits until the upstream has responded to
+// all other requests that were running when it asked.
+func (t *calls) ofQuestion(ctx context.Context, mark any) (*call, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case len(t.running) == 0:
-		return nil, "no request is running"
-	case len(t.running) > 1:
-		return nil, "several requests are running, and the question does not say to which of them it belongs"
-	case t.openQuestions >= maxQuestions:
-		return nil, "too many questions wait for an answer"
+	var candidates []*call
+	last, isNumber := mark.(float64)
+	for token, c := range t.running {
+		if token == mark || isNumber && c.number <= int(last) && c.questions == 0 {
+			candidates = append(candidates, c)
+		}
 	}
-	for _, c := range t.running {
-		t.openQuestions++
-		return c, ""
+	t.unassigned++
+	defer func() { t.unassigned-- }()
+	if len(candidates) > 1 && t.unassigned >= len(candidates) { // none of the candidates would end
+		return nil, "several requests ask at the same time, and the questions do not say to which of them they belong"
 	}
-	return nil, ""
+	for cancelled := false; ; {
+		candidates = slices.DeleteFunc(candidates, func(c *call) bool {
+			cancelled = cancelled || c.ended && !c.answered
+			return c.ended || c.questions > 0 && len(candidates) > 1
+		})
+		switch {
+		case cancelled:
+			return nil, "the request that it may belong to was cancelled"
+		case len(candidates) == 0:
+			return nil, "no request is running that can ask"
+		case len(candidates) == 1 && candidates[0].questions >= maxQuestions:
+			return nil, "too many questions wait for an answer"
+		case len(candidates) == 1:
+			candidates[0].questions++
+			t.announce()
+			return candidates[0], ""
+		}
+		changed := t.changed
+		t.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			cancelled = true
+		}
+		t.mu.Lock()
+	}
 }
 
-func (t *calls) endQuestion() {
+func (c *call) endQuestion() {
+	t := &c.session.calls
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.openQuestions--
+	c.questions--
 }
 
 // declined returns an answer that declines, with the reason in its _meta.
 func declined(reason string) *mcp.ElicitResult {
-	return &mcp.ElicitResult{Action: "decline", Meta: mcp.Meta{"comet/reason": reason}}
+	return &mcp.ElicitResult{Action: "decline", Meta: mcp.Meta{MetaReason: reason}}
 }
 
-// elicit passes a question to the caller. The timeout of the request is paused meanwhile.
-func (c *call) elicit(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	if c.Elicit == nil {
-		return declined("the caller cannot be asked"), nil
+// ask passes the questions of one round to the caller. The timeout of the request is paused meanwhile.
+func (c *call) ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+	if len(questions) > maxQuestions {
+		return nil, fmt.Errorf("it asks more than %d questions in one round", maxQuestions)
 	}
-	if p.Mode != "" && p.Mode != "form" {
-		return declined("only forms can be passed to the caller"), nil
+	answers, open := mcp.InputResponseMap{}, mcp.InputRequestMap{}
+	for name, question := range questions {
+		switch q := question.(type) {
+		case *mcp.ListRootsParams:
+			if len(c.session.launch.Roots) > 0 || c.Can.Roots == nil {
+				answers[name] = &mcp.ListRootsResult{Roots: c.session.roots()}
+				continue
+			}
+		case *mcp.ElicitParams:
+			if reason := c.refusal(q); reason != "" {
+				answers[name] = declined(reason)
+				continue
+			}
+		default:
+			if c.Can.Sampling == nil {
+				return nil, &jsonrpc.Error{
+					Code: mcp.CodeMissingRequiredClientCapabilities, Message: "the caller does not support sampling",
+					Data: json.RawMessage(`{"requiredCapabilities":{"sampling":{}}}`),
+				}
+			}
+		}
+		open[name] = question
 	}
-	if hasReferences(p.RequestedSchema) {
-		return declined("the form has references, which comet does not follow"), nil
+	if len(open) == 0 {
+		return answers, nil
 	}
 	defer c.pause()()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.session.life, cancel)()
-	res, err := c.Elicit(ctx, p)
-	if err == nil && res == nil {
-		res = declined("the caller did not reply")
+	got, err := c.Ask(ctx, open)
+	maps.Copy(answers, got)
+	return answers, err
+}
+
+// refusal returns the reason why comet declines a question, "" to ask the caller.
+func (c *call) refusal(q *mcp.ElicitParams) string {
+	switch {
+	case c.Can.Elicitation == nil:
+		return "the caller cannot be asked"
+	case q.Mode == "url" && c.Can.Elicitation.URL == nil:
+		return "the caller cannot open addresses"
+	case q.Mode != "url" && !c.Can.Forms():
+		return "the caller cannot fill in forms"
+	case hasReferences(q.RequestedSchema):
+		return "the form has references, which comet does not follow"
 	}
-	return res, err
+	return ""
 }
 
 // hasReferences reports whether a schema has references: cyclic ones overflow the SDK's stack.
@@ -143,35 +233,12 @@ func runRounds[T any](ctx context.Context, s *session, what string, o *CallOptio
 				}
 			}
 			r.state = state
-			if r.answers, err = c.answer(ctx, questions); err != nil {
-				return none, err
+			if r.answers, err = c.ask(ctx, questions); err != nil {
+				return none, fmt.Errorf("its question could not be passed on: %w", err)
 			}
 		}
 		return none, fmt.Errorf("it needs more input after %d rounds", maxRounds)
 	})
-}
-
-// answer answers the questions of one round, sorted by name.
-func (c *call) answer(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
-	if len(questions) > maxQuestions {
-		return nil, fmt.Errorf("it asks more than %d questions in one round", maxQuestions)
-	}
-	answers := mcp.InputResponseMap{}
-	for _, name := range slices.Sorted(maps.Keys(questions)) {
-		switch question := questions[name].(type) {
-		case *mcp.ListRootsParams:
-			answers[name] = &mcp.ListRootsResult{Roots: c.session.roots()}
-		case *mcp.ElicitParams:
-			res, err := c.elicit(ctx, question)
-			if err != nil {
-				return nil, fmt.Errorf("its question could not be passed on: %w", err)
-			}
-			answers[name] = res
-		default:
-			return nil, errors.New("it requests sampling, which comet rejects")
-		}
-	}
-	return answers, nil
 }
 
 // roots returns the roots of the definition. They are deprecated since 2026-07-28, but common

@@ -48,6 +48,9 @@ const (
 	codeRejected = -32005
 )
 
+// maxErrorData limits the data of an error that is passed on, in bytes.
+const maxErrorData = 16 << 10
+
 func tooLarge(limit int) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: codeTooLarge, Message: fmt.Sprintf("the response is larger than %d bytes", limit)}
 }

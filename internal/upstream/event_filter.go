@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,8 +16,17 @@ import (
 	"comet/internal/input"
 )
 
-// messageHook receives messages in order. The SDK does not get those that it handles.
-type messageHook func(jsonrpc.Message) (taken bool)
+// messageHook receives messages in order, with the token of the call whose stream has them; "" if that is unknown. It
+// may change a request. The SDK does not get the messages that it handles.
+type messageHook func(msg jsonrpc.Message, token string) (taken bool)
+
+type callKey struct{}
+
+// callOf returns the token of the call that a context belongs to, "" for none.
+func callOf(ctx context.Context) string {
+	token, _ := ctx.Value(callKey{}).(string)
+	return token
+}
 
 // inbound is what applies to all messages of an upstream.
 type inbound struct {
@@ -32,6 +42,7 @@ type eventFilter struct {
 	*inbound
 	in    *input.EventReader
 	calls *handover    // replaces the id of a response; nil for none
+	of    string       // token of the call whose stream it is; "" for none
 	next  *input.Event // already read from in, with err; nil for none
 	out   []byte       // filtered bytes that are not read yet
 	err   error        // returned after out
@@ -77,9 +88,9 @@ func (f *eventFilter) filter(e input.Event) []byte {
 		if err != nil {
 			f.invalid.add(e.Data)
 		}
-		if err != nil || f.hook(msg) {
+		if err != nil || f.hook(msg, f.of) {
 			e.Data = nil
-		} else if f.calls.rename(msg) {
+		} else if r, ok := msg.(*jsonrpc.Request); f.calls.rename(msg) || ok && r.IsCall() {
 			e.Data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
 		}
 	}

@@ -64,7 +64,7 @@ func FuzzOversizedResponseID(f *testing.F) {
 func TestEventsWithoutMessage(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{"event: message\nid: 7\ndata: <html>\n\n", "id: 7\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n\n"} {
-		handled := func(jsonrpc.Message) bool { return true }
+		handled := func(jsonrpc.Message, string) bool { return true }
 		got, err := io.ReadAll(newEventFilter(io.NopCloser(strings.NewReader(in)), &inbound{limit: 100, hook: handled}))
 		require.NoError(t, err)
 		require.Equal(t, "id: 7\n\n", string(got), in)
@@ -91,7 +91,7 @@ func TestEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules := inbound{limit: 60, hook: func(jsonrpc.Message) bool { return false }}
+			rules := inbound{limit: 60, hook: func(jsonrpc.Message, string) bool { return false }}
 			got, err := io.ReadAll(newEventFilter(io.NopCloser(iotest.HalfReader(strings.NewReader(c.in))), &rules))
 			require.NoError(t, err)
 			require.Equal(t, c.want, string(got))

@@ -42,6 +42,7 @@ type fake struct {
 	mu      sync.Mutex
 	waiting map[string]func(json.RawMessage)
 	held    []string // ids of calls that wait for "go"
+	asked   int
 }
 
 type rpc struct {
@@ -189,6 +190,7 @@ func (f *fake) call(r rpc) {
 			f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"total":3,"message":"m"}}`, token, i+1)
 		}
 		f.held = append(f.held, string(r.ID))
+		fmt.Fprintln(os.Stderr, "slow")
 	case "go":
 		for _, id := range f.held {
 			f.text(json.RawMessage(id), "done")
@@ -213,16 +215,20 @@ func (f *fake) call(r rpc) {
 		f.say(`{"jsonrpc":"2.0","id":902,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}`)
 		f.result(r.ID, `{"content":[],"resultType":"input_required","inputRequests":{"a":null}}`)
 	case "refuse":
-		f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32004,"message":"no","data":{"why":"so"}}}`, r.ID)
+		f.say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32004,"message":"no","data":{"why":"so","key":%q}}}`, r.ID, os.Getenv("API_KEY"))
 	}
 }
 
 // ask sends a question with a property of the schema and returns the reply as the result of the call.
 func (f *fake) ask(r rpc, schema string) {
 	f.mu.Lock()
-	f.waiting["77"] = func(result json.RawMessage) { go f.text(r.ID, string(result)) }
+	f.asked++
+	id := 77 + f.asked
+	f.waiting[strconv.Itoa(id)] = func(result json.RawMessage) { go f.text(r.ID, string(result)) }
 	f.mu.Unlock()
-	f.say(`{"jsonrpc":"2.0","id":77,"method":"elicitation/create","params":{"message":"sure?","requestedSchema":{"type":"object","properties":{"ok":%s}}}}`, schema)
+	text, _ := json.Marshal(fmt.Sprint("sure", r.Params.Arguments["who"], "?"))
+	f.say(`{"jsonrpc":"2.0","id":%d,"method":"elicitation/create","params":{"message":%s,"requestedSchema":{"type":"object","properties":{"ok":%s}}}}`, id, text, schema)
+	fmt.Fprintln(os.Stderr, "asked", id)
 }
 
 // grandchild starts a program that does not end by itself and returns its process id.

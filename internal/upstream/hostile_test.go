@@ -175,11 +175,14 @@ func TestAHostileUpstreamAffectsOnlyItself(t *testing.T) {
 
 	t.Run("AnErrorOfItsOwnIsPassedOn", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{}, fakeServer("bad", "plain"))
+		server := fakeServer("bad", "plain")
+		server.Env["API_KEY"] = "hidden-value-1"
+		b := setup(t, upstream.Options{}, server)
 		_, err := b.Call(t.Context(), "bad", "refuse", nil, nil)
 		requireReason(t, upstream.ReasonProtocol, err)
 		require.Equal(t, `upstream "bad" refused the tool refuse: no (-32004)`, errs.From(err).Detail)
 		require.EqualValues(t, -32004, errs.From(err).Meta["rpc_code"])
+		require.JSONEq(t, `{"why":"so","key":"********"}`, string(errs.From(err).Meta["rpc_data"].(json.RawMessage)))
 	})
 
 	t.Run("OneThatDoesNotEndIsKilled", func(t *testing.T) {

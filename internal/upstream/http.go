@@ -20,7 +20,7 @@ import (
 const (
 	maxErrorBody = 64 << 10 // bytes of an error response
 	maxRedirects = 3
-	closeTimeout = 2 * time.Second // for the last requests of a session
+	closeTimeout = 2 * time.Second // for the last requests of a session, and an endless response
 	drainTimeout = 2 * time.Second // for a connection to become reusable after a response
 )
 
@@ -136,7 +136,7 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 		if !ok {
 			events = newEventFilter(resp.Body, w.inbound)
 		}
-		events.calls = rest
+		events.calls, events.of = rest, callOf(req.Context())
 		resp.Body = events
 	case kind == "application/json" && req.Method == http.MethodPost:
 		w.readSingle(req, resp, rest)
@@ -146,13 +146,19 @@ func (w *httpClient) filterResponse(req *http.Request, resp *http.Response, rest
 
 // readSingle reads a response that is one message and replaces an invalid one by an error response.
 func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *handover) {
+	if req.Header.Get("Mcp-Method") == "subscriptions/listen" {
+		limitListen(resp)
+	}
 	data, problem := w.readBody(resp)
 	if problem == nil {
 		msg, err := jsonrpc.DecodeMessage(data)
+		_, isResponse := msg.(*jsonrpc.Response)
 		switch {
 		case err != nil && len(bytes.TrimSpace(data)) > 0:
 			w.invalid.add(data)
 			problem = &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the response is not a message of the protocol"}
+		case err == nil && !isResponse:
+			problem = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the response is another message of the protocol"}
 		case err == nil && rest.rename(msg):
 			data, _ = jsonrpc.EncodeMessage(msg) // it has just been decoded
 		}
@@ -164,6 +170,17 @@ func (w *httpClient) readSingle(req *http.Request, resp *http.Response, rest *ha
 		}
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+}
+
+// limitListen limits the response to subscriptions/listen to its first message and to closeTimeout: some
+// servers respond with an endless application/json instead of a stream.
+func limitListen(resp *http.Response) {
+	late := time.AfterFunc(closeTimeout, func() { _ = resp.Body.Close() })
+	defer late.Stop()
+	first := json.RawMessage("null") // no message
+	_ = json.NewDecoder(io.LimitReader(resp.Body, maxErrorBody)).Decode(&first)
+	_ = resp.Body.Close()
+	resp.Body = io.NopCloser(bytes.NewReader(first))
 }
 
 // readBody reads a response that is one message, within the limit, and closes it.

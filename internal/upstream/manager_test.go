@@ -228,10 +228,10 @@ func everything(t *testing.T, b *bench) {
 	require.Equal(t, "greet", b.Prompts("a")[0].Name)
 	require.JSONEq(t, `{"x":1}`, b.call(t, "a", "echo", `{"x":1}`))
 
-	res, err := b.ReadResource(t.Context(), "a", "file:///a")
+	res, err := b.ReadResource(t.Context(), "a", "file:///a", nil)
 	require.NoError(t, err)
 	require.Equal(t, "content", res.Contents[0].Text)
-	prompt, err := b.GetPrompt(t.Context(), "a", "greet", map[string]string{"who": "you"})
+	prompt, err := b.GetPrompt(t.Context(), "a", "greet", map[string]string{"who": "you"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "hello you", prompt.Description)
 	completed, err := b.Complete(t.Context(), "a", &mcp.CompleteParams{
@@ -240,16 +240,21 @@ func everything(t *testing.T, b *bench) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"y!"}, completed.Completion.Values)
 
-	_, err = b.ReadResource(t.Context(), "a", "file:///b/c")
+	_, err = b.ReadResource(t.Context(), "a", "file:///b/c", nil)
 	requireReason(t, upstream.ReasonProtocol, err)
 	_, err = b.Call(t.Context(), "a", "big", nil, nil)
 	requireReason(t, upstream.ReasonTooLarge, err)
 
 	var asked string
 	answer, err := b.Call(t.Context(), "a", "ask", nil, &upstream.CallOptions{
-		Elicit: func(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-			asked = p.Message
-			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"ok": true}}, nil
+		Can: upstream.Capabilities{Elicitation: &mcp.ElicitationCapabilities{}},
+		Ask: func(_ context.Context, q mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+			answers := mcp.InputResponseMap{}
+			for name, form := range q {
+				asked = form.(*mcp.ElicitParams).Message
+				answers[name] = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"ok": true}}
+			}
+			return answers, nil
 		},
 	})
 	require.NoError(t, err)

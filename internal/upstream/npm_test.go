@@ -138,9 +138,13 @@ func tryEverything(t *testing.T, b *bench) {
 
 	asked := make(chan string, 1)
 	_, err = b.Call(t.Context(), "everything", "trigger-elicitation-request", nil, &upstream.CallOptions{
-		Elicit: func(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-			asked <- p.Message
-			return &mcp.ElicitResult{Action: "decline"}, nil
+		Can: upstream.Capabilities{Elicitation: &mcp.ElicitationCapabilities{}},
+		Ask: func(_ context.Context, q mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+			for name, question := range q {
+				asked <- question.(*mcp.ElicitParams).Message
+				return mcp.InputResponseMap{name: &mcp.ElicitResult{Action: "decline"}}, nil
+			}
+			return nil, nil
 		},
 	})
 	require.NoError(t, err)

@@ -10,71 +10,105 @@ import (
 	"comet/internal/background"
 )
 
-// progress passes a progress notification to its call. The SDK would do so on another goroutine,
-// which the response can overtake; here all progress before the response is delivered before it.
-func (s *session) progress(msg jsonrpc.Message) (taken bool) {
+// notified passes a progress notification or a log message to its call, and marks questions. The SDK
+// would pass notifications on in another goroutine, which the response can overtake; here all before the
+// response are delivered before it. token is that of the call whose stream has the message, "" if that is unknown.
+func (s *session) notified(msg jsonrpc.Message, token string) (taken bool) {
 	r, ok := msg.(*jsonrpc.Request)
-	if !ok || r.Method != "notifications/progress" || r.IsCall() {
+	if !ok {
 		return false
 	}
-	var p mcp.ProgressNotificationParams
-	if json.Unmarshal(r.Params, &p) != nil {
-		return true // an invalid notification
+	if r.IsCall() {
+		s.calls.mark(r, token)
+		return false
 	}
-	token, _ := p.ProgressToken.(string)
-	s.calls.mu.Lock()
-	c := s.calls.running[token]
-	s.calls.mu.Unlock()
-	if c == nil || c.Progress == nil {
-		return true // the call has ended, or wants no progress
+	of := s.calls.find(token)
+	var tell func(*CallOptions)
+	switch r.Method {
+	case "notifications/progress":
+		var p mcp.ProgressNotificationParams
+		if json.Unmarshal(r.Params, &p) != nil {
+			return true // an invalid notification
+		}
+		token, _ := p.ProgressToken.(string)
+		of = s.calls.find(token)
+		tell = func(o *CallOptions) {
+			if o.Progress != nil {
+				o.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
+			}
+		}
+	case "notifications/message":
+		var p mcp.LoggingMessageParams //nolint:staticcheck // revision 2025-11-25 has it
+		if json.Unmarshal(r.Params, &p) != nil {
+			return true
+		}
+		tell = func(o *CallOptions) {
+			if o.Log != nil {
+				o.Log(&p)
+			}
+		}
+		if of == nil {
+			of = s.calls.sole()
+		}
+	default:
+		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		c.CallOptions.Progress(Progress{Progress: p.Progress, Total: p.Total, Message: p.Message})
+	if of == nil {
+		return true // the call has ended, or could be any of several
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if !of.done {
+		tell(&of.CallOptions)
 	}
 	return true
 }
 
-// LatestProgress delivers progress from its own goroutine, so that the upstream does not wait for
-// the receiver. Of several pending updates only the newest is delivered.
-type LatestProgress struct {
-	pending chan Progress // holds the newest undelivered update
+// maxNotifications limits the undelivered notifications of one request.
+const maxNotifications = 64
+
+// Notifications delivers the notifications of a request from its own goroutine, so that the upstream
+// does not wait for the receiver. Beyond maxNotifications undelivered ones, it drops the oldest.
+type Notifications struct {
+	pending chan func()
 	loop    *background.Loop
 }
 
-// NewLatestProgress calls tell with each update until Close.
-func NewLatestProgress(tell func(Progress)) *LatestProgress {
-	l := &LatestProgress{pending: make(chan Progress, 1)}
-	l.loop = background.NewLoop(func(ctx context.Context) {
+// NewNotifications returns an empty queue, which delivers until Close.
+func NewNotifications() *Notifications {
+	q := &Notifications{pending: make(chan func(), maxNotifications)}
+	q.loop = background.NewLoop(func(ctx context.Context) {
 		for ctx.Err() == nil {
 			select {
-			case p := <-l.pending:
-				tell(p)
+			case tell := <-q.pending:
+				tell()
 			case <-ctx.Done():
 			}
 		}
-		if len(l.pending) > 0 {
-			tell(<-l.pending)
+		for len(q.pending) > 0 {
+			(<-q.pending)()
 		}
 	})
-	_ = l.loop.Start(context.Background()) // it never fails
-	return l
+	_ = q.loop.Start(context.Background()) // it never fails
+	return q
 }
 
-// Update replaces the pending update. It must not be called concurrently.
-func (l *LatestProgress) Update(p Progress) {
-	select {
-	case <-l.pending:
-	default:
-	}
-	select {
-	case l.pending <- p:
-	default:
+// Add adds a notification, which tell delivers. It must not be called concurrently.
+func (q *Notifications) Add(tell func()) {
+	for {
+		select {
+		case q.pending <- tell:
+			return
+		default:
+		}
+		select {
+		case <-q.pending:
+		default:
+		}
 	}
 }
 
-// Close delivers the pending update and returns when that is done.
-func (l *LatestProgress) Close() {
-	_ = l.loop.Stop(context.Background()) // its context does not end
+// Close delivers the pending notifications and returns when that is done.
+func (q *Notifications) Close() {
+	_ = q.loop.Stop(context.Background()) // its context does not end
 }

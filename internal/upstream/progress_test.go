@@ -6,24 +6,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLatest(t *testing.T) {
+func TestNotifications(t *testing.T) {
 	t.Parallel()
-	var received []float64
+	var received []int
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	l := NewLatestProgress(func(p Progress) {
-		received = append(received, p.Progress)
-		if len(received) == 1 {
-			close(begun)
-			<-goOn
-		}
+	q := NewNotifications()
+	q.Add(func() {
+		close(begun)
+		<-goOn
 	})
-	l.Update(Progress{Progress: 1})
 	<-begun
-	for n := range 100 { // Update does not wait for the receiver
-		l.Update(Progress{Progress: float64(n)})
+	for n := range 100 { // Add does not wait for the receiver
+		q.Add(func() { received = append(received, n) })
 	}
 	close(goOn)
-	l.Close()
-	require.Equal(t, []float64{1, 99}, received, "the last update is delivered")
-	l.Update(Progress{Progress: 7}) // an update after Close is ignored
+	q.Close()
+	var want []int
+	for n := 100 - maxNotifications; n < 100; n++ {
+		want = append(want, n)
+	}
+	require.Equal(t, want, received, "the newest ones are delivered, in order")
+	q.Add(func() { received = nil }) // one after Close is ignored
+	require.Equal(t, want, received)
 }

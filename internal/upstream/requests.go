@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,16 +20,40 @@ import (
 	"comet/internal/input"
 )
 
+// reservedMeta is the prefix of the names in _meta that the protocol defines.
+const reservedMeta = "io.modelcontextprotocol/"
+
+// metaCall is the member of _meta that names the call of a question.
+const metaCall = "comet/call"
+
 // CallOptions are optional parameters of a request; nil is the zero value.
 type CallOptions struct {
 	// Progress receives the progress of the request, never after the request has returned. It must
 	// return quickly, because further messages of the upstream wait for it.
 	Progress func(Progress)
-	// Elicit passes a question of the upstream to the caller. The timeout is paused until it
-	// returns. If it is nil, questions are declined.
-	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
+	// Log receives the log messages of the request, under the same conditions.
+	Log func(*mcp.LoggingMessageParams) //nolint:staticcheck // revision 2025-11-25 has it
+	// Can are the kinds of questions that the caller answers, and Ask passes questions of these kinds to
+	// it and returns the answers by the names of the questions. The timeout is paused until Ask returns.
+	Can Capabilities
+	Ask func(context.Context, mcp.InputRequestMap) (mcp.InputResponseMap, error)
+	// Meta is the _meta of the caller's request. It is passed on without what concerns the caller's
+	// own connection.
+	Meta mcp.Meta
 	// Timeout limits the request, default the timeout of the upstream.
 	Timeout time.Duration
+}
+
+// Capabilities are the kinds of questions that a caller answers.
+type Capabilities struct {
+	Elicitation *mcp.ElicitationCapabilities `json:"elicitation,omitempty"`
+	Sampling    *mcp.SamplingCapabilities    `json:"sampling,omitempty"` //nolint:staticcheck // clients of all revisions have it
+	Roots       *mcp.RootCapabilities        `json:"roots,omitempty"`    //nolint:staticcheck // clients of all revisions have it
+}
+
+// Forms reports whether the caller fills in forms.
+func (c Capabilities) Forms() bool {
+	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
 // Progress is the progress of a request.
@@ -63,12 +88,12 @@ func (m *Manager) Call(ctx context.Context, id, tool string, args json.RawMessag
 }
 
 // ReadResource reads a resource.
-func (m *Manager) ReadResource(ctx context.Context, id, uri string) (*mcp.ReadResourceResult, error) {
+func (m *Manager) ReadResource(ctx context.Context, id, uri string, o *CallOptions) (*mcp.ReadResourceResult, error) {
 	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s, "the resource "+input.Quote(uri), nil, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
+	return runRounds(ctx, s, "the resource "+input.Quote(uri), o, func(ctx context.Context, r round) (*mcp.ReadResourceResult, error) {
 		return s.client.ReadResource(ctx, &mcp.ReadResourceParams{
 			Meta: r.meta, URI: uri, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -76,12 +101,12 @@ func (m *Manager) ReadResource(ctx context.Context, id, uri string) (*mcp.ReadRe
 }
 
 // GetPrompt renders a prompt.
-func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[string]string) (*mcp.GetPromptResult, error) {
+func (m *Manager) GetPrompt(ctx context.Context, id, name string, args map[string]string, o *CallOptions) (*mcp.GetPromptResult, error) {
 	s, err := m.readySession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return runRounds(ctx, s, "the prompt "+input.Quote(name), nil, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
+	return runRounds(ctx, s, "the prompt "+input.Quote(name), o, func(ctx context.Context, r round) (*mcp.GetPromptResult, error) {
 		return s.client.GetPrompt(ctx, &mcp.GetPromptParams{
 			Meta: r.meta, Name: name, Arguments: args, InputResponses: r.answers, RequestState: r.state,
 		})
@@ -109,7 +134,7 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 		return none, err
 	}
 	out, err := guard(func() (T, error) { return send(runs, c) })
-	c.finish(err == nil && s.http != nil && !c.read)
+	c.finish(err == nil && s.http != nil && !c.read, runs.Err() == nil)
 	if err != nil {
 		return none, s.describeFailure(ctx, c, what, err)
 	}
@@ -140,8 +165,11 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		s.checkRequested.Set()
 		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(err.Error()))
 	case rpc != nil:
-		return failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).
-			With("rpc_code", rpc.Code)
+		refused := failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).With("rpc_code", rpc.Code)
+		if data := []byte(hidden(string(rpc.Data))); len(data) <= maxErrorData && json.Valid(data) {
+			refused = refused.With("rpc_data", json.RawMessage(data))
+		}
+		return refused
 	case errors.Is(err, mcp.ErrConnectionClosed): // a misread code: see remoteError
 		return failure(ReasonProtocol, id, "refused %s", what)
 	}
@@ -165,21 +193,27 @@ func (s *session) hasEnded() bool {
 }
 
 type calls struct {
-	mu            sync.Mutex
-	last          int
-	running       map[string]*call // by progress token
-	openQuestions int              // questions that wait for an answer
+	mu         sync.Mutex
+	last       int
+	running    map[string]*call // by progress token
+	unassigned int              // questions whose request is not known yet
+	changed    chan struct{}    // closed when a request ends or gets its question
 }
 
 type call struct {
 	CallOptions
 	session *session
+	number  int
 	token   string
 	timeout time.Duration
 	cancel  context.CancelFunc
 	stop    []func() bool // unregister the cancellations
 	read    bool          // the response was read to its end
 	expired atomic.Bool
+
+	// The following fields are guarded by session.calls.mu.
+	questions       int  // that wait for an answer
+	ended, answered bool // answered by the upstream
 
 	mu        sync.Mutex
 	timer     *time.Timer
@@ -203,7 +237,7 @@ func (s *session) begin(ctx context.Context, o *CallOptions) (c *call, runs cont
 	if !s.calls.add(c) {
 		return nil, nil, failure(ReasonBusy, s.launch.ID, "has %d running requests, the limit", MaxCalls)
 	}
-	runs, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	runs, c.cancel = context.WithCancel(context.WithValue(context.WithoutCancel(ctx), callKey{}, c.token))
 	c.stop = []func() bool{context.AfterFunc(ctx, c.cancel), context.AfterFunc(s.life, c.cancel)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,12 +256,58 @@ func (t *calls) add(c *call) bool {
 		return false
 	}
 	if t.running == nil {
-		t.running = map[string]*call{}
+		t.running, t.changed = map[string]*call{}, make(chan struct{})
 	}
 	t.last++
-	c.token = "c" + strconv.Itoa(t.last)
+	c.number, c.token = t.last, "c"+strconv.Itoa(t.last)
 	t.running[c.token] = c
 	return true
+}
+
+// find returns the running call with a token, nil for none.
+func (t *calls) find(token string) *call {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running[token]
+}
+
+// sole returns the only running call, nil if there are several.
+func (t *calls) sole() (c *call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.running) == 1 {
+		for _, c = range t.running {
+		}
+	}
+	return c
+}
+
+// announce wakes the questions that wait for a request to end or to get its question. The caller holds t.mu.
+func (t *calls) announce() {
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// mark adds the call of a question to its _meta: the name of the call whose stream has the question, or
+// the number of the last call for a question without a stream.
+func (t *calls) mark(question *jsonrpc.Request, of string) {
+	var params map[string]any
+	if json.Unmarshal(question.Params, &params) != nil || params == nil {
+		return
+	}
+	meta, _ := params["_meta"].(map[string]any)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	params["_meta"] = meta
+	if of != "" {
+		meta[metaCall] = of
+	} else {
+		t.mu.Lock()
+		meta[metaCall] = t.last
+		t.mu.Unlock()
+	}
+	question.Params, _ = json.Marshal(params) // it has just been decoded
 }
 
 // pause stops the timeout until resume is called.
@@ -248,11 +328,14 @@ func (c *call) pause() (resume func()) {
 	}
 }
 
-// finish ends the call. With lingers its context ends after drainTimeout, otherwise immediately.
-func (c *call) finish(lingers bool) {
+// finish ends the call, which the upstream may have answered. With lingers its context ends after
+// drainTimeout, otherwise immediately.
+func (c *call) finish(lingers, answered bool) {
 	t := &c.session.calls
 	t.mu.Lock()
 	delete(t.running, c.token)
+	c.ended, c.answered = true, answered
+	t.announce()
 	t.mu.Unlock()
 	c.mu.Lock()
 	c.done = true
@@ -271,8 +354,28 @@ func (c *call) finish(lingers bool) {
 // meta returns the _meta of each round of the request.
 func (c *call) meta() mcp.Meta {
 	meta := mcp.Meta{}
+	for name, value := range c.Meta {
+		if name != "progressToken" && !strings.HasPrefix(name, reservedMeta) {
+			meta[name] = value
+		}
+	}
 	if c.Progress != nil {
 		meta["progressToken"] = c.token
 	}
+	if c.session.stateless() {
+		can := c.Can
+		if len(c.session.launch.Roots) > 0 {
+			can.Roots = &mcp.RootCapabilities{} //nolint:staticcheck // see roots
+		}
+		meta[mcp.MetaKeyClientCapabilities] = can
+		if c.Log != nil {
+			meta[mcp.MetaKeyLogLevel] = "debug" //nolint:staticcheck // each caller gets those of its level
+		}
+	}
 	return meta
+}
+
+// stateless reports whether each request carries the version and the capabilities of the client.
+func (s *session) stateless() bool {
+	return s.client.InitializeResult().ProtocolVersion >= statelessVersion
 }

@@ -25,6 +25,7 @@ type session struct {
 	staleLists        *background.Pending[ChangeKind]
 	checkRequested    background.Signal // the session may have ended without notice
 	notificationsLost atomic.Bool       // list changes may not be announced any more
+	logs              sync.Once         // log messages are requested
 
 	process *process // nil for an address
 	stdio   *stdio
@@ -45,7 +46,7 @@ func open(ctx context.Context, l *resolvedServer, opts *Options, legacy bool, st
 		launch: l, opts: opts, notify: tell, stderr: stderr,
 		staleLists: background.NewPending[ChangeKind](), checkRequested: background.NewSignal(), ended: make(chan struct{}),
 	}
-	s.inbound.limit, s.inbound.hook = opts.MaxMessage, s.progress
+	s.inbound.limit, s.inbound.hook = opts.MaxMessage, s.notified
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	transport, err := s.transport()
 	if err == nil {
@@ -114,14 +115,22 @@ func (s *session) implementation() *mcp.Implementation {
 }
 
 func (s *session) newClient() *mcp.Client {
-	capabilities := &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}}
+	capabilities := &mcp.ClientCapabilities{ // of each caller since 2026-07-28: see call.meta
+		Elicitation: &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}, URL: &mcp.URLElicitationCapabilities{}},
+		Sampling:    &mcp.SamplingCapabilities{}, //nolint:staticcheck // clients of all revisions have it
+	}
 	if len(s.launch.Roots) > 0 {
 		capabilities.RootsV2 = &mcp.RootCapabilities{} //nolint:staticcheck // see roots
 	}
 	c := mcp.NewClient(s.implementation(), &mcp.ClientOptions{
-		Capabilities:               capabilities,
-		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see runRounds
-		ElicitationHandler:         s.elicitation,
+		Capabilities:   capabilities,
+		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true}, // see runRounds
+		ElicitationHandler: func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return passOn[*mcp.ElicitResult](ctx, s, r.Params)
+		},
+		CreateMessageWithToolsHandler: func(ctx context.Context, r *mcp.CreateMessageWithToolsRequest) (*mcp.CreateMessageWithToolsResult, error) { //nolint:staticcheck // clients of all revisions have it
+			return passOn[*mcp.CreateMessageWithToolsResult](ctx, s, r.Params) //nolint:staticcheck // clients of all revisions have it
+		},
 		ToolListChangedHandler:     func(context.Context, *mcp.ToolListChangedRequest) { s.staleLists.Add(Tools) },
 		PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { s.staleLists.Add(Prompts) },
 		ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { s.staleLists.Add(Resources) },
@@ -134,6 +143,17 @@ func (s *session) newClient() *mcp.Client {
 	c.AddReceivingMiddleware(guarded, s.receiveAcknowledgements)
 	c.AddRoots(s.roots()...) //nolint:staticcheck // see roots
 	return c
+}
+
+// requestLogs requests all log messages of a server before 2026-07-28, once. Each caller gets those of
+// the level that it has set; since 2026-07-28 the level is in the request.
+func (s *session) requestLogs(ctx context.Context) {
+	if has := s.client.InitializeResult().Capabilities; has == nil || has.Logging == nil || s.stateless() { //nolint:staticcheck // revision 2025-11-25 has it
+		return
+	}
+	s.logs.Do(func() {
+		_ = s.client.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "debug"}) //nolint:staticcheck // revision 2025-11-25 has it
+	})
 }
 
 // guarded recovers panics of the SDK in requests of an upstream with missing parameters.

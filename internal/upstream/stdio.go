@@ -116,7 +116,7 @@ func (c *stdio) receive(msg jsonrpc.Message) {
 	if r, ok := msg.(*jsonrpc.Response); ok && c.reply(r.ID.Raw(), directReply{r.Result, r.Error}) {
 		return
 	}
-	if !c.hook(msg) {
+	if !c.hook(msg, "") {
 		c.deliver(markRemoteError(msg))
 	}
 }

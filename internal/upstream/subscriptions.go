@@ -62,7 +62,7 @@ func (s *session) subscribe(ctx context.Context, uri string) error {
 	_, err := runRequest(ctx, s, "a subscription", nil, func(ctx context.Context, _ *call) (struct{}, error) {
 		return struct{}{}, s.client.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})
 	})
-	if err != nil || s.client.InitializeResult().ProtocolVersion < statelessVersion {
+	if err != nil || !s.stateless() {
 		return err
 	}
 	select {

@@ -181,7 +181,7 @@ func (b *builtins) callInCode(c *tools.Invocation, used *toolsUsed) func(context
 	by := c.Caller
 	by.Source, by.Parent = tools.SourceCode, c.ID
 	return func(ctx context.Context, server, name string, args json.RawMessage) (json.RawMessage, error) {
-		res, err := b.Tools.Call(ctx, by, server+":"+name, args, &tools.CallOptions{Elicit: c.Options.Elicit})
+		res, err := b.Tools.Call(ctx, by, server+":"+name, args, &tools.CallOptions{Can: c.Options.Can, Ask: c.Options.Ask})
 		if err != nil && tools.ErrorName(err) != "" {
 			return nil, errors.New(tools.ErrorText(err))
 		}

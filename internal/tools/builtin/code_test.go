@@ -152,6 +152,24 @@ func TestCodeIsLimited(t *testing.T) {
 	})
 }
 
+// answering returns the options of a caller that fills in forms.
+func answering(fill func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)) *tools.CallOptions {
+	return &tools.CallOptions{
+		Can: upstream.Capabilities{Elicitation: &mcp.ElicitationCapabilities{}},
+		Ask: func(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+			answers := mcp.InputResponseMap{}
+			for name, form := range questions {
+				filled, err := fill(ctx, form.(*mcp.ElicitParams))
+				if err != nil {
+					return nil, err
+				}
+				answers[name] = filled
+			}
+			return answers, nil
+		},
+	}
+}
+
 // agree accepts the question of a tool.
 func agree(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
 	if p.Message != "shred it?" {
@@ -171,7 +189,7 @@ func TestCodePassesQuestionsOfTools(t *testing.T) {
 		for _, id := range []string{"old", "new"} {
 			code, err := json.Marshal(map[string]string{"code": `return await mcp["` + id + `"].ask({})`})
 			require.NoError(t, err)
-			for want, elicit := range map[string]*tools.CallOptions{`accept {"sure":true}`: {Elicit: agree}, "decline null": nil} {
+			for want, elicit := range map[string]*tools.CallOptions{`accept {"sure":true}`: answering(agree), "decline null": nil} {
 				res, err := s.Call(t.Context(), c.Caller, "agentcards:execute_code", code, elicit)
 				require.NoError(t, err)
 				var out struct{ Result string }

@@ -92,7 +92,7 @@ func (b *builtins) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallTo
 
 // elicitReply asks the client a question of the task's agent, where the client supports that.
 func (b *builtins) elicitReply(ctx context.Context, c *tools.Invocation, t models.Task) (replied bool, err error) {
-	if c.Options.Elicit == nil {
+	if !c.Options.Can.Forms() {
 		return false, nil
 	}
 	asked, err := b.Orchestrator.OpenQuestion(ctx, t)

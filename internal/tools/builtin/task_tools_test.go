@@ -129,7 +129,7 @@ func TestTaskTools(t *testing.T) {
 			}
 			args, err := json.Marshal(map[string]any{"task_id": made.TaskID, "wait_seconds": 1})
 			require.NoError(t, err)
-			_, err = s.Call(t.Context(), c.Caller, "comet:task_status", args, &tools.CallOptions{Elicit: elicit})
+			_, err = s.Call(t.Context(), c.Caller, "comet:task_status", args, answering(elicit))
 			require.NoError(t, err)
 			task, err := s.Work.Task(t.Context(), made.TaskID)
 			require.NoError(t, err)

@@ -1,0 +1,129 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/tools"
+	"comet/internal/upstream"
+)
+
+// clientRequest is a request that an upstream answers, and what its client can receive meanwhile.
+type clientRequest struct {
+	by      tools.Caller
+	name    string             // of the tool, or what else identifies a request with the reply to a question
+	session *mcp.ServerSession // nil for a client that gets only the response
+	newest  bool
+	can     upstream.Capabilities
+	meta    mcp.Meta
+	// answers and state are the reply to questions, "" for none.
+	answers mcp.InputResponseMap
+	state   string
+}
+
+func newClientRequest(by tools.Caller, name string, req mcp.Request, answers mcp.InputResponseMap, state string) clientRequest {
+	r := clientRequest{by: by, name: name, newest: protocolVersionOf(req) >= statelessVersion, meta: requestMeta(req), answers: answers, state: state}
+	r.session, _ = req.GetSession().(*mcp.ServerSession)
+	if from, ok := req.(interface {
+		ClientCapabilities() *mcp.ClientCapabilities
+	}); ok {
+		if has := from.ClientCapabilities(); has != nil {
+			r.can = upstream.Capabilities{Elicitation: has.Elicitation, Sampling: has.Sampling, Roots: has.RootsV2} //nolint:staticcheck // clients of all revisions have them
+		}
+	}
+	return r
+}
+
+// answer answers a request. Questions, progress and log messages reach the client as its protocol
+// version defines.
+func (g *Server) answer(ctx context.Context, r clientRequest, do func(context.Context, *tools.CallOptions) (any, error)) callOutcome {
+	opts := &tools.CallOptions{Can: r.can, Meta: r.meta}
+	if r.session != nil {
+		news := upstream.NewNotifications()
+		defer news.Close()
+		tell := func(send func() error) {
+			news.Add(func() {
+				if err := send(); err != nil {
+					g.log.Debug("a notification failed", "error", err)
+				}
+			})
+		}
+		if g.receivesLogs(r.session) || r.meta[mcp.MetaKeyLogLevel] != nil { //nolint:staticcheck // clients of all revisions have it
+			opts.Log = func(p *mcp.LoggingMessageParams) { //nolint:staticcheck // revision 2025-11-25 has it
+				tell(func() error { return r.session.Log(ctx, p) }) // of the level that the client has set
+			}
+		}
+		if token := r.meta["progressToken"]; token != nil {
+			opts.Progress = func(p upstream.Progress) {
+				told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
+				tell(func() error { return r.session.NotifyProgress(ctx, told) })
+			}
+		}
+	}
+	switch {
+	case r.state != "":
+		return g.suspended.resume(ctx, r.by.Principal.TokenID, r.name, r.state, r.answers)
+	case r.can == upstream.Capabilities{}:
+	case r.newest:
+		return g.suspended.run(ctx, r.by.Principal.TokenID, r.name, func(ctx context.Context, ask askFunc) (any, error) {
+			opts.Ask = ask
+			return do(ctx, opts)
+		})
+	default:
+		opts.Ask = askSession(r.session)
+	}
+	res, err := do(ctx, opts)
+	return callOutcome{res: res, err: err}
+}
+
+// askSession returns the function that asks the client of a session.
+func askSession(s *mcp.ServerSession) askFunc {
+	return func(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+		answers := mcp.InputResponseMap{}
+		for name, question := range questions {
+			var err error
+			switch q := question.(type) {
+			case *mcp.ElicitParams:
+				answers[name], err = s.Elicit(ctx, q)
+			case *mcp.CreateMessageWithToolsParams: //nolint:staticcheck // clients of all revisions have it
+				answers[name], err = s.CreateMessageWithTools(ctx, q) //nolint:staticcheck // clients of all revisions have it
+			case *mcp.ListRootsParams: //nolint:staticcheck // clients of all revisions have it
+				answers[name], err = s.ListRoots(ctx, q) //nolint:staticcheck // clients of all revisions have it
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return answers, nil
+	}
+}
+
+// callTool calls a tool. Errors but those of the protocol are results.
+func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMessage) (*upstream.Result, error) {
+	out := g.answer(ctx, r, func(ctx context.Context, o *tools.CallOptions) (any, error) {
+		return g.tools.CallTool(ctx, r.by, r.name, args, o)
+	})
+	res, _ := out.res.(*upstream.Result)
+	if out.questions != nil {
+		res = upstream.NewResult(&mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: out.questions, RequestState: out.state})
+	}
+	return g.outcomeOf(res, out.err)
+}
+
+// passLogs passes log messages to the client of a session from now on.
+func (g *Server) passLogs(to mcp.Session) {
+	s, ok := to.(*mcp.ServerSession)
+	if _, known := g.logs.LoadOrStore(s, true); ok && !known {
+		go func() {
+			_ = s.Wait()
+			g.logs.Delete(s)
+		}()
+	}
+}
+
+func (g *Server) receivesLogs(s *mcp.ServerSession) bool {
+	_, receives := g.logs.Load(s)
+	return receives
+}
