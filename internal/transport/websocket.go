@@ -57,7 +57,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 		return err
 	}
 	version, refusal := proto.negotiate(versions)
-	sock := s.newSocket(newConnection(agent, WebSocket, proto, concurrency, s.opts.Clock()), s.tokenVerifier(from.Token))
+	sock := s.newSocket(s.newConnection(agent, WebSocket, proto, concurrency), s.tokenVerifier(from.Token))
 	sock.from, sock.token = httpkit.ClientPrefix(r), from.Token
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
