@@ -85,6 +85,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	relay := events.NewRelay(a.store, feed, &events.Options{Poll: a.cfg.Events.PollInterval, Deliveries: hooks, Logger: a.log})
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{
 		MaxFailures: a.cfg.HTTP.MaxAuthFailures, RateLimit: a.cfg.HTTP.RateLimit.Requests, RateWindow: a.cfg.HTTP.RateLimit.Window,
+		MaxBytes: cmp.Or(a.cfg.HTTP.MaxBytes, background.MemoryLimit()/16),
 	})
 	natsBus, err := a.newBus(httpkit.NewAuthenticator(a.tokens, &httpkit.AuthenticatorOptions{Limits: limits, Clock: a.opts.Clock}))
 	if err != nil {

@@ -10,23 +10,27 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"comet/internal/config"
 )
 
 // httpServer is a listener and its HTTP server as one service.
 type httpServer struct {
-	srv      *http.Server
-	log      *slog.Logger
-	addr     string
-	delay    time.Duration
-	listener net.Listener
-	draining atomic.Bool
-	served   chan struct{} // closed when Serve has returned
-	failed   chan error    // receives the error with which Serve failed
+	srv   *http.Server
+	log   *slog.Logger
+	addr  string
+	delay time.Duration
+	// connections limits the open connections.
+	connections int
+	listener    net.Listener
+	draining    atomic.Bool
+	served      chan struct{} // closed when Serve has returned
+	failed      chan error    // receives the error with which Serve failed
 }
 
 func newHTTPServer(cfg config.Config, log *slog.Logger, handler http.Handler) *httpServer {
-	s := &httpServer{log: log, addr: cfg.Listen, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
+	s := &httpServer{log: log, addr: cfg.Listen, delay: cfg.HTTP.DrainDelay, connections: cfg.HTTP.MaxConnections, served: make(chan struct{}), failed: make(chan error, 1)}
 	s.srv = &http.Server{
 		Handler:           s.closeWhileDraining(handler),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -61,10 +65,10 @@ func (s *httpServer) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --listen, port 0 picks a free one", err)
 	}
-	s.listener = l
+	s.listener = netutil.LimitListener(l, s.connections)
 	go func() {
 		defer close(s.served)
-		if err := s.srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()

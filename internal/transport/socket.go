@@ -257,6 +257,10 @@ func (s *socket) readLoop(ctx context.Context) {
 			s.acknowledge(ctx, acked)
 			continue
 		}
+		release, err := s.server.opts.Limits.Bytes.Hold(ctx, len(raw))
+		if err != nil {
+			return
+		}
 		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.
@@ -267,6 +271,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 			return func() {
 				defer cancel()
+				defer release()
 				if failed := s.reply(msgCtx, reply, raw); failed != nil {
 					s.end(endDisconnected)
 				}
@@ -276,6 +281,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 		})
 		if err != nil {
+			release()
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -72,7 +73,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 		return nil //nolint:nilerr // Accept has written the response
 	}
 	ws.SetReadLimit(-1) // read has the limit
-	sock.conn = webSocketConn{ws}
+	sock.conn = webSocketConn{ws, s.opts.Limits.Bytes}
 	sock.start(version, refusal)
 	return nil
 }
@@ -104,14 +105,23 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // webSocketConn is a messageConn over a WebSocket.
-type webSocketConn struct{ *websocket.Conn }
+type webSocketConn struct {
+	*websocket.Conn
+	bytes *httpkit.BytesInFlight
+}
 
 func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
 	_, frame, err := c.Reader(ctx)
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(frame, MaxMessageBytes+1))
+	defer time.AfterFunc(bodyTimeout, c.cut).Stop()
+	counted := c.bytes.Reader(ctx, io.NopCloser(frame), -1)
+	defer counted.Release()
+	text, err := io.ReadAll(io.LimitReader(counted, MaxMessageBytes+1))
+	if errs.Is(err, errs.Unavailable) {
+		c.close(websocket.StatusTryAgainLater, errs.From(err).Detail)
+	}
 	if err == nil && len(text) > MaxMessageBytes {
 		c.close(websocket.StatusMessageTooBig, "a message has at most 8 MiB")
 		err = websocket.ErrMessageTooBig
