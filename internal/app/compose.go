@@ -128,7 +128,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Setting: "--v5-listen", Enroll: v5.SelfRegistration(reg), IsEnrolled: v5.IsSelfRegistered})
+		opts := &transport.TCPOptions{Setting: "--v5-listen"}
+		if a.cfg.Transport.V5SelfRegistration {
+			opts.Enroll, opts.IsEnrolled = v5.SelfRegistration(reg), v5.IsSelfRegistered
+		}
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, opts)
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
 	if a.cfg.Listen != "" {
@@ -214,6 +218,7 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 			"server":     a.ready,
 			"database":   a.store.Ping,
 			"migrations": a.store.CheckSchema,
+			"disk":       checkDisk(a.cfg.Data),
 			"events":     relay.Check,
 			"bus":        natsBus.Check,
 			"agents":     work.Check,

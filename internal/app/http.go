@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -39,9 +41,23 @@ func newHTTPServer(cfg config.Config, log *slog.Logger, handler http.Handler) *h
 		WriteTimeout:   cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:       stdlog.New(serverLog{log}, "", 0),
 	}
 	return s
+}
+
+// serverLog logs what net/http reports: failures to accept connections, such as too many open files,
+// as warnings, and failures of single clients at debug level.
+type serverLog struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (l serverLog) Write(line []byte) (int, error) {
+	level, text := slog.LevelDebug, strings.TrimSpace(string(line))
+	if strings.HasPrefix(text, "http: Accept error") {
+		level = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, text)
+	return len(line), nil
 }
 
 // closeWhileDraining closes the connection after each response of a draining server, so that no

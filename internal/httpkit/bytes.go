@@ -17,7 +17,7 @@ const (
 	uncountedBytes = 16 << 10
 	// defaultBytes is the default limit of bytes in flight. A request takes up to eight times the
 	// memory of its body.
-	defaultBytes = 32 << 20
+	defaultBytes = 24 << 20
 	// bytesWait is how long a body or frame waits for others to be processed.
 	bytesWait = 5 * time.Second
 )

@@ -26,7 +26,7 @@ type LimitOptions struct {
 	RateLimit int
 	// RateWindow is the window of RateLimit, default one minute.
 	RateWindow time.Duration
-	// MaxBytes limits the bytes in flight, default 32 MiB.
+	// MaxBytes limits the bytes in flight, default 24 MiB.
 	MaxBytes int64
 }
 

@@ -21,7 +21,12 @@ const (
 
 // runTimers handles the deadlines that have passed: it fails silent attempts, ends waits in queues
 // or for replies, and starts next attempts.
-func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
+func (o *Orchestrator) runTimers(ctx context.Context) (idle time.Duration, err error) {
+	defer func() {
+		if errs.Is(err, errs.Unavailable) { // deadlines that pass meanwhile are not the agents' fault
+			o.startedAt.Store(o.store.Now().UnixMicro())
+		}
+	}()
 	if !o.indexLoaded.Load() { // all agents would seem to be missing
 		return o.opts.Poll, nil
 	}
@@ -77,7 +82,8 @@ const (
 )
 
 // missedWhileStopped reports whether the deadline of an attempt passed while no server could
-// receive messages: the timer runs late and this process has started a moment ago. The agent may
+// receive messages: the timer runs late, and this process has started or the database has come back
+// a moment ago. The agent may
 // still send its result.
 func (op *operation) missedWhileStopped(t models.Task) bool {
 	now := op.tx.Now()
