@@ -74,7 +74,7 @@ func (r *Replicas) Stop(ctx context.Context) error {
 	err := r.Loop.Stop(ctx)
 	if !r.store.Alone() {
 		// After a failure the others delete it.
-		_ = r.store.Write(ctx, func(tx *store.Tx) error { return forget(tx, r.store.Process()) })
+		_ = r.releaseLeases(ctx, r.store.Process())
 	}
 	return err
 }
@@ -139,26 +139,22 @@ func (r *Replicas) release(ctx context.Context, process string) error {
 	if err == nil {
 		err = r.releaseLeases(ctx, process)
 	}
-	if err == nil {
-		err = r.disconnect(ctx, left)
-	}
 	if err != nil {
 		return err
 	}
-	return r.store.Write(ctx, func(tx *store.Tx) error { return forget(tx, process) })
+	return r.disconnect(ctx, left)
 }
 
-func forget(tx *store.Tx, process string) error {
-	_, err := tx.Exec("DELETE FROM replicas WHERE id = ?", process)
-	return err
-}
-
-// releaseLeases makes the webhooks and jobs due that a process has leased, "%" for every process.
+// releaseLeases makes the webhooks and jobs due that a process has leased, "%" for every process,
+// and deletes its row.
 func (r *Replicas) releaseLeases(ctx context.Context, process string) error {
 	return r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner LIKE ? AND lease_owner <> ''", process)
 		if err == nil {
 			_, err = tx.Exec("UPDATE jobs SET lease = '', run_at = ? WHERE lease LIKE ?", tx.Now(), process+"/%")
+		}
+		if err == nil {
+			_, err = tx.Exec("DELETE FROM replicas WHERE id LIKE ?", process)
 		}
 		return err
 	})

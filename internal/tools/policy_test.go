@@ -126,9 +126,9 @@ func TestPathsOfArgumentsTellNamesWithFullStopsApart(t *testing.T) {
 	t.Parallel()
 	nested, flat := map[string]string{"a.b": "x"}, map[string]string{`a\.b`: "x"}
 	for args, want := range map[string][2]bool{
-		`{"a": {"b": "x"}}`:              {true, false},
-		`{"a.b": "x"}`:                   {false, true},
-		`{"a.b": "x", "a": {"b": "x"}}`:  {true, true},
+		`{"a": {"b": "x"}}`:                 {true, false},
+		`{"a.b": "x"}`:                      {false, true},
+		`{"a.b": "x", "a": {"b": "x"}}`:     {true, true},
 		`{"a\\.b": "x", "a\\": {"b": "x"}}`: {false, false},
 	} {
 		values, ok := argumentValues([]byte(args))
