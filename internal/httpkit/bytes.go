@@ -58,13 +58,13 @@ func ReleaseBody(r *http.Request) {
 	}
 }
 
-// Hold counts n bytes until release is called. It waits as long as ctx.
-func (b *BytesInFlight) Hold(ctx context.Context, n int) (release func(), err error) {
+// Hold counts n bytes until release is called. It waits until they fit, or until ctx ends.
+func (b *BytesInFlight) Hold(ctx context.Context, n int) (release func()) {
 	held := min(int64(n), b.limit)
-	if n <= uncountedBytes {
-		return func() {}, nil
+	if n <= uncountedBytes || b.free.Acquire(ctx, held) != nil {
+		return func() {}
 	}
-	return func() { b.free.Release(held) }, b.free.Acquire(ctx, held)
+	return func() { b.free.Release(held) }
 }
 
 // CountedReader counts the bytes that are read from it. It is not safe for concurrent use.

@@ -27,7 +27,7 @@ type JoinRequest struct {
 	MaxDepth int
 	// ProtocolVersion is the version of the protocol, "" for the newest one.
 	ProtocolVersion string
-	// ConnectionID identifies the connection, so that the end of an older one does not disconnect
+	// ConnectionID is a NewConnectionID, so that the end of an older connection does not disconnect
 	// the agent from a newer one; "" for a transport without connections.
 	ConnectionID string
 	// Concurrency is the number of attempts that it does at the same time, default 1.

@@ -21,9 +21,6 @@ import (
 // maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
-// firstMessageTimeout is the time limit for the first message of an agent that must sign.
-const firstMessageTimeout = 10 * time.Second
-
 // socket is a bidirectional connection: WebSocket or TCP. Its own goroutine delivers messages and
 // sends pings; another one reads.
 type socket struct {
@@ -257,10 +254,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			s.acknowledge(ctx, acked)
 			continue
 		}
-		release, err := s.server.opts.Limits.Bytes.Hold(ctx, len(raw))
-		if err != nil {
-			return
-		}
+		release := s.server.opts.Limits.Bytes.Hold(ctx, len(raw))
 		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.

@@ -104,6 +104,9 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, bufio.NewReadWriter(small, bufio.NewWriterSize(conn, writeBuffer)), nil
 }
 
+// firstMessageTimeout is the time limit for the first message of an agent that must sign.
+const firstMessageTimeout = 10 * time.Second
+
 // webSocketConn is a messageConn over a WebSocket.
 type webSocketConn struct {
 	*websocket.Conn
