@@ -217,6 +217,7 @@ func TestV5WithoutSelfRegistration(t *testing.T) {
 	cfg := configured(t, "sqlite")
 	cfg.Transport.V5Listen = "127.0.0.1:0"
 	a := started(t, cfg)
+	defer func() { require.NoError(t, a.Stop(context.Background())) }()
 	conn := dialTCP(t, a.V5Addr())
 	conn.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5;name=shouter;caps=shout")
 	require.Contains(t, conn.next(), "token= is missing")
