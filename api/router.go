@@ -18,6 +18,7 @@ func (s *Server) router() http.Handler {
 		httpkit.RequestIDs,
 		httpkit.AccessLog(s.opts.Logger, s.opts.AccessSample),
 		s.recoverPanics,
+		s.opts.Limits.Bytes.Bound,
 		s.measure,
 		securityHeaders,
 		skipIf(s.untimed, compress()),

@@ -105,6 +105,7 @@ func New(core Services, opts *Options) *Server {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	o.Limits = cmp.Or(o.Limits, httpkit.NewLimits(nil))
 	s.streams = httpkit.NewStreamLimits(s.opts.MaxStreams)
 	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits})
 	s.responder = newResponder(s.opts.Logger)

@@ -144,6 +144,7 @@ func (s *Server) writeWhenEnded(w http.ResponseWriter, r *http.Request, t models
 		t.ID = first.ID
 		w.Header().Set("Idempotency-Replayed", "true")
 	}
+	httpkit.ReleaseBody(r)
 	t, err := s.waitForTask(r, t.ID, patience, s.core.Orchestrator.Wait)
 	switch {
 	case err == nil:

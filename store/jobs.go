@@ -30,14 +30,13 @@ func (tx Jobs) Enqueue(j Job) (bool, error) {
 	return n == 1, err
 }
 
-// Claim leases up to limit due jobs of the given kinds to the caller until
-// now+lease and counts an attempt for each; they come in no particular order. No
-// job is leased to two callers at once; one whose lease ran out is due again.
+// Claim leases up to limit due jobs of the given kinds to the caller until now+lease and counts an
+// attempt for each, in no particular order. A job whose lease has ended is due again.
 func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, error) {
 	if len(kinds) == 0 {
 		return nil, nil
 	}
-	token, until := uuid.NewString(), tx.now.Add(lease)
+	token, until := tx.store.process+"/"+uuid.NewString(), tx.now.Add(lease)
 	in, args := inList(kinds)
 	args = append(append([]any{tx.now}, args...), limit, token, until)
 	// Without MATERIALIZED, PostgreSQL may run the inner statement again and lock more than limit.

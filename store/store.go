@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/semaphore"
 	"gorm.io/gorm"
@@ -75,6 +76,7 @@ func (o *Options) openPool(c driver.Connector) *sql.DB {
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
 	engine   *engine
+	process  string
 	reads    *sql.DB
 	orm      *gorm.DB // on the read pool
 	writes   transactor
@@ -129,6 +131,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		}
 	}
 	s := &Store{
+		process:           uuid.NewString(),
 		clock:             opts.Clock,
 		quotas:            opts.Quotas,
 		pause:             background.Sleep,
@@ -195,6 +198,9 @@ func (s *Store) Database() string { return s.engine.name }
 
 // Alone reports whether no other process can write to the database.
 func (s *Store) Alone() bool { return s.engine.name == "sqlite" }
+
+// Process returns the random id of this process, which its leases and connections name.
+func (s *Store) Process() string { return s.process }
 
 // Now returns the store's time in UTC, in whole microseconds, the precision of the database.
 func (s *Store) Now() time.Time { return s.clock().UTC().Truncate(time.Microsecond) }

@@ -100,11 +100,6 @@ func (tx Webhooks) Release(id, owner string) error {
 	return tx.run("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE id = ? AND lease_owner = ?", id, owner)
 }
 
-// ReleaseAll ends every lease, for a database that no other process has open.
-func (tx Webhooks) ReleaseAll() error {
-	return tx.run("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner <> ''")
-}
-
 // Subscription selects the events of an enabled webhook.
 type Subscription struct {
 	WebhookID string

@@ -140,20 +140,6 @@ func TestLease(t *testing.T) {
 		h.await(t, hook.ID, settled(n))
 		require.Len(t, rec.got(), n, "nothing was sent twice")
 	})
-
-	t.Run("OfAnEarlierProcessEndsWithTheStartOnSQLite", func(t *testing.T) {
-		t.Parallel()
-		h := sqliteFixture(t)
-		rec := receive(t, nil)
-		hook := h.hook(t, rec.URL, nil)
-		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-			_, _, err := tx.Webhooks().Lease(hook.ID, "killed", tx.Now().Add(time.Hour))
-			return err
-		}))
-		h.start(t)
-		h.emit(t, "a")
-		h.await(t, hook.ID, settled(1))
-	})
 }
 
 func TestStop(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/background"
@@ -23,7 +22,7 @@ type Webhooks struct {
 	store  *store.Store
 	opts   Options
 	sender *sender
-	// owner names this replica in leases.
+	// owner names this process in leases.
 	owner string
 	lease time.Duration
 
@@ -36,9 +35,6 @@ type Webhooks struct {
 	poll      *background.PollLoop
 	work      context.Context // context of the attempts, which Stop ends later than the loop's
 	interrupt context.CancelFunc
-
-	starting sync.Mutex
-	started  bool
 
 	mu      sync.Mutex
 	workers map[string]*worker // by the id of their webhook
@@ -56,7 +52,7 @@ type subscribed struct {
 func New(s *store.Store, opts *Options) *Webhooks {
 	o := opts.orDefaults()
 	w := &Webhooks{
-		store: s, opts: o, owner: uuid.NewString(),
+		store: s, opts: o, owner: s.Process(),
 		sender: newSender(o),
 		// An attempt starts only if it ends well before the lease does.
 		lease:    max(time.Minute, 4*o.Timeout),
@@ -69,19 +65,8 @@ func New(s *store.Store, opts *Options) *Webhooks {
 	return w
 }
 
-// Start implements background.Service. On SQLite it first releases the leases of an earlier process.
-func (w *Webhooks) Start(ctx context.Context) error {
-	w.starting.Lock()
-	defer w.starting.Unlock()
-	if !w.started && w.store.Database() == "sqlite" {
-		// No other process has the database open, so all leases are of ended processes.
-		if err := w.store.Write(ctx, func(tx *store.Tx) error { return tx.Webhooks().ReleaseAll() }); err != nil {
-			return err
-		}
-	}
-	w.started = true
-	return w.loop.Start(ctx)
-}
+// Start implements background.Service.
+func (w *Webhooks) Start(ctx context.Context) error { return w.loop.Start(ctx) }
 
 // Stop implements background.Service: it starts nothing more and lets attempts in flight end until
 // ctx is done, then cancels them, which counts as no attempt. Finished attempts are stored; all

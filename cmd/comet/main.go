@@ -55,13 +55,19 @@ func run() int {
 // collectGarbageLess lets the heap of a server grow to five times its live size before a collection,
 // instead of twice: decoding JSON makes much garbage, and collecting it takes a third of the
 // processor time otherwise (docs/performance.md, “Tools”). GOGC overrides it.
-// In a container with a memory limit the heap stays below 90 % of it; GOMEMLIMIT overrides that.
+// The heap stays below 90 % of the memory limit of the container, without one below 320 MiB or twice
+// its live size; GOMEMLIMIT overrides that.
 func collectGarbageLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
-	if limit := background.MemoryLimit(); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+	limit, isSet := background.MemoryLimit(), os.Getenv("GOMEMLIMIT") != ""
+	switch {
+	case isSet:
+	case limit > 0:
 		debug.SetMemoryLimit(limit / 10 * 9)
+	default:
+		background.LimitGarbage(320 << 20)
 	}
 }
 

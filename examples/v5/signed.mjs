@@ -2,7 +2,7 @@
 // A PROTOCOL_V5 worker with the capability "reverse" that signs every message and ignores
 // messages that O1 has not signed. Signed messages may come from another machine.
 //
-//   comet serve --v5-listen 127.0.0.1:7005
+//   comet serve --v5-listen 127.0.0.1:7005 --v5-self-registration
 //   comet agents create reverser --level 2 --sphere 8 --frequency 555 --parent orch-my-team --name Reverser
 //   COMET_KEY=$(comet agents key issue reverser --required) node signed.mjs W1 [127.0.0.1:7005]
 //

@@ -2,7 +2,7 @@
 // A PROTOCOL_V5 worker over TCP with the capability "greet". It asks for the language if the
 // request does not state one.
 //
-//   comet serve --v5-listen 127.0.0.1:7005
+//   comet serve --v5-listen 127.0.0.1:7005 --v5-self-registration
 //   node worker.mjs [127.0.0.1:7005]
 //
 // It needs Node 20 or newer and no packages. It registers itself as the agent v5-greeter; with

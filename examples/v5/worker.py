@@ -2,7 +2,7 @@
 """A PROTOCOL_V5 worker over TCP with the capability "count_words". It reports progress, and
 reads parameters that do not fit into a message.
 
-    comet serve --v5-listen 127.0.0.1:7005
+    comet serve --v5-listen 127.0.0.1:7005 --v5-self-registration
     ./worker.py [127.0.0.1:7005]
 
 It needs only Python's standard library. It registers itself as the agent v5-counter; with

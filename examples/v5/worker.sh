@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A complete PROTOCOL_V5 worker over TCP with the capability "shout". It needs only bash.
 #
-#   comet serve --v5-listen 127.0.0.1:7005
+#   comet serve --v5-listen 127.0.0.1:7005 --v5-self-registration
 #   ./worker.sh [127.0.0.1 7005]
 #
 # It registers itself as the agent v5-shouter, and ends with its connection.

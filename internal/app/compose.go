@@ -85,6 +85,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	relay := events.NewRelay(a.store, feed, &events.Options{Poll: a.cfg.Events.PollInterval, Deliveries: hooks, Logger: a.log})
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{
 		MaxFailures: a.cfg.HTTP.MaxAuthFailures, RateLimit: a.cfg.HTTP.RateLimit.Requests, RateWindow: a.cfg.HTTP.RateLimit.Window,
+		MaxBytes: cmp.Or(a.cfg.HTTP.MaxBytes, background.MemoryLimit()/16),
 	})
 	authenticator := httpkit.NewAuthenticator(a.tokens, &httpkit.AuthenticatorOptions{Limits: limits, Clock: a.opts.Clock})
 	natsBus, err := a.newBus(authenticator)
@@ -115,6 +116,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
 
 	a.services.Add("the traces", a.tracing)
+	a.services.Add("the replicas", jobs.NewReplicas(a.store, jobs.ReplicaOptions{Disconnect: work.Disconnect, Isolated: a.cfg.NATSURL == "", Logger: a.log}))
 	// The webhooks stop late, because attempts in flight may take all the remaining time.
 	a.services.Add("the webhooks", hooks)
 	a.services.Add("the message bus", natsBus)
@@ -128,7 +130,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{Setting: "--v5-listen", Enroll: v5.SelfRegistration(reg), IsEnrolled: v5.IsSelfRegistered})
+		opts := &transport.TCPOptions{Setting: "--v5-listen"}
+		if a.cfg.Transport.V5SelfRegistration {
+			opts.Enroll, opts.IsEnrolled = v5.SelfRegistration(reg), v5.IsSelfRegistered
+		}
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, opts)
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
 	if a.cfg.DebugListen != "" {
@@ -220,6 +226,7 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 			"server":     a.ready,
 			"database":   a.store.Ping,
 			"migrations": a.store.CheckSchema,
+			"disk":       checkDisk(a.cfg.Data),
 			"events":     relay.Check,
 			"bus":        natsBus.Check,
 			"agents":     work.Check,

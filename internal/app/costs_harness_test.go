@@ -40,7 +40,7 @@ func measure(t *testing.T, change func(*config.Config), fn func(t *testing.T, m 
 			cfg := configured(t, name)
 			cfg.Events.PollInterval, cfg.Transport.Heartbeat, cfg.Transport.RedeliverAfter = never, never, never
 			cfg.Webhooks.AllowNetworks = []string{"127.0.0.1"}
-			cfg.Transport.V5Listen, cfg.Sandbox.Warm = "127.0.0.1:0", 0
+			cfg.Transport.V5Listen, cfg.Transport.V5SelfRegistration, cfg.Sandbox.Warm = "127.0.0.1:0", true, 0
 			if change != nil {
 				change(&cfg)
 			}

@@ -77,6 +77,24 @@ func checkDatabase(dir string) error {
 		"or move the directory away to start with a new registry", database, strings.Join(names[:min(len(names), 5)], ", "))
 }
 
+// diskProbe is the number of bytes that must fit on the disk of the data directory.
+const diskProbe = 64 << 10
+
+// checkDisk returns errs.Unavailable if a file of diskProbe bytes cannot be written to a directory.
+func checkDisk(dir string) func(context.Context) error {
+	return func(context.Context) error {
+		f, err := os.CreateTemp(dir, ".disk-*")
+		if err == nil {
+			_, err = f.Write(make([]byte, diskProbe))
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+		if err != nil {
+			return errs.Wrap(errs.Unavailable, err, "the data directory cannot be written")
+		}
+		return nil
+	}
+}
+
 func isEmptyFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() == 0

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"golang.org/x/net/netutil"
 
 	"comet/internal/config"
 	"comet/internal/httpkit"
@@ -20,19 +23,21 @@ import (
 
 // httpServer is a listener and its HTTP server as one service.
 type httpServer struct {
-	srv      *http.Server
-	log      *slog.Logger
-	flag     string // names the address in errors
-	addr     string
-	delay    time.Duration
-	listener net.Listener
-	draining atomic.Bool
-	served   chan struct{} // closed when Serve has returned
-	failed   chan error    // receives the error with which Serve failed
+	srv   *http.Server
+	log   *slog.Logger
+	flag  string // names the address in errors
+	addr  string
+	delay time.Duration
+	// connections limits the open connections.
+	connections int
+	listener    net.Listener
+	draining    atomic.Bool
+	served      chan struct{} // closed when Serve has returned
+	failed      chan error    // receives the error with which Serve failed
 }
 
 func newHTTPServer(cfg config.Config, flag, addr string, log *slog.Logger, handler http.Handler) *httpServer {
-	s := &httpServer{log: log, flag: flag, addr: addr, delay: cfg.HTTP.DrainDelay, served: make(chan struct{}), failed: make(chan error, 1)}
+	s := &httpServer{log: log, flag: flag, addr: addr, delay: cfg.HTTP.DrainDelay, connections: cfg.HTTP.MaxConnections, served: make(chan struct{}), failed: make(chan error, 1)}
 	s.srv = &http.Server{
 		Handler:           s.closeWhileDraining(handler),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -41,7 +46,7 @@ func newHTTPServer(cfg config.Config, flag, addr string, log *slog.Logger, handl
 		WriteTimeout:   cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:       stdlog.New(serverLog{log}, "", 0),
 	}
 	return s
 }
@@ -53,12 +58,26 @@ func debugHandler(authenticator *httpkit.Authenticator, metrics http.Handler) ht
 	routes.Handle("/metrics", metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		identity, err := authenticator.Authenticate(w, r)
-		if err != nil || !identity.Has(models.ScopeAdmin) {
+		if err != nil || !identity.Administers() {
 			http.Error(w, "a token with the scope admin is needed", http.StatusUnauthorized)
 			return
 		}
 		routes.ServeHTTP(w, r)
 	})
+}
+
+// serverLog logs what net/http reports: failures to accept connections, such as too many open files,
+// as warnings, and failures of single clients at debug level.
+type serverLog struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (l serverLog) Write(line []byte) (int, error) {
+	level, text := slog.LevelDebug, strings.TrimSpace(string(line))
+	if strings.HasPrefix(text, "http: Accept error") {
+		level = slog.LevelWarn
+	}
+	l.log.Log(context.Background(), level, text)
+	return len(line), nil
 }
 
 // closeWhileDraining closes the connection after each response of a draining server, so that no
@@ -82,10 +101,10 @@ func (s *httpServer) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, s.flag)
 	}
-	s.listener = l
+	s.listener = netutil.LimitListener(l, s.connections)
 	go func() {
 		defer close(s.served)
-		if err := s.srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()

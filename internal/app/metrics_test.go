@@ -41,7 +41,7 @@ func TestReadinessAndMetrics(t *testing.T) {
 				}
 				require.NoError(t, json.Unmarshal([]byte(body), &ready))
 				require.Equal(t, "ready", ready.Status)
-				require.Equal(t, map[string]string{"server": "ok", "database": "ok", "migrations": "ok", "events": "ok", "bus": "ok", "agents": "ok"}, ready.Checks)
+				require.Equal(t, map[string]string{"server": "ok", "database": "ok", "migrations": "ok", "disk": "ok", "events": "ok", "bus": "ok", "agents": "ok"}, ready.Checks)
 			})
 
 			t.Run("metrics show requests, commits and pending work", func(t *testing.T) {

@@ -73,7 +73,7 @@ func (c *tcpClient) join(data string) string {
 // startWithV5 starts a server with a TCP listener for PROTOCOL_V5.
 func startWithV5(t *testing.T, cfg config.Config, opts *app.Options) *app.App {
 	t.Helper()
-	cfg.Transport.V5Listen = "127.0.0.1:0"
+	cfg.Transport.V5Listen, cfg.Transport.V5SelfRegistration = "127.0.0.1:0", true
 	a, err := app.New(t.Context(), cfg, opts)
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
@@ -211,6 +211,22 @@ func TestV5TokenIsNotStored(t *testing.T) {
 	}
 }
 
+// TestV5WithoutSelfRegistration: by default a program on this machine needs a token.
+func TestV5WithoutSelfRegistration(t *testing.T) {
+	t.Parallel()
+	cfg := configured(t, "sqlite")
+	cfg.Transport.V5Listen = "127.0.0.1:0"
+	a := started(t, cfg)
+	defer func() { require.NoError(t, a.Stop(context.Background())) }()
+	conn := dialTCP(t, a.V5Addr())
+	conn.send("M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V5;name=shouter;caps=shout")
+	require.Contains(t, conn.next(), "token= is missing")
+	require.Empty(t, conn.readAll())
+	status, _, err := newClient(t, a.URL(), adminToken(t, cfg.Data)).do(t.Context(), http.MethodGet, "/api/v1/agents/v5-shouter", nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNotFound, status)
+}
+
 // TestV5Listen: there is no listener by default, the address must be free, and it is free again
 // after a stop.
 func TestV5Listen(t *testing.T) {
@@ -221,7 +237,7 @@ func TestV5Listen(t *testing.T) {
 
 	taken := startWithV5(t, configured(t, "sqlite"), nil)
 	cfg := configured(t, "sqlite")
-	cfg.Transport.V5Listen = taken.V5Addr()
+	cfg.Transport.V5Listen, cfg.Transport.V5SelfRegistration = taken.V5Addr(), true
 	next, err := app.New(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, next.Start(t.Context()), "--v5-listen")

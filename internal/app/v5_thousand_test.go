@@ -27,7 +27,7 @@ func TestThousandV5Workers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, name)
-			cfg.Transport.V5Listen, cfg.Log.Level = "127.0.0.1:0", "warn"
+			cfg.Transport.V5Listen, cfg.Transport.V5SelfRegistration, cfg.Log.Level = "127.0.0.1:0", true, "warn"
 			a, err := app.New(t.Context(), cfg, nil)
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))

@@ -2,6 +2,7 @@ package background
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -46,3 +47,17 @@ func ReleaseMemory(ctx context.Context) {
 
 // isIdle reports whether a process with live bytes in use allocated little in an interval.
 func isIdle(allocated, live uint64) bool { return allocated < max(quietRate, live/4) }
+
+// LimitGarbage makes the collector keep the heap below a number of bytes, or below twice its live
+// size if that is more, whatever GOGC is.
+func LimitGarbage(limit int64) {
+	type object struct{ _ [16]byte }
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	var adjust func(*object) // runs after each collection
+	adjust = func(o *object) {
+		metrics.Read(live)
+		debug.SetMemoryLimit(max(limit, 2*int64(live[0].Value.Uint64())))
+		runtime.SetFinalizer(o, adjust)
+	}
+	adjust(&object{})
+}

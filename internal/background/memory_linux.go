@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -48,15 +49,30 @@ func fixedProgram() string {
 	return path
 }
 
-// MemoryLimit returns the memory limit of the process's control group in bytes, 0 for none.
-func MemoryLimit() int64 {
-	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
-	if err != nil {
-		return 0
+// MemoryLimit returns the memory limit of the process's control group and of those above it in bytes, 0
+// for none.
+func MemoryLimit() int64 { return memoryLimit("/") }
+
+// memoryLimit reads the files of both versions of control groups below root.
+func memoryLimit(root string) (limit int64) {
+	groups, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	paths := []string{"/"} // a container may see its own group as the root
+	for line := range strings.Lines(string(groups)) {
+		// hierarchy-ID:controllers:path
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 && (parts[1] == "" || parts[1] == "memory") {
+			for path := parts[2]; len(path) > 1; path = filepath.Dir(path) {
+				paths = append(paths, path)
+			}
+		}
 	}
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil { // "max"
-		return 0
+	for _, path := range paths {
+		for _, file := range []string{path + "/memory.max", "memory" + path + "/memory.limit_in_bytes"} {
+			text, _ := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", file))
+			n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+			if err == nil && n < 1<<60 && (limit == 0 || n < limit) { // "max", or the largest number, is no limit
+				limit = n
+			}
+		}
 	}
 	return limit
 }

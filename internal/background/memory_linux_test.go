@@ -5,6 +5,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"testing/synctest"
@@ -58,4 +60,49 @@ func TestAProcessIsIdleThatAllocatesLittle(t *testing.T) {
 	require.False(t, isIdle(quietRate, 0))
 	require.True(t, isIdle(quietRate, 8*quietRate), "more with a large heap")
 	require.False(t, isIdle(2*quietRate, 8*quietRate))
+}
+
+func TestMemoryLimitIsTheTightestOfTheControlGroups(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"no control group":       {nil, 0},
+		"no limit":               {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 0},
+		"version 2, container":   {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "536870912\n"}, 512 << 20},
+		"version 2, service":     {map[string]string{"proc/self/cgroup": "0::/system.slice/comet.service\n", "sys/fs/cgroup/system.slice/comet.service/memory.max": "536870912\n", "sys/fs/cgroup/system.slice/memory.max": "1073741824\n"}, 512 << 20},
+		"version 2, group above": {map[string]string{"proc/self/cgroup": "0::/pod/container\n", "sys/fs/cgroup/pod/container/memory.max": "max\n", "sys/fs/cgroup/pod/memory.max": "1073741824\n"}, 1 << 30},
+		"version 1, container":   {map[string]string{"proc/self/cgroup": "4:memory:/docker/1\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "536870912\n"}, 512 << 20},
+		"version 1, host":        {map[string]string{"proc/self/cgroup": "4:memory:/a\n3:cpu:/b\n", "sys/fs/cgroup/memory/a/memory.limit_in_bytes": "536870912\n", "sys/fs/cgroup/memory/b/memory.limit_in_bytes": "1\n"}, 512 << 20},
+		"version 1, no limit":    {map[string]string{"proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			for path, text := range test.files {
+				path = filepath.Join(root, path)
+				require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+				require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			}
+			require.Equal(t, test.want, memoryLimit(root))
+		})
+	}
+}
+
+func TestGarbageIsLimited(t *testing.T) { //nolint:paralleltest // other tests change the limit
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	LimitGarbage(64 << 20)
+	require.EqualValues(t, 64<<20, debug.SetMemoryLimit(-1))
+	live := make([]byte, 100<<20)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return debug.SetMemoryLimit(-1) >= 200<<20
+	}, time.Minute, time.Millisecond, "twice the live heap")
+	runtime.KeepAlive(live)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return debug.SetMemoryLimit(-1) == 64<<20
+	}, time.Minute, time.Millisecond)
 }

@@ -58,7 +58,7 @@ func openComet(b *testing.B, data storage, opts *app.Options) (s *cometServer, s
 	b.Helper()
 	cfg := config.Default()
 	cfg.Listen, cfg.Data, cfg.DatabaseURL, cfg.AdminToken = "127.0.0.1:0", data.dir, data.url, adminToken
-	cfg.Transport.V5Listen, cfg.Sandbox.Warm = "127.0.0.1:0", 0
+	cfg.Transport.V5Listen, cfg.Transport.V5SelfRegistration, cfg.Sandbox.Warm = "127.0.0.1:0", true, 0
 	if opts == nil {
 		opts = &app.Options{}
 	}

@@ -42,7 +42,7 @@ func buildProgram(b *testing.B) string {
 func runProgram(b *testing.B, path string, data storage, args ...string) *program {
 	b.Helper()
 	v5Addr := freeAddress(b)
-	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--v5-listen", v5Addr, "--data", data.dir, "--log-format", "json"}, args...)
+	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--v5-listen", v5Addr, "--v5-self-registration", "--data", data.dir, "--log-format", "json"}, args...)
 	cmd := exec.CommandContext(detached(), path, all...)
 	cmd.Env = []string{"HOME=" + b.TempDir(), "COMET_ADMIN_TOKEN=" + adminToken}
 	if data.url != "" {

@@ -56,6 +56,8 @@ type HTTP struct {
 	RequestTimeout  time.Duration `key:"request_timeout" default:"30s" check:"100ms..1h" help:"Timeout of a request"`
 	MaxBodyBytes    int64         `key:"max_body_bytes" default:"1048576" check:"1024..1073741824" help:"Largest request body, in bytes"`
 	MaxRosterBytes  int64         `key:"max_roster_bytes" default:"8388608" check:"1024..1073741824" help:"Largest roster that can be imported, in bytes"`
+	MaxConnections  int           `key:"max_connections" default:"25000" check:"10..10000000" help:"Open connections to the HTTP server, including those of agents; further ones wait"`
+	MaxBytes        int64         `key:"max_bytes_in_flight" default:"0" check:"0..1099511627776" help:"Bytes of long bodies and WebSocket frames that are processed at the same time; further ones wait up to 5s and are rejected with 503. A request takes up to eight times the memory of its body. 0 is a sixteenth of the memory limit of the container, 24 MiB without one"`
 	RateLimit       RateLimit     `key:"rate_limit"`
 	MaxAuthFailures int           `key:"max_auth_failures" default:"10" check:"1..1000000" help:"Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send before it is throttled with 429; tokens that were accepted before are exempt"`
 	DrainDelay      time.Duration `key:"drain_delay" default:"0s" check:"0s..1h" help:"How long a stopping server still accepts requests while “/readyz” already returns 503, so that load balancers remove it; then it waits for requests in flight"`

@@ -26,6 +26,8 @@ type LimitOptions struct {
 	RateLimit int
 	// RateWindow is the window of RateLimit, default one minute.
 	RateWindow time.Duration
+	// MaxBytes limits the bytes in flight, default 24 MiB.
+	MaxBytes int64
 }
 
 // Limits holds the counters of tokens and addresses. All APIs of a process share them.
@@ -37,6 +39,8 @@ type Limits struct {
 	// invalid since, which may be stolen.
 	accepted *lru.Cache[[32]byte, bool]
 	rate     *rateLimit
+	// Bytes limits bodies and frames.
+	Bytes *BytesInFlight
 }
 
 // NewLimits returns limits without any counted request.
@@ -45,7 +49,7 @@ func NewLimits(opts *LimitOptions) *Limits {
 	o.MaxFailures = cmp.Or(o.MaxFailures, 10)
 	l := &Limits{
 		addresses: newFailureCounter[netip.Prefix](o.MaxFailures), agents: newFailureCounter[string](o.MaxFailures),
-		rate: newRateLimit(o.RateLimit, o.RateWindow),
+		rate: newRateLimit(o.RateLimit, o.RateWindow), Bytes: NewBytesInFlight(o.MaxBytes),
 	}
 	l.accepted, _ = lru.New[[32]byte, bool](maxCounters) // New fails only for a size below 1
 	return l

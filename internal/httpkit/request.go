@@ -105,6 +105,8 @@ func tooLarge(limit int64) error {
 func readError(r *http.Request, err error, limit int64) error {
 	var over *http.MaxBytesError
 	switch {
+	case errs.Is(err, errs.Unavailable):
+		return err
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):

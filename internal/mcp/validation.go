@@ -38,6 +38,10 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 		case errs.Is(err, errs.BodyTooLarge):
 			writeHTTPError(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request is larger than %d bytes, the limit", most))
 			return
+		case errs.Is(err, errs.Unavailable):
+			w.Header().Set("Retry-After", "5")
+			writeHTTPError(w, http.StatusServiceUnavailable, nil, errs.Unavailable, errs.From(err).Detail)
+			return
 		case err != nil:
 			writeHTTPError(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request is incomplete")
 			return

@@ -153,7 +153,7 @@ type environment struct {
 	waiters  *wakeups.Waiters
 
 	tracesEnabled bool // if false, nothing is read for spans
-	// startedAt is when Start was called, by the store's clock in microseconds.
+	// startedAt is when Start was called or the database was last unavailable, by the store's clock in microseconds.
 	startedAt atomic.Int64
 }
 

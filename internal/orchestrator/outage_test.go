@@ -36,3 +36,15 @@ func TestOutage(t *testing.T) {
 		h.WaitForTask(t, later.ID, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 	})
 }
+
+// TestDatabaseOutage checks that deadlines that pass while the database is away do not count as
+// timeouts of agents.
+func TestDatabaseOutage(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t, "sqlite")
+	h := start(t, db, nil)
+	db.Clock.Advance(time.Hour)
+	require.NoError(t, db.Close())
+	require.Eventually(t, func() bool { return h.LastOutage().Equal(db.Now()) }, time.Minute, time.Millisecond,
+		"the grace after a start begins again")
+}

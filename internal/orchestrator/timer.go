@@ -28,7 +28,8 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	o.timers.SetNext(o.store.Now().Add(o.opts.Poll)) // before the read, so that no deadline is missed
 	for {
 		due, err := o.store.Tasks(ctx).Due(timersBatch)
-		if err != nil {
+		if err != nil { // deadlines that pass while the database is unavailable are not the agents' fault
+			o.startedAt.Store(o.store.Now().UnixMicro())
 			return 0, err
 		}
 		for _, id := range due {
@@ -76,9 +77,9 @@ const (
 	restartGrace = 30 * time.Second
 )
 
-// missedWhileStopped reports whether the deadline of an attempt passed while no server could
-// receive messages: the timer runs late and this process has started a moment ago. The agent may
-// still send its result.
+// missedWhileStopped reports whether the deadline of an attempt passed while no server could receive
+// messages: the timer runs late, and this process or the database has started a moment ago. The
+// agent may still send its result.
 func (op *operation) missedWhileStopped(t models.Task) bool {
 	now := op.tx.Now()
 	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.startedAt.Load())) < restartGrace

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/jobs"
@@ -26,12 +28,15 @@ type JoinRequest struct {
 	MaxDepth int
 	// ProtocolVersion is the version of the protocol, "" for the newest one.
 	ProtocolVersion string
-	// ConnectionID identifies the connection, so that the end of an older one does not disconnect
+	// ConnectionID is a NewConnectionID, so that the end of an older connection does not disconnect
 	// the agent from a newer one; "" for a transport without connections.
 	ConnectionID string
 	// Concurrency is the number of attempts that it does at the same time, default 1.
 	Concurrency int
 }
+
+// NewConnectionID returns the id of a new connection to this process, which it names.
+func (o *Orchestrator) NewConnectionID() string { return o.store.Process() + "/" + uuid.NewString() }
 
 // Join makes an agent a worker, or brings it online again. It returns errs.NotFound for an
 // unknown agent and errs.AgentInactive for a deactivated one.

@@ -152,6 +152,9 @@ func hasEscapedParentSegment(uri string) bool {
 	return hasParentSegment(uri)
 }
 
+// pathName escapes a name in a path: a\.b is the member "a.b", a.b the member "b" of "a".
+var pathName = strings.NewReplacer(".", `\.`, `\`, `\\`)
+
 // arguments are the values of a call by path. The values of a list are at the path of the list.
 type arguments map[string][]string
 
@@ -175,9 +178,9 @@ func (a arguments) add(at string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			next := name
+			next := pathName.Replace(name)
 			if at != "" {
-				next = at + "." + name
+				next = at + "." + next
 			}
 			a.add(next, inner)
 		}

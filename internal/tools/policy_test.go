@@ -121,3 +121,18 @@ func TestGatewayToolsAreAllowed(t *testing.T) {
 	require.True(t, search.visibleTo(denied))
 	require.False(t, code.visibleTo(denied))
 }
+
+func TestPathsOfArgumentsTellNamesWithFullStopsApart(t *testing.T) {
+	t.Parallel()
+	nested, flat := map[string]string{"a.b": "x"}, map[string]string{`a\.b`: "x"}
+	for args, want := range map[string][2]bool{
+		`{"a": {"b": "x"}}`:                 {true, false},
+		`{"a.b": "x"}`:                      {false, true},
+		`{"a.b": "x", "a": {"b": "x"}}`:     {true, true},
+		`{"a\\.b": "x", "a\\": {"b": "x"}}`: {false, false},
+	} {
+		values, ok := argumentValues([]byte(args))
+		require.True(t, ok)
+		require.Equal(t, want, [2]bool{values.allMatch(nested), values.allMatch(flat)}, args)
+	}
+}

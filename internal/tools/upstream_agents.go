@@ -2,7 +2,6 @@ package tools
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,7 +73,7 @@ func (a *upstreamAgents) update(ctx context.Context, server string, up bool, too
 	w := a.workers[server]
 	switch {
 	case up && w == nil:
-		w = &upstreamWorker{svc: a.svc, server: server, agentID: agentIDOf(server), connectionID: server + "@" + rand.Text()}
+		w = &upstreamWorker{svc: a.svc, server: server, agentID: agentIDOf(server), connectionID: a.svc.orchestrator.NewConnectionID()}
 		a.workers[server] = w
 		if a.workerContext != nil {
 			a.startWorker(w)

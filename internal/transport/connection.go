@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"comet/internal/background"
@@ -72,11 +72,10 @@ type connection struct {
 // part, which spreads the work.
 const heartbeatSlices = 15
 
-func newConnection(agent models.Agent, transport string, proto *describedProtocol, concurrency int, now time.Time) *connection {
-	id := uuid.New()
+func (s *Server) newConnection(agent models.Agent, transport string, proto *describedProtocol, concurrency int) *connection {
 	c := &connection{
-		id: id.String(), agentID: agent.ID, peer: protocol.Peer{Agent: agent, Transport: transport}, protocol: proto, concurrency: concurrency,
-		inFlight: &inFlight{}, recordedAt: now, wakeUp: background.NewSignal(), slice: id[15] % heartbeatSlices,
+		id: s.core.Work.NewConnectionID(), agentID: agent.ID, peer: protocol.Peer{Agent: agent, Transport: transport}, protocol: proto, concurrency: concurrency,
+		inFlight: &inFlight{}, recordedAt: s.opts.Clock(), wakeUp: background.NewSignal(), slice: uint8(rand.Uint32N(heartbeatSlices)),
 	}
 	c.done, c.end = context.WithCancelCause(context.Background())
 	c.terms.Store(&orchestrator.JoinRequest{Protocol: proto.info.Name, Transport: transport, Concurrency: concurrency})

@@ -215,7 +215,7 @@ func (s *Server) requestedConnection(r *http.Request, q *httpkit.Query, transpor
 	if err != nil {
 		return nil, "", err
 	}
-	return newConnection(agent, transport, proto, concurrency, s.opts.Clock()), version, nil
+	return s.newConnection(agent, transport, proto, concurrency), version, nil
 }
 
 // listParam returns the values of a comma-separated parameter.

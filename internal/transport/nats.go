@@ -258,7 +258,7 @@ func (n *natsTransport) attachAgent(ctx context.Context, proto *describedProtoco
 		return err
 	}
 	w := n.server.core.Work.CachedWorker(agentID)
-	c := newConnection(agent, NATS, proto, max(cmp.Or(joined.Concurrency, prev.Concurrency), 1), n.server.opts.Clock())
+	c := n.server.newConnection(agent, NATS, proto, max(cmp.Or(joined.Concurrency, prev.Concurrency), 1))
 	c.setNegotiated(joined)
 	c.alive.Store(false) // its messages record that it is alive
 	if err := n.server.connections.add(c); err != nil {

@@ -110,7 +110,7 @@ func (p *pusher) run(ctx context.Context) {
 // runOnce holds the connection as long as it can, and returns the pause before the next try.
 func (p *pusher) runOnce(ctx context.Context) time.Duration {
 	if !p.isAgentFree() {
-		return p.server.opts.Heartbeat / 3
+		return min(p.server.opts.Heartbeat/3, time.Second)
 	}
 	err := p.checkOwner(ctx)
 	if err == nil {
@@ -168,7 +168,7 @@ func (p *pusher) holdConnection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c := newConnection(agent, Push, p.protocol, p.target.Concurrency, p.server.opts.Clock())
+	c := p.server.newConnection(agent, Push, p.protocol, p.target.Concurrency)
 	return p.server.hold(ctx, c, func() error {
 		p.lastPush = p.server.opts.Clock()
 		d := &deliverer{server: p.server, conn: c}

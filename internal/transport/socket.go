@@ -22,9 +22,6 @@ import (
 // maxMissedHeartbeats is how many heartbeats an agent may leave unanswered.
 const maxMissedHeartbeats = 2
 
-// firstMessageTimeout is the time limit for the first message of an agent that must sign.
-const firstMessageTimeout = 10 * time.Second
-
 // socket is a bidirectional connection: WebSocket or TCP. Its own goroutine delivers messages and
 // sends pings; another one reads.
 type socket struct {
@@ -258,6 +255,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			s.acknowledge(ctx, acked)
 			continue
 		}
+		release := s.server.opts.Limits.Bytes.Hold(ctx, len(raw))
 		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.
@@ -268,6 +266,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 			return func() {
 				defer cancel()
+				defer release()
 				if failed := s.reply(msgCtx, reply, raw); failed != nil {
 					s.end(endDisconnected)
 				}
@@ -277,6 +276,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			}
 		})
 		if err != nil {
+			release()
 			return
 		}
 	}

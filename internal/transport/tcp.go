@@ -222,7 +222,7 @@ func (l *TCPListener) selectedSocket(from origin, proto *describedProtocol, hell
 	if err != nil {
 		return nil, "", err
 	}
-	sock := l.server.newSocket(newConnection(agent, TCP, proto, hello.Concurrency, l.server.opts.Clock()), l.server.tokenVerifier(hello.Token))
+	sock := l.server.newSocket(l.server.newConnection(agent, TCP, proto, hello.Concurrency), l.server.tokenVerifier(hello.Token))
 	sock.token = hello.Token
 	return sock, version, nil
 }
@@ -256,7 +256,7 @@ func (l *TCPListener) introducedSocket(from origin, first []byte) (*socket, erro
 	if err != nil {
 		return nil, err
 	}
-	sock := l.server.newSocket(newConnection(agent, TCP, proto, 1, l.server.opts.Clock()), verify)
+	sock := l.server.newSocket(l.server.newConnection(agent, TCP, proto, 1), verify)
 	_, sock.first = proto.Token(first)
 	sock.firstVerified, sock.peer.Remote, sock.token = true, from.remote, token
 	return sock, nil

@@ -114,6 +114,7 @@ func (o *Options) orDefaults() Options {
 	out.PushBackoff = cmp.Or(out.PushBackoff, time.Second)
 	out.MaxPushBackoff = cmp.Or(out.MaxPushBackoff, time.Minute)
 	out.MaxConnections = cmp.Or(out.MaxConnections, 20_000)
+	out.Limits = cmp.Or(out.Limits, httpkit.NewLimits(nil))
 	out.Guard = cmp.Or(out.Guard, netguard.New([]netip.Prefix{}))
 	out.UserAgent = cmp.Or(out.UserAgent, "comet")
 	if out.Clock == nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/coder/websocket"
 	"golang.org/x/time/rate"
@@ -58,7 +59,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 		return err
 	}
 	version, refusal := proto.negotiate(versions)
-	sock := s.newSocket(newConnection(agent, WebSocket, proto, concurrency, s.opts.Clock()), s.tokenVerifier(from.Token))
+	sock := s.newSocket(s.newConnection(agent, WebSocket, proto, concurrency), s.tokenVerifier(from.Token))
 	sock.from, sock.token = httpkit.ClientPrefix(r), from.Token
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
@@ -73,7 +74,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 		return nil //nolint:nilerr // Accept has written the response
 	}
 	ws.SetReadLimit(-1) // read has the limit
-	sock.conn = webSocketConn{ws, rate.NewLimiter(maxMessageRate, maxMessageRate)}
+	sock.conn = webSocketConn{ws, rate.NewLimiter(maxMessageRate, maxMessageRate), s.opts.Limits.Bytes}
 	sock.start(version, refusal)
 	return nil
 }
@@ -108,10 +109,14 @@ func (w smallBufferWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // sender is read later.
 const maxMessageRate = 2000
 
+// firstMessageTimeout is the time limit for the first message of an agent that must sign.
+const firstMessageTimeout = 10 * time.Second
+
 // webSocketConn is a messageConn over a WebSocket.
 type webSocketConn struct {
 	*websocket.Conn
 	rateLimit *rate.Limiter // of the messages read in a second
+	bytes     *httpkit.BytesInFlight
 }
 
 func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
@@ -122,7 +127,13 @@ func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := io.ReadAll(io.LimitReader(frame, MaxMessageBytes+1))
+	defer time.AfterFunc(bodyTimeout, c.cut).Stop()
+	counted := c.bytes.Reader(ctx, io.NopCloser(frame), -1)
+	defer counted.Release()
+	text, err := io.ReadAll(io.LimitReader(counted, MaxMessageBytes+1))
+	if errs.Is(err, errs.Unavailable) {
+		c.close(websocket.StatusTryAgainLater, errs.From(err).Detail)
+	}
 	if err == nil && len(text) > MaxMessageBytes {
 		c.close(websocket.StatusMessageTooBig, "a message has at most 8 MiB")
 		err = websocket.ErrMessageTooBig

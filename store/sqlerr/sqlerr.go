@@ -7,7 +7,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"net"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
@@ -123,7 +125,8 @@ func classify(err error) (errs.Code, string) {
 	}
 	var connect *pgconn.ConnectError
 	var netErr net.Error
-	if errors.As(err, &connect) || errors.As(err, &netErr) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
+	lost := func(is error) bool { return errors.Is(err, is) }
+	if errors.As(err, &connect) || errors.As(err, &netErr) || slices.ContainsFunc([]error{driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.ErrUnexpectedEOF, net.ErrClosed}, lost) {
 		return errs.Unavailable, unavailable
 	}
 	return "", ""

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestTranslate(t *testing.T) {
 			{sql.ErrConnDone, errs.Unavailable},
 			{&net.OpError{Op: "read", Err: errors.New("connection reset")}, errs.Unavailable},
 			{&pgconn.ConnectError{}, errs.Unavailable},
+			{pgconn.ErrConnClosed, errs.Unavailable},
+			{io.ErrUnexpectedEOF, errs.Unavailable},
+			{net.ErrClosed, errs.Unavailable},
 		} {
 			require.Equal(t, c.want, errs.CodeOf(sqlerr.Translate(fmt.Errorf("query: %w", c.err))), "%T", c.err)
 		}

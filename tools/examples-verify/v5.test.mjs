@@ -21,7 +21,7 @@ const workers = [];
 before(async () => {
   data = await mkdtemp(join(tmpdir(), "comet-examples-"));
   address = `127.0.0.1:${await freePort()}`;
-  const flags = ["--listen", "127.0.0.1:0", "--v5-listen", address, "--data", data, "--log-level", "warn"];
+  const flags = ["--listen", "127.0.0.1:0", "--v5-listen", address, "--v5-self-registration", "--data", data, "--log-level", "warn"];
   comet = spawn(process.env.COMET, ["serve", ...flags], {
     env: { PATH: process.env.PATH, HOME: data, COMET_ADMIN_TOKEN: token },
     stdio: ["ignore", "pipe", "inherit"],

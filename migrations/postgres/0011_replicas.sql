@@ -1,0 +1,11 @@
+-- The processes that use the database. A process increments its beats every second; one whose beats
+-- stand still has died, and the others release its leases and its connections.
+
+-- +goose Up
+CREATE TABLE replicas (
+    id    TEXT COLLATE "C" NOT NULL PRIMARY KEY, -- webhooks.lease_owner; jobs.lease and workers.connection_id begin with it
+    beats BIGINT           NOT NULL
+);
+
+-- +goose Down
+DROP TABLE replicas;

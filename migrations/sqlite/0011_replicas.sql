@@ -1,0 +1,10 @@
+-- SQLite has one process, which releases all leases when it starts. The table is that of PostgreSQL.
+
+-- +goose Up
+CREATE TABLE replicas (
+    id    TEXT    NOT NULL PRIMARY KEY,
+    beats INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- +goose Down
+DROP TABLE replicas;
