@@ -18,7 +18,6 @@ import (
 
 	"comet/internal/config"
 	"comet/internal/httpkit"
-	"comet/models"
 )
 
 // httpServer is a listener and its HTTP server as one service.

@@ -32,7 +32,7 @@ func TestLocalURL(t *testing.T) {
 func TestAFailureToAcceptConnectionsIsAWarning(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := newHTTPServer(config.Config{}, slog.New(slog.NewTextHandler(&out, nil)), http.NotFoundHandler())
+	s := newHTTPServer(config.Config{}, "--listen", "127.0.0.1:0", slog.New(slog.NewTextHandler(&out, nil)), http.NotFoundHandler())
 	s.srv.ErrorLog.Print("http: TLS handshake error from 192.0.2.1:80: EOF")
 	require.Empty(t, out.String(), "one client cannot fill the log")
 	s.srv.ErrorLog.Print("http: Accept error: accept tcp 127.0.0.1:80: accept4: too many open files; retrying in 5ms")
@@ -44,7 +44,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	cfg := config.Config{Listen: "127.0.0.1:0"}
 	cfg.HTTP.MaxConnections = 1
-	s := newHTTPServer(cfg, slog.New(slog.DiscardHandler), http.NotFoundHandler())
+	s := newHTTPServer(cfg, "--listen", "127.0.0.1:0", slog.New(slog.DiscardHandler), http.NotFoundHandler())
 	require.NoError(t, s.Start(t.Context()))
 	t.Cleanup(func() { _ = s.srv.Close() })
 	first, err := net.Dial("tcp", s.listener.Addr().String())
