@@ -1019,7 +1019,7 @@ func commandTable() []command {
 			secret:  "secret",
 			params: []param{
 				{"URL", "url", text, ""},
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "agent.*", "webhook.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1077,7 +1077,7 @@ func commandTable() []command {
 			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			params: []param{
 				{"--url", "url", text, "the http or https `URL` to which events are sent"},
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "agent.*", "webhook.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1321,7 +1321,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks",
 			run:     listen,
 			params: []param{
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "agent.*", "webhook.*", "*"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
 				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only events of this `agent`"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
 				{"--listen", "", text.or("127.0.0.1:0"), "`address` to listen on; port 0 picks a free one"},

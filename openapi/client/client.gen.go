@@ -491,6 +491,7 @@ const (
 	ProblemCodeBodyTooLarge         ProblemCode = "body-too-large"
 	ProblemCodeBudgetExceeded       ProblemCode = "budget-exceeded"
 	ProblemCodeBudgetExceedsMaximum ProblemCode = "token-budget-exceeds-maximum"
+	ProblemCodeBudgetReserved       ProblemCode = "budget-reserved"
 	ProblemCodeBusy                 ProblemCode = "busy"
 	ProblemCodeCodeFailed           ProblemCode = "code-failed"
 	ProblemCodeConflict             ProblemCode = "conflict"
@@ -552,6 +553,8 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeBudgetExceeded:
 		return true
 	case ProblemCodeBudgetExceedsMaximum:
+		return true
+	case ProblemCodeBudgetReserved:
 		return true
 	case ProblemCodeBusy:
 		return true
@@ -1982,10 +1985,10 @@ type AgentDraft struct {
 	// Example: A custom L3 assistant for personal tasks
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// FrequencyHz The frequency in Hz; it must be one of the level's.
+	// FrequencyHz The frequency in Hz, one of the level's: 888 for L1, 555 (the default) or 666 for L2, 444 for L3.
 	//
 	// Example: 444
-	FrequencyHz int `json:"frequency_hz" yaml:"frequency_hz"`
+	FrequencyHz *int `json:"frequency_hz,omitempty" yaml:"frequency_hz,omitempty"`
 
 	// ID The agent's id: lowercase letters, digits and hyphens.
 	//
@@ -2007,7 +2010,7 @@ type AgentDraft struct {
 	// Example: finance-personal
 	ParentID *string `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// SphereID The sphere; required except for L0.
+	// SphereID The sphere; that of the parent if it is omitted. Required for L1 and in rosters.
 	//
 	// Example: 1
 	SphereID *int `json:"sphere_id,omitempty" yaml:"sphere_id,omitempty"`
@@ -2301,10 +2304,10 @@ type AgentRef struct {
 
 // AgentStats The work of an agent in the current UTC day (CHE·NU §2.5). Work without a duration does not count in the average, cancelled work not in the success rate.
 type AgentStats struct {
-	// AvgResponseTimeMS Average duration of today's work in milliseconds.
+	// AvgResponseTimeMS Average duration of today's work in milliseconds, null if none was measured.
 	//
 	// Example: 234
-	AvgResponseTimeMS int64 `json:"avg_response_time_ms" yaml:"avg_response_time_ms"`
+	AvgResponseTimeMS *int64 `json:"avg_response_time_ms" yaml:"avg_response_time_ms"`
 
 	// SessionsToday Number of sessions today.
 	//
@@ -4744,10 +4747,20 @@ type TokenIssued struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
+	// LastUsedAt When it was last used, to the minute; null if it never was.
+	//
+	// Example: 2026-01-12T15:30:00Z
+	LastUsedAt *time.Time `json:"last_used_at" yaml:"last_used_at"`
+
 	// Name The name that audit logs show.
 	//
 	// Example: ci-importer
 	Name string `json:"name" yaml:"name"`
+
+	// ParentID The token that created it and with which it is revoked; null if an administrator created it.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
 	// RevokedAt When it was revoked; null if it was not.
 	//
@@ -4812,10 +4825,20 @@ type TokenView struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
+	// LastUsedAt When it was last used, to the minute; null if it never was.
+	//
+	// Example: 2026-01-12T15:30:00Z
+	LastUsedAt *time.Time `json:"last_used_at" yaml:"last_used_at"`
+
 	// Name The name that audit logs show.
 	//
 	// Example: ci-importer
 	Name string `json:"name" yaml:"name"`
+
+	// ParentID The token that created it and with which it is revoked; null if an administrator created it.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
+	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
 	// RevokedAt When it was revoked; null if it was not.
 	//
@@ -8139,7 +8162,7 @@ type ClientInterface interface {
 
 	// CreateReservationWithBody Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -8150,7 +8173,7 @@ type ClientInterface interface {
 
 	// CreateReservation Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -8522,18 +8545,14 @@ type ClientInterface interface {
 
 	// ListTokens List tokens
 	//
-	// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-	//
-	// Requires the scope `admin`.
+	// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones. For a token that is bound to an agent these are the token itself and those that descend from it.
 	//
 	// Corresponds with GET /api/v1/tokens (the `ListTokens` operationId).
 	ListTokens(ctx context.Context, params *ListTokensParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateTokenWithBody Create a token
 	//
-	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-	//
-	// Requires the scope `admin`.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -8542,9 +8561,7 @@ type ClientInterface interface {
 
 	// CreateToken Create a token
 	//
-	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-	//
-	// Requires the scope `admin`.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -8553,9 +8570,7 @@ type ClientInterface interface {
 
 	// RevokeToken Revoke a token
 	//
-	// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
-	//
-	// Requires the scope `admin`.
+	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 	RevokeToken(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8564,16 +8579,12 @@ type ClientInterface interface {
 	//
 	// Returns a token without its secret.
 	//
-	// Requires the scope `admin`.
-	//
 	// Corresponds with GET /api/v1/tokens/{token_id} (the `GetToken` operationId).
 	GetToken(ctx context.Context, tokenID string, params *GetTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RotateToken Rotate a token
 	//
-	// Replaces the secret of the token. The previous secret becomes invalid at once.
-	//
-	// Requires the scope `admin`.
+	// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 	//
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9691,7 +9702,7 @@ func (c *Client) ListReservations(ctx context.Context, agentID string, params *L
 
 // CreateReservationWithBody Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 //
 // Requires the scope `usage:write`.
 //
@@ -9712,7 +9723,7 @@ func (c *Client) CreateReservationWithBody(ctx context.Context, agentID string, 
 
 // CreateReservation Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 //
 // Requires the scope `usage:write`.
 //
@@ -10444,9 +10455,7 @@ func (c *Client) ReplyToTask(ctx context.Context, taskID string, body ReplyToTas
 
 // ListTokens List tokens
 //
-// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-//
-// Requires the scope `admin`.
+// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones. For a token that is bound to an agent these are the token itself and those that descend from it.
 //
 // Corresponds with GET /api/v1/tokens (the `ListTokens` operationId).
 func (c *Client) ListTokens(ctx context.Context, params *ListTokensParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10463,9 +10472,7 @@ func (c *Client) ListTokens(ctx context.Context, params *ListTokensParams, reqEd
 
 // CreateTokenWithBody Create a token
 //
-// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-//
-// Requires the scope `admin`.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 //
 // Takes any type of body and a specified content type.
 //
@@ -10484,9 +10491,7 @@ func (c *Client) CreateTokenWithBody(ctx context.Context, params *CreateTokenPar
 
 // CreateToken Create a token
 //
-// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-//
-// Requires the scope `admin`.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -10505,9 +10510,7 @@ func (c *Client) CreateToken(ctx context.Context, params *CreateTokenParams, bod
 
 // RevokeToken Revoke a token
 //
-// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
-//
-// Requires the scope `admin`.
+// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 func (c *Client) RevokeToken(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10526,8 +10529,6 @@ func (c *Client) RevokeToken(ctx context.Context, tokenID string, reqEditors ...
 //
 // Returns a token without its secret.
 //
-// Requires the scope `admin`.
-//
 // Corresponds with GET /api/v1/tokens/{token_id} (the `GetToken` operationId).
 func (c *Client) GetToken(ctx context.Context, tokenID string, params *GetTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTokenRequest(c.Server, tokenID, params)
@@ -10543,9 +10544,7 @@ func (c *Client) GetToken(ctx context.Context, tokenID string, params *GetTokenP
 
 // RotateToken Rotate a token
 //
-// Replaces the secret of the token. The previous secret becomes invalid at once.
-//
-// Requires the scope `admin`.
+// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 //
 // Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 func (c *Client) RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -17681,7 +17680,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateReservationWithBodyWithResponse Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -17692,7 +17691,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateReservationWithResponse Reserve tokens
 	//
-	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+	// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 	//
 	// Requires the scope `usage:write`.
 	//
@@ -18098,9 +18097,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListTokensWithResponse List tokens
 	//
-	// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-	//
-	// Requires the scope `admin`.
+	// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones. For a token that is bound to an agent these are the token itself and those that descend from it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18109,9 +18106,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateTokenWithBodyWithResponse Create a token
 	//
-	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-	//
-	// Requires the scope `admin`.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18120,9 +18115,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateTokenWithResponse Create a token
 	//
-	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-	//
-	// Requires the scope `admin`.
+	// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18131,9 +18124,7 @@ type ClientWithResponsesInterface interface {
 
 	// RevokeTokenWithResponse Revoke a token
 	//
-	// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
-	//
-	// Requires the scope `admin`.
+	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18144,8 +18135,6 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a token without its secret.
 	//
-	// Requires the scope `admin`.
-	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/tokens/{token_id} (the `GetToken` operationId).
@@ -18153,9 +18142,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateTokenWithResponse Rotate a token
 	//
-	// Replaces the secret of the token. The previous secret becomes invalid at once.
-	//
-	// Requires the scope `admin`.
+	// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -20665,7 +20652,7 @@ type CreateReservationResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Problem
+	ApplicationProblemJSON403 *BudgetProblem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
@@ -20696,7 +20683,7 @@ func (r CreateReservationResponse) GetApplicationProblemJSON401() *Unauthenticat
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r CreateReservationResponse) GetApplicationProblemJSON403() *Problem {
+func (r CreateReservationResponse) GetApplicationProblemJSON403() *BudgetProblem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -22494,7 +22481,7 @@ type SubmitTaskResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
@@ -22534,7 +22521,7 @@ func (r SubmitTaskResponse) GetApplicationProblemJSON401() *Unauthenticated {
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r SubmitTaskResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r SubmitTaskResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -23164,13 +23151,15 @@ type CreateTokenResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationProblemJSON409 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
 	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -23193,7 +23182,7 @@ func (r CreateTokenResponse) GetApplicationProblemJSON401() *Unauthenticated {
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r CreateTokenResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r CreateTokenResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -23210,6 +23199,11 @@ func (r CreateTokenResponse) GetApplicationProblemJSON413() *BodyTooLarge {
 // GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
 func (r CreateTokenResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
 	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r CreateTokenResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -23821,7 +23815,7 @@ type CallToolResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
@@ -23856,7 +23850,7 @@ func (r CallToolResponse) GetApplicationProblemJSON401() *Unauthenticated {
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r CallToolResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r CallToolResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -26908,7 +26902,7 @@ func (c *ClientWithResponses) ListReservationsWithResponse(ctx context.Context, 
 
 // CreateReservationWithBodyWithResponse Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 //
 // Requires the scope `usage:write`.
 //
@@ -26925,7 +26919,7 @@ func (c *ClientWithResponses) CreateReservationWithBodyWithResponse(ctx context.
 
 // CreateReservationWithResponse Reserve tokens
 //
-// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 429 with the problem type `budget-exceeded`, and `Retry-After` is the time until midnight UTC, when the budget is renewed. Without `Retry-After` the amount is larger than the whole daily budget: reserve less or raise the budget.
+// Reserves tokens of the agent's budget, and of every budget above it with the scope `subtree`, until the reservation is settled, released or expires. Concurrent requests never reserve more than a budget covers. If a budget does not cover the request, the response is 403 with the problem type `budget-exceeded` and `reset_at`, when the budget is renewed; `detail` says if the amount is larger than the whole daily budget. If the tokens are missing only because other reservations hold them, it is 429 with the problem type `budget-reserved` and `Retry-After`.
 //
 // Requires the scope `usage:write`.
 //
@@ -27547,9 +27541,7 @@ func (c *ClientWithResponses) ReplyToTaskWithResponse(ctx context.Context, taskI
 
 // ListTokensWithResponse List tokens
 //
-// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones.
-//
-// Requires the scope `admin`.
+// Returns all tokens in the order of creation, without their secrets, including revoked and expired ones. For a token that is bound to an agent these are the token itself and those that descend from it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27564,9 +27556,7 @@ func (c *ClientWithResponses) ListTokensWithResponse(ctx context.Context, params
 
 // CreateTokenWithBodyWithResponse Create a token
 //
-// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-//
-// Requires the scope `admin`.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27581,9 +27571,7 @@ func (c *ClientWithResponses) CreateTokenWithBodyWithResponse(ctx context.Contex
 
 // CreateTokenWithResponse Create a token
 //
-// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once.
-//
-// Requires the scope `admin`.
+// Creates a token. `token` is its secret; comet stores only the SHA-256, so the secret is returned only once. It requires the scope `admin` or a token that is bound to an agent. Such a token creates tokens for its agent (the default) and the agents below it, with at most its own scopes and expiry; the tool policies of both apply to them, and they are revoked with it. A token with the scope `admin` can be bound to agents of level 0 and 1 only.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27598,9 +27586,7 @@ func (c *ClientWithResponses) CreateTokenWithResponse(ctx context.Context, param
 
 // RevokeTokenWithResponse Revoke a token
 //
-// Revokes the token, at once on this replica and within a second on the others. The last token with the scope `admin` cannot be revoked.
-//
-// Requires the scope `admin`.
+// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27617,8 +27603,6 @@ func (c *ClientWithResponses) RevokeTokenWithResponse(ctx context.Context, token
 //
 // Returns a token without its secret.
 //
-// Requires the scope `admin`.
-//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/tokens/{token_id} (the `GetToken` operationId).
@@ -27632,9 +27616,7 @@ func (c *ClientWithResponses) GetTokenWithResponse(ctx context.Context, tokenID 
 
 // RotateTokenWithResponse Rotate a token
 //
-// Replaces the secret of the token. The previous secret becomes invalid at once.
-//
-// Requires the scope `admin`.
+// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -30166,7 +30148,7 @@ func ParseCreateReservationResponse(rsp *http.Response) (*CreateReservationRespo
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Problem
+		var dest BudgetProblem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -31718,7 +31700,7 @@ func ParseSubmitTaskResponse(rsp *http.Response) (*SubmitTaskResponse, error) {
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -32287,7 +32269,7 @@ func ParseCreateTokenResponse(rsp *http.Response) (*CreateTokenResponse, error) 
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -32313,6 +32295,13 @@ func ParseCreateTokenResponse(rsp *http.Response) (*CreateTokenResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
@@ -32839,7 +32828,7 @@ func ParseCallToolResponse(rsp *http.Response) (*CallToolResponse, error) {
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
