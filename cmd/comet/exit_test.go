@@ -25,7 +25,7 @@ func TestExitCode(t *testing.T) {
 		exitForbidden: {&apiError{status: 401}, &apiError{status: 403}},
 		exitNotFound:  {&apiError{status: 404}},
 		exitConflict:  {&apiError{status: 409}, &apiError{status: 412}},
-		exitBudget:    {&apiError{status: 429, problem: client.Problem{Code: client.ProblemCodeBudgetExceeded}}},
+		exitBudget:    {&apiError{status: 403, problem: client.Problem{Code: client.ProblemCodeBudgetExceeded}}},
 		exitInvalid:   {&apiError{status: 400}, &apiError{status: 413}, &apiError{status: 415}, &apiError{status: 422}},
 		exitUnavailable: {
 			&apiError{status: 429}, &apiError{status: 502}, &apiError{status: 503}, &apiError{status: 504},
