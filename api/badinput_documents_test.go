@@ -90,7 +90,7 @@ func badRosters() []badInput {
 			"malformed-yaml /a anchor, /a unknown_field, /version required, /agents required, /b anchor, /b/0 alias, /b/1 alias, /b unknown_field, /c/0 alias, /c/1 alias, /c unknown_field"),
 		yaml("a tag", "version: !!int 1\nagents: []\n", "malformed-yaml /version tag"),
 		yaml("an object of another language", "version: 1\nagents: !!python/object/apply:os.system [reboot]\n", "malformed-yaml /agents tag, /agents/0 type"),
-		yaml("a merge key", "version: 1\nagents:\n  - <<: {id: x}\n", "malformed-yaml /agents/0/<< merge, /agents/0/id required, /agents/0/name required, /agents/0/level required, /agents/0/frequency_hz required"),
+		yaml("a merge key", "version: 1\nagents:\n  - <<: {id: x}\n", "malformed-yaml /agents/0/<< merge, /agents/0/id required, /agents/0/name required, /agents/0/level required"),
 		yaml("a key twice", "version: 1\nversion: 1\nagents: []\n", "malformed-yaml /version duplicate_key"),
 		yaml("bytes that are not UTF-8", "version: 1 # \xff\nagents: []\n", "malformed-yaml - utf8"),
 		yaml("NUL", "version: 1\x00\nagents: []\n", "malformed-yaml - printable"),

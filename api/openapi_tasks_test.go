@@ -52,7 +52,7 @@ func TestTaskResponsesMatchTheDescription(t *testing.T) {
 	submit(`{}`, 400)
 	submit(`{"capabilities":["read"],"session_id":"none"}`, 404)
 	submit(`{"capabilities":["fly"]}`, 422)
-	submit(`{"capabilities":["read"],"budget":1000000000}`, 429)
+	submit(`{"capabilities":["read"],"budget":1000000000}`, 403)
 	d.ask(t, "GET", one, first, "", 200)
 
 	id := first[len(all)+1:]

@@ -35,7 +35,7 @@ func TestLedgerResponsesMatchTheDescription(t *testing.T) {
 		}
 		doc.holds(t, where, described, header, text)
 		switch status { // whose description names members of its own
-		case http.StatusTooManyRequests:
+		case http.StatusTooManyRequests, http.StatusForbidden:
 			requireMembers(t, text, new(budgetProblem))
 		case http.StatusConflict:
 			requireMembers(t, text, new(reservationProblem))
@@ -59,7 +59,8 @@ func TestLedgerResponsesMatchTheDescription(t *testing.T) {
 	ask("GET", agent+"/usage/history?group_by=colour", "", "", 400)
 
 	held := ask("POST", agent+"/reservations", "", `{"tokens":100,"ttl_seconds":null}`, 201)
-	ask("POST", agent+"/reservations", "", `{"tokens":100000}`, 429)
+	ask("POST", agent+"/reservations", "", `{"tokens":100000}`, 403)
+	ask("POST", agent+"/reservations", "", `{"tokens":99891}`, 429)
 	ask("GET", agent+"/reservations", "", "", 200)
 	ask("GET", agent+"/reservations/{reservation_id}", held, "", 200)
 	ask("GET", agent+"/reservations/{reservation_id}", "nothing", "", 404)

@@ -182,7 +182,8 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 		}
 		h.Set("WWW-Authenticate", challenge)
 	case http.StatusForbidden:
-		if scope, ok := e.Meta["scope"]; ok {
+		h.Del("Retry-After")
+		if scope, ok := e.Meta["scope"]; ok && e.Code == errs.MissingScope {
 			h.Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="comet", error="insufficient_scope", scope="%v"`, scope))
 		}
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:

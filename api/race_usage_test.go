@@ -66,11 +66,11 @@ func TestConcurrentReservationsNeverOverspend(t *testing.T) {
 					granted += each
 					continue
 				}
-				got.problem(t, http.StatusTooManyRequests, errs.BudgetExceeded)
-				require.Equal(t, "30600", got.header.Get("Retry-After"))
+				got.problem(t, http.StatusTooManyRequests, errs.BudgetReserved)
+				require.Equal(t, "5", got.header.Get("Retry-After"))
 				require.Equal(t, map[string]any{
 					"agent_id": "orch-social", "scope": "own", "budget": 100000.0, "used": 0.0, "reserved": float64(covered * each),
-					"remaining": float64(100_000 - covered*each), "requested": float64(each), "reset_at": "2026-01-11T00:00:00Z",
+					"remaining": float64(100_000 - covered*each), "requested": float64(each), "reset_at": "2026-01-11T00:00:00Z", "retry_after": 5.0,
 				}, metaOf(t, got))
 			}
 		}

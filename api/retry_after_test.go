@@ -12,46 +12,25 @@ import (
 	"comet/internal/errs"
 )
 
-// TestPermanentErrorsHaveNoRetryAfter: a client that obeys Retry-After does not repeat a request
-// that fails at any later time.
-func TestPermanentErrorsHaveNoRetryAfter(t *testing.T) {
+// TestRefusedBudgets checks that a client which obeys Retry-After repeats only requests that can
+// succeed before the budget is renewed.
+func TestRefusedBudgets(t *testing.T) {
 	t.Parallel()
-	p := newResponder(slog.New(slog.DiscardHandler))
-	e := errs.New(errs.BudgetExceeded, "x").With("reset_at", time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC))
-	e.Permanent = true
-	w := httptest.NewRecorder()
-	p.writeError(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), e)
-	require.Equal(t, http.StatusTooManyRequests, w.Code)
-	require.NotContains(t, w.Header(), "Retry-After")
-	require.Contains(t, w.Body.String(), `"reset_at":"2026-01-11T00:00:00Z"`)
-}
-
-// TestRetryAfterCountsToTheReset checks that a client that waits for Retry-After retries on the
-// new day.
-func TestRetryAfterCountsToTheReset(t *testing.T) {
-	t.Parallel()
-	midnight := time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC)
-	for name, c := range map[string]struct {
-		before time.Duration
-		want   string
-	}{
-		"hours":                  {8*time.Hour + 30*time.Minute, "30600"},
-		"a second":               {time.Second, "1"},
-		"parts count as a whole": {1500 * time.Millisecond, "2"},
-		"a microsecond":          {time.Microsecond, "1"},
-		"no time at all":         {0, "1"},
-		"a clock that is ahead":  {-time.Minute, "1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newResponder(slog.New(slog.DiscardHandler))
-			p.now = func() time.Time { return midnight.Add(-c.before) }
-			w := httptest.NewRecorder()
-			p.writeError(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil),
-				errs.New(errs.BudgetExceeded, "x").With("reset_at", midnight))
-			require.Equal(t, http.StatusTooManyRequests, w.Code)
-			require.Equal(t, c.want, w.Header().Get("Retry-After"))
-			require.Contains(t, w.Body.String(), `"reset_at":"2026-01-11T00:00:00Z"`)
-		})
+	refuse := func(e *errs.Error) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		w.Header().Set("Retry-After", "9") // as of a rate limit
+		newResponder(slog.New(slog.DiscardHandler)).writeError(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), e)
+		require.Contains(t, w.Body.String(), `"reset_at":"2026-01-11T00:00:00Z"`)
+		return w
 	}
+	e := errs.New(errs.BudgetExceeded, "x").With("reset_at", time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC))
+	used := refuse(e)
+	require.Equal(t, http.StatusForbidden, used.Code)
+	require.NotContains(t, used.Header(), "Retry-After")
+	require.Contains(t, used.Body.String(), `"code":"budget-exceeded"`)
+
+	held := refuse(e.With("retry_after", 5))
+	require.Equal(t, http.StatusTooManyRequests, held.Code)
+	require.Equal(t, "5", held.Header().Get("Retry-After"))
+	require.Contains(t, held.Body.String(), `"type":"/problems/budget-reserved"`)
 }

@@ -59,10 +59,16 @@ func (r toolReader) Policy(tokenID string) (models.ToolPolicy, error) {
 }
 
 // Policies returns the policies of a token and of the tokens that it descends from.
-func (r toolReader) Policies(tokenID string) (policies []models.ToolPolicy, err error) {
+func (r toolReader) Policies(tokenID string) ([]models.ToolPolicy, error) {
 	chain, err := tokenReader(r).Chain(tokenID)
-	if err == nil {
-		err = r.db().Model(&toolPolicyRow{}).Where("token_id IN ?", chain).Pluck("policy", &policies).Error
+	if err != nil {
+		return nil, err
+	}
+	var rows []toolPolicyRow
+	err = r.db().Find(&rows, "token_id IN ?", chain).Error
+	policies := make([]models.ToolPolicy, len(rows))
+	for i, row := range rows {
+		policies[i] = row.Policy
 	}
 	return policies, err
 }

@@ -37,7 +37,7 @@ func TestAgentDraft(t *testing.T) {
 		detail string
 	}{
 		"the plain request":      {func(*models.AgentDraft) {}, nil, ""},
-		"everything missing":     {func(d *models.AgentDraft) { *d = models.AgentDraft{} }, rules{"/id required", "/name required", "/level required", "/frequency_hz required"}, "id is required"},
+		"everything missing":     {func(d *models.AgentDraft) { *d = models.AgentDraft{} }, rules{"/id required", "/name required", "/level required"}, "id is required"},
 		"level zero is a level":  {func(d *models.AgentDraft) { d.Level = new(models.LevelSystem) }, nil, ""},
 		"level -1":               {func(d *models.AgentDraft) { d.Level = new(models.Level(-1)) }, rules{"/level min"}, "level must be at least 0, not -1"},
 		"level 4":                {func(d *models.AgentDraft) { d.Level = new(models.Level(4)) }, rules{"/level max"}, "level must be at most 3, not 4"},

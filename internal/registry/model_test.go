@@ -133,7 +133,7 @@ func (m *model) create(by models.Principal, d models.AgentDraft) errs.Code {
 	if *d.Level == 0 {
 		return append(n, errs.SystemAgentExists).worst()
 	}
-	if d.SphereID == nil || d.ParentID == nil && *d.Level > 1 {
+	if d.SphereID == nil && *d.Level == 1 || d.ParentID == nil && *d.Level > 1 {
 		n = append(n, errs.InvalidRequest)
 	}
 	a := described(rosterEntry{AgentDraft: d})
@@ -157,6 +157,9 @@ func (m *model) create(by models.Principal, d models.AgentDraft) errs.Code {
 		n = append(n, errs.BudgetExceedsMaximum)
 	}
 	if len(n) == 0 {
+		if a.SphereID == nil {
+			a.SphereID = m.agents[*a.ParentID].SphereID
+		}
 		m.put(a)
 	}
 	return n.worst()

@@ -292,7 +292,7 @@ agents:
 		require.Equal(t, []string{
 			"3 /agents/0/id anchor", "4 /agents/0/name type", "5 /agents/0/level max", "6 /agents/0/frequency_hz type",
 			"7 /agents/0/nmae unknown_field", "8 /agents/1 type",
-			"9 /agents/2/name required", "9 /agents/2/frequency_hz required", "10 /agents/2/id duplicate_key",
+			"9 /agents/2/name required", "10 /agents/2/id duplicate_key",
 			"12 /agents/2/capabilities/0 type", "12 /agents/2/capabilities/2 unique",
 		}, got)
 	})
