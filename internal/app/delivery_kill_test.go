@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"comet/store"
@@ -48,7 +49,7 @@ func TestCommittedEventsAreDeliveredAcrossKill9(t *testing.T) {
 				p = serve(t, data, settings...)
 			}
 			c := newClient(t, p.url(t), token)
-			require.Eventually(t, func() bool { return w.missing() == "" }, 2*long, 20*time.Millisecond, "all events are delivered") // leases expire, deliveries are retried
+			require.EventuallyWithT(t, func(collect *assert.CollectT) { require.Empty(collect, w.missing()) }, 2*long, 20*time.Millisecond, "all events are delivered") // leases expire, deliveries are retried
 			for _, hook := range w.hooks {
 				w.requireDeliveredOnce(t, c, hook)
 			}

@@ -107,8 +107,9 @@ func TestRESTToolErrors(t *testing.T) {
 	h.agent(t, "poor", 1000)
 	poor := h.holder(t, "poor")
 	long := map[string]any{"n": strings.Repeat("many words, ", 1000)}
-	p := poor.restCall(t, http.StatusTooManyRequests, "paper:echo", long)
+	p := poor.restCall(t, http.StatusForbidden, "paper:echo", long)
 	require.Equal(t, "BUDGET_EXCEEDED", p["tool_error"])
+	require.Equal(t, "budget-exceeded", p["code"])
 	require.Contains(t, p, "reset_at")
 
 	p = h.restCall(t, http.StatusUnprocessableEntity, "agentcards:execute_code", map[string]any{"code": "return ("})

@@ -48,11 +48,13 @@ func (a restRequester) submit(t *testing.T, q testRequest) outcome {
 		return err == nil && status != http.StatusServiceUnavailable && status != http.StatusGatewayTimeout
 	}, "the request is accepted or refused")
 	switch status {
-	case http.StatusTooManyRequests:
+	case http.StatusForbidden:
+		require.Contains(t, string(raw), `"code":"budget-exceeded"`)
 		return outcome{state: "over budget"}
 	case http.StatusUnprocessableEntity:
 		return outcome{state: "unsupported"}
 	}
+	require.Less(t, status, 300, "%s", raw)
 	var task protocolTask
 	decode(t, raw, &task)
 	if q.cancel != nil {

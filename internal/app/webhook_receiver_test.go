@@ -135,7 +135,6 @@ func factOf(body []byte) (string, error) {
 	var b struct {
 		Type models.EventType
 		Data struct {
-			ID      string
 			AgentID string `json:"agent_id"`
 			Changes []models.Change
 		}
@@ -143,7 +142,7 @@ func factOf(body []byte) (string, error) {
 	if err := json.Unmarshal(body, &b); err != nil {
 		return "", err
 	}
-	fact := fmt.Sprintf("%s %s%s", b.Type, b.Data.ID, b.Data.AgentID)
+	fact := fmt.Sprintf("%s %s", b.Type, b.Data.AgentID)
 	for _, c := range b.Data.Changes {
 		fact += fmt.Sprintf(" %s=%v", c.Field, c.To)
 	}
