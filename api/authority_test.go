@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -141,5 +142,109 @@ func TestEventsOutsideTheSubtreeAreInvisible(t *testing.T) {
 		}
 		require.Equal(t, "child", s.next().data.Key)
 		require.Equal(t, "own", s.next().data.Key)
+	})
+}
+
+// TestChildTokens creates tokens with a token that is bound to an agent.
+func TestChildTokens(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		type issued struct {
+			ID, Token string
+			AgentID   string     `json:"agent_id"`
+			ParentID  *string    `json:"parent_id"`
+			ExpiresAt *time.Time `json:"expires_at"`
+		}
+		parentID, parent := h.issueToken(t, `{"name":"parent","agent_id":"own","scopes":["agents:write","tools:call"],"expires_at":"2026-02-01T00:00:00Z"}`)
+		post := func(secret, body string) response {
+			return h.do(t, "POST", "/api/v1/tokens", body, "Authorization", "Bearer "+secret)
+		}
+		for body, code := range map[string]string{
+			`{"name":"c","scopes":["admin"]}`:                                                              "missing-scope",
+			`{"name":"c","scopes":["agents:read","usage:write"]}`:                                          "missing-scope",
+			`{"name":"c","scopes":["agents:read"],"agent_id":"sibling"}`:                                   "foreign-agent",
+			`{"name":"c","scopes":["agents:read"],"agent_id":"orch-business"}`:                             "foreign-agent",
+			`{"name":"c","scopes":["agents:read"],"expires_at":"2026-02-01T00:00:01Z"}`:                    "invalid-request",
+			`{"name":"c","scopes":["agents:read"],"agent_id":"child","expires_at":"2025-02-01T00:00:01Z"}`: "invalid-request",
+		} {
+			require.Contains(t, string(post(parent, body).body), `"code":"`+code+`"`, body)
+		}
+		var own, child, grandchild issued
+		post(parent, `{"name":"own","scopes":["agents:read"]}`).decode(t, http.StatusCreated, &own)
+		require.Equal(t, "own", own.AgentID)
+		require.Equal(t, parentID, *own.ParentID)
+		require.Equal(t, time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC), *own.ExpiresAt, "it expires with its parent")
+		post(parent, `{"name":"child","scopes":["agents:write"],"agent_id":"child"}`).decode(t, http.StatusCreated, &child)
+		post(child.Token, `{"name":"grandchild","scopes":["agents:read"]}`).decode(t, http.StatusCreated, &grandchild)
+		require.Equal(t, "child", grandchild.AgentID)
+		get := func(secret, target string) int {
+			return h.do(t, "GET", target, "", "Authorization", "Bearer "+secret).status
+		}
+		require.Equal(t, http.StatusOK, get(grandchild.Token, "/api/v1/agents/child"))
+		require.Equal(t, http.StatusForbidden, get(grandchild.Token, "/api/v1/agents/own"))
+
+		// A token manages itself and the tokens that descend from it.
+		list := string(h.do(t, "GET", "/api/v1/tokens", "", "Authorization", "Bearer "+child.Token).body)
+		require.Contains(t, list, child.ID)
+		require.Contains(t, list, grandchild.ID)
+		require.NotContains(t, list, `"id":"`+parentID)
+		require.Equal(t, http.StatusNotFound, get(child.Token, "/api/v1/tokens/"+parentID))
+		require.Equal(t, http.StatusNotFound, h.do(t, "DELETE", "/api/v1/tokens/"+own.ID, "", "Authorization", "Bearer "+child.Token).status)
+		require.Equal(t, http.StatusOK, get(parent, "/api/v1/tokens/"+grandchild.ID))
+		_, unbound := h.issueToken(t, `{"name":"unbound","scopes":["agents:write"]}`)
+		require.Equal(t, http.StatusForbidden, get(unbound, "/api/v1/tokens"))
+		require.Equal(t, http.StatusForbidden, post(unbound, `{"name":"c","scopes":["agents:read"]}`).status)
+
+		// A policy of a parent applies to its children, which cannot set one.
+		policy := "/api/v1/tokens/" + parentID + "/tool-policy"
+		require.Equal(t, http.StatusForbidden, h.do(t, "PUT", policy, `{"deny":[{"tool":"x:y"}]}`, "Authorization", "Bearer "+parent).status)
+
+		// An agent that leaves the subtree takes no access of the parent's with it.
+		require.Equal(t, http.StatusOK, h.do(t, "PATCH", "/api/v1/agents/child", `{"parent_id":"sibling"}`).status)
+		h.db.Clock.Advance(time.Second) // a verification is cached for less
+		require.Equal(t, http.StatusUnauthorized, get(grandchild.Token, "/api/v1/agents/child"))
+		require.Equal(t, http.StatusOK, h.do(t, "PATCH", "/api/v1/agents/child", `{"parent_id":"own"}`).status)
+		h.db.Clock.Advance(time.Second)
+		require.Equal(t, http.StatusOK, get(grandchild.Token, "/api/v1/agents/child"))
+
+		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+parentID, "").status)
+		for _, secret := range []string{parent, own.Token, child.Token, grandchild.Token} {
+			require.Equal(t, http.StatusUnauthorized, get(secret, "/api/v1/me"))
+		}
+	})
+}
+
+func TestChainsOfTokensAreLimited(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, secret := h.issueToken(t, `{"name":"first","agent_id":"own","scopes":["agents:read"]}`)
+		for range 5 {
+			var next struct{ Token string }
+			h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+secret).decode(t, http.StatusCreated, &next)
+			secret = next.Token
+		}
+		require.Equal(t, http.StatusUnprocessableEntity, h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+secret).status)
+	})
+}
+
+func TestQuotas(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, secret := h.issueToken(t, `{"name":"busy","agent_id":"own","scopes":["agents:read"]}`)
+		post := func() response {
+			return h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+secret)
+		}
+		var last struct{ ID string }
+		for range 100 {
+			post().decode(t, http.StatusCreated, &last)
+		}
+		got := post()
+		require.Equal(t, http.StatusUnprocessableEntity, got.status)
+		require.Contains(t, string(got.body), "quotas.tokens")
+		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+last.ID, "").status)
+		require.Equal(t, http.StatusCreated, post().status, "revoked tokens do not count")
 	})
 }

@@ -60,7 +60,7 @@ func TestLedgerResponsesMatchTheDescription(t *testing.T) {
 
 	held := ask("POST", agent+"/reservations", "", `{"tokens":100,"ttl_seconds":null}`, 201)
 	ask("POST", agent+"/reservations", "", `{"tokens":100000}`, 403)
-	ask("POST", agent+"/reservations", "", `{"tokens":99891}`, 429)
+	ask("POST", agent+"/reservations", "", `{"tokens":99893}`, 429)
 	ask("GET", agent+"/reservations", "", "", 200)
 	ask("GET", agent+"/reservations/{reservation_id}", held, "", 200)
 	ask("GET", agent+"/reservations/{reservation_id}", "nothing", "", 404)

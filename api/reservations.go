@@ -37,6 +37,8 @@ type budgetProblem struct {
 	Remaining int64              `json:"remaining,omitempty" example:"750"`                 // Tokens that remain.
 	Requested int64              `json:"requested,omitempty" example:"1500"`                // Tokens of the request.
 	ResetAt   time.Time          `json:"reset_at,omitzero" example:"2026-01-11T00:00:00Z"`  // The next midnight UTC, when the budget is renewed.
+	// In how many seconds to repeat the request; only with the code budget-reserved.
+	RetryAfter int `json:"retry_after,omitempty" example:"5"`
 }
 
 // reservationProblem is the error of an operation on a reservation that has ended in another way.

@@ -5,8 +5,8 @@ import "fmt"
 // The limits of what one response lists: a request with many small mistakes would otherwise get a
 // response many times its size.
 const (
-	// MaxFields is the largest number of fields.
-	MaxFields = 1000
+	// maxFields is the largest number of fields.
+	maxFields = 1000
 	// maxFieldBytes is their largest size in bytes, about.
 	maxFieldBytes = 1 << 20
 )
@@ -70,7 +70,7 @@ func (v Violations) All() error {
 func (v Violations) Capped() Violations {
 	size, fit := 0, len(v)
 	for i, f := range v {
-		if size += f.Size(); size > maxFieldBytes || i == MaxFields {
+		if size += f.Size(); size > maxFieldBytes || i == maxFields {
 			fit = i
 			break
 		}

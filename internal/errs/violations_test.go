@@ -23,15 +23,15 @@ func TestAnAnswerIsBounded(t *testing.T) {
 
 	t.Run("fields that fit are unchanged", func(t *testing.T) {
 		t.Parallel()
-		e := errs.From(many(errs.MaxFields, "x").All())
-		require.Len(t, e.Fields, errs.MaxFields)
+		e := errs.From(many(1000, "x").All())
+		require.Len(t, e.Fields, 1000)
 		require.Equal(t, "/agents/999", e.Fields[999].Pointer)
 	})
 	t.Run("of more fields the last one counts the rest", func(t *testing.T) {
 		t.Parallel()
 		for _, err := range []error{many(5000, "x").All(), many(5000, "x").Err()} {
 			e := errs.From(err)
-			require.Len(t, e.Fields, errs.MaxFields)
+			require.Len(t, e.Fields, 1000)
 			require.Equal(t, errs.Field{Rule: "max", Detail: "there are 4001 more like these", Line: 999}, e.Fields[999])
 		}
 	})

@@ -54,11 +54,14 @@ type step struct {
 // beside it.
 const maxBytes = 1<<20 - 1024
 
+// maxViolations is how many violations of a document are kept; errs reports one more, the number of the rest.
+const maxViolations = 999
+
 // Parse parses a document. Its violations have the codes errs.MalformedJSON, errs.MalformedYAML and
 // errs.InvalidRequest and the rules required, syntax, utf8, printable, trailing_data, depth,
 // duplicate_key, max, and in YAML anchor, alias, merge, tag and key. Values with a violation have
 // the kind Invalid. Numbers keep their text.
-func Parse(data []byte, format Format) *Document { return parse(data, format, errs.MaxFields-1) }
+func Parse(data []byte, format Format) *Document { return parse(data, format, maxViolations) }
 
 func parse(data []byte, format Format, limit int) *Document {
 	d := &Document{limit: limit, pointers: map[string]bool{}}

@@ -124,9 +124,6 @@ func (o *Orchestrator) Disconnect(ctx context.Context, agentID, connectionID str
 	})
 }
 
-// lostKind is the kind of the job that ends the attempts of an agent that has not returned.
-const lostKind = "worker.lost"
-
 // endLostAttempts gives the attempts of an agent without a connection to others. An attempt continues
 // as long as no other agent can have the task; the job then runs again.
 func (o *Orchestrator) endLostAttempts(ctx context.Context, job *jobs.Job) error {
@@ -134,10 +131,9 @@ func (o *Orchestrator) endLostAttempts(ctx context.Context, job *jobs.Job) error
 		return err
 	}
 	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureLost, text: "the agent has lost its connection", outcome: usage.OutcomeTimeout}
-	kept := true // after a start, agents need time to connect
-	if since := o.store.Now().Sub(time.UnixMicro(o.startedAt.Load())); since >= o.opts.ReturnGrace {
-		var err error
-		if kept, err = o.failOpenAttempts(ctx, job.Key, r); err != nil || !kept {
+	since := o.store.Now().Sub(time.UnixMicro(o.startedAt.Load())) // after a start, agents need time to connect
+	if since >= o.opts.ReturnGrace {
+		if kept, err := o.failOpenAttempts(ctx, job.Key, r); err != nil || !kept {
 			return err
 		}
 	}
@@ -176,8 +172,7 @@ func (o *Orchestrator) setOffline(ctx context.Context, agentID string, still fun
 	})
 }
 
-// setOffline makes a worker offline if a condition still applies to it, and returns the worker. It
-// ignores an unknown one.
+// setOffline makes a worker, if it is known, offline if a condition still applies to it, and returns it.
 func (op *operation) setOffline(agentID string, still func(models.Worker) bool) (models.Worker, error) {
 	w, err := op.tx.Workers().Lock(agentID)
 	if errs.Is(err, errs.NotFound) {
@@ -294,8 +289,10 @@ func (op *operation) indexAfterCommit(w models.Worker) {
 	op.tx.After(func() { op.putWorker(w) })
 }
 
-// breakerKind is the kind of the job that runs when the pause of a breaker ends.
-const breakerKind = "worker.breaker"
+const (
+	breakerKind = "worker.breaker" // a job that runs when the pause of a breaker ends
+	lostKind    = "worker.lost"    // a job that ends the attempts of an agent that has not returned
+)
 
 // openBreaker stops new assignments to a worker that failed too often in a row (Chiffon §Timeouts).
 // Its attempts continue.

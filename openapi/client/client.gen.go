@@ -2757,6 +2757,11 @@ type BudgetProblem struct {
 	// Example: 2026-01-11T00:00:00Z
 	ResetAt *time.Time `json:"reset_at,omitempty" yaml:"reset_at,omitempty"`
 
+	// RetryAfter In how many seconds to repeat the request; only with the code budget-reserved.
+	//
+	// Example: 5
+	RetryAfter *int `json:"retry_after,omitempty" yaml:"retry_after,omitempty"`
+
 	// Scope The scope of the exceeded budget.
 	//
 	// Example: own

@@ -312,8 +312,8 @@ agents:
 	t.Run("a document of nothing but mistakes is not answered without end", func(t *testing.T) {
 		t.Parallel()
 		_, violations := roster.Parse([]byte("version: 1\nagents:\n"+strings.Repeat("  - {a: 1, b: 2}\n", 9000)), input.YAML)
-		require.Len(t, violations, errs.MaxFields)
-		require.Contains(t, violations[errs.MaxFields-1].Detail, "more errors")
+		require.Len(t, violations, 1000)
+		require.Contains(t, violations[1000-1].Detail, "more errors")
 	})
 }
 
