@@ -9,6 +9,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store/columns"
+	"comet/store/filter"
 	"comet/store/sqlerr"
 )
 
@@ -115,7 +116,7 @@ func (r agentReader) source(q AgentQuery) (from, id string) {
 func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 	from, id := r.source(q)
 	column, ascending := sortColumn(q.Sort), !q.Descending
-	var where filter
+	var where filter.Clause
 	indexed := byCapability(q)
 	for _, c := range r.conditions(q) {
 		text := c.sql
@@ -123,7 +124,7 @@ func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 			text = r.engine.noIndex + text
 		}
 		indexed = indexed || c.column != ""
-		where.and(text, c.args...)
+		where.And(text, c.args...)
 	}
 	if q.After != nil {
 		compare := " > "
@@ -131,9 +132,9 @@ func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 			compare = " < "
 		}
 		if column == "id" {
-			where.and(id+compare+"?", q.After.ID)
+			where.And(id+compare+"?", q.After.ID)
 		} else {
-			where.and("("+column+", id)"+compare+"(?, ?)", sortKey(q.Sort, *q.After), q.After.ID)
+			where.And("("+column+", id)"+compare+"(?, ?)", sortKey(q.Sort, *q.After), q.After.ID)
 		}
 	}
 	direction := ""
@@ -144,8 +145,8 @@ func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 	if column != "id" {
 		order = column + direction + ", " + order
 	}
-	query := "SELECT " + columns.List[models.Agent]() + " FROM " + from + where.where() + " ORDER BY " + order + " LIMIT ?"
-	args := append(where.args, q.Limit+1)
+	query := "SELECT " + columns.List[models.Agent]() + " FROM " + from + where.SQL() + " ORDER BY " + order + " LIMIT ?"
+	args := append(where.Args, q.Limit+1)
 	if q.Offset > 0 && q.After == nil {
 		query += " OFFSET ?"
 		args = append(args, q.Offset)
@@ -154,15 +155,15 @@ func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 }
 
 func (r agentReader) countQuery(q AgentQuery) (string, []any) {
-	var where filter
+	var where filter.Clause
 	for _, c := range r.conditions(q) {
-		where.and(c.sql, c.args...)
+		where.And(c.sql, c.args...)
 	}
 	from, _ := r.source(q)
-	if byCapability(q) && len(where.terms) == 1 { // its index knows how many there are
+	if byCapability(q) && len(r.conditions(q)) == 1 { // its index knows how many there are
 		from = "agent_capabilities"
 	}
-	return "SELECT count(*) FROM " + from + where.where(), where.args
+	return "SELECT count(*) FROM " + from + where.SQL(), where.Args
 }
 
 func sortColumn(sort string) string {

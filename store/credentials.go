@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -21,9 +22,8 @@ const withinChain = `(tokens.parent_id IS NULL OR NOT EXISTS (WITH RECURSIVE
 		UNION ALL SELECT a.id, a.parent_id FROM agents a JOIN path ON a.id = path.above)
 	SELECT 1 FROM chain WHERE chain.aid NOT IN (SELECT path.aid FROM path)))`
 
-// ByHash returns the token whose secret has that SHA-256 and whether the agent it is bound to is
-// active (true for none), or errs.NotFound, also if that agent is no longer below the agent of the
-// token's parent. Expired and revoked tokens are returned like any other.
+// ByHash returns the token whose secret has that SHA-256, also an expired or revoked one, and whether the
+// agent it is bound to is active (true for none), or errs.NotFound, also unless withinChain applies.
 func (r tokenReader) ByHash(hash [32]byte) (t models.Token, agentActive bool, err error) {
 	var row struct {
 		models.Token
@@ -95,13 +95,11 @@ func (tx Tokens) LockTree(id string) ([]models.Token, error) {
 }
 
 // Touch stores when tokens were last used.
-func (tx Tokens) Touch(used map[string]time.Time) error {
+func (tx Tokens) Touch(used map[string]time.Time) (err error) {
 	for _, id := range slices.Sorted(maps.Keys(used)) {
-		if err := tx.run("UPDATE tokens SET last_used_at = ? WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)", used[id], id, used[id]); err != nil {
-			return err
-		}
+		err = cmp.Or(err, tx.run("UPDATE tokens SET last_used_at = ? WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)", used[id], id, used[id]))
 	}
-	return nil
+	return err
 }
 
 // Own records that a principal created objects of a kind, which is the name of their table. It returns
@@ -112,10 +110,10 @@ func (tx Tokens) Own(by models.Principal, kind string, ids ...string) error {
 		return nil
 	}
 	// The lock keeps requests of the token from exceeding the quota together. Agents without a token have none.
-	if _, err := tx.Lock(by.TokenID); err != nil {
-		if errs.Is(err, errs.NotFound) {
-			return nil
-		}
+	switch _, err := tx.Lock(by.TokenID); {
+	case errs.Is(err, errs.NotFound):
+		return nil
+	case err != nil:
 		return err
 	}
 	for _, id := range ids {
@@ -146,8 +144,7 @@ func findToken(db *gorm.DB, id string) (t models.Token, err error) {
 func (tx Tokens) LockAll() error { return tx.lock(lockTokens) }
 
 // LockAdmins returns every token with the admin scope for the whole system that may be used now, and
-// locks them, so that two revocations cannot each spare the other's token. One
-// bound to an inactive agent may not be used.
+// locks them, so that two revocations cannot each spare the other's token.
 func (tx Tokens) LockAdmins() ([]models.Token, error) {
 	admins := []models.Token{}
 	return admins, forUpdate(tx.db()).

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/models"
+	"comet/store/filter"
 )
 
 // BenchmarkWebhooks in internal/bench measures the statements on deliveries, which are written
@@ -60,29 +61,29 @@ func (r deliveryReader) List(webhookID string, q DeliveryQuery) ([]models.Delive
 // deliveriesQuery builds the statement of a page. The ids carry the time of creation,
 // so bounds of time are bounds of the index.
 func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
-	var where filter
-	where.and("webhook_id = ?", webhookID)
+	var where filter.Clause
+	where.And("webhook_id = ?", webhookID)
 	switch q.State {
 	case models.DeliveryPending:
 		// Either half has an index of its own, so the history is not read.
-		where.and("id IN (SELECT id FROM deliveries WHERE webhook_id = ? AND state = 1 UNION ALL SELECT id FROM deliveries WHERE webhook_id = ? AND state = 0 AND "+
+		where.And("id IN (SELECT id FROM deliveries WHERE webhook_id = ? AND state = 1 UNION ALL SELECT id FROM deliveries WHERE webhook_id = ? AND state = 0 AND "+
 			unfinishedOrdered+")", webhookID, webhookID)
 	case models.DeliverySucceeded:
-		where.and("state = 2")
+		where.And("state = 2")
 	case models.DeliveryDead:
-		where.and("state = 3")
+		where.And("state = 3")
 	}
-	where.equal("type", string(q.Type))
+	where.Equal("type", string(q.Type))
 	if !q.Since.IsZero() {
-		where.and("id >= ? AND created_at >= ?", firstUUID7(q.Since), q.Since)
+		where.And("id >= ? AND created_at >= ?", firstUUID7(q.Since), q.Since)
 	}
 	if !q.Until.IsZero() {
-		where.and("id < ? AND created_at < ?", firstUUID7(q.Until.Add(time.Millisecond)), q.Until)
+		where.And("id < ? AND created_at < ?", firstUUID7(q.Until.Add(time.Millisecond)), q.Until)
 	}
 	if q.Before != "" {
-		where.and("id < ?", q.Before)
+		where.And("id < ?", q.Before)
 	}
-	return selectDeliveries + where.where() + " ORDER BY id DESC LIMIT ?", append(where.args, q.Limit)
+	return selectDeliveries + where.SQL() + " ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)
 }
 
 // Get returns a delivery of a webhook, or errs.NotFound.

@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/filter"
 )
 
 func emitKeys(keys ...string) func(*Tx) error {
@@ -153,7 +154,7 @@ func TestEventLog(t *testing.T) {
 		for _, after := range []int64{0, 1999, 2000, 3999, 4000, 4001, head - 2, head, head + 5} {
 			for _, wanted := range [][]models.EventType{nil, {"a"}, {"b", "c"}, {"c"}} {
 				for _, upTo := range []int64{after - 1, after + 10, head} {
-					in, args := inList(append([]models.EventType{"-"}, wanted...))
+					in, args := filter.In(append([]models.EventType{"-"}, wanted...))
 					args = append([]any{after, upTo, wanted == nil}, args...)
 					want, err := list[models.Event](s.on(t.Context()), selectEvents+"WHERE position > ? AND position <= ? AND (? OR type IN "+in+") ORDER BY position LIMIT 7", args...)
 					require.NoError(t, err)

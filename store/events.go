@@ -10,6 +10,7 @@ import (
 
 	"comet/models"
 	"comet/store/columns"
+	"comet/store/filter"
 )
 
 // BenchmarkREST, BenchmarkAccept and BenchmarkWebhooks in internal/bench measure the statements on
@@ -123,7 +124,7 @@ func (r EventReader) Between(after, upTo int64, types []models.EventType, limit 
 	}
 	condition, args := "", []any{after, upTo}
 	if types != nil {
-		in, more := inList(types)
+		in, more := filter.In(types)
 		condition, args = "AND type IN "+in, append(args, more...)
 	}
 	return list[models.Event](r.reader, selectEvents+"WHERE position > ? AND position <= ? "+condition+" ORDER BY position LIMIT ?", append(args, limit)...)
@@ -145,7 +146,7 @@ func (r EventReader) Unnumbered(types ...models.EventType) (bool, error) {
 	if r.store.Alone() {
 		return false, nil
 	}
-	in, args := inList(types)
+	in, args := filter.In(types)
 	return one[bool](r.reader, "SELECT EXISTS (SELECT 1 FROM events WHERE position IS NULL AND type IN "+in+")", args...)
 }
 

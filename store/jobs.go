@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/store/columns"
+	"comet/store/filter"
 )
 
 // BenchmarkAccept in internal/bench measures the statements on jobs, which are written by hand.
@@ -37,7 +38,7 @@ func (tx Jobs) Claim(kinds []string, limit int, lease time.Duration) ([]Job, err
 		return nil, nil
 	}
 	token, until := tx.store.process+"/"+uuid.NewString(), tx.now.Add(lease)
-	in, args := inList(kinds)
+	in, args := filter.In(kinds)
 	args = append(append([]any{tx.now}, args...), limit, token, until)
 	// Without MATERIALIZED, PostgreSQL may run the inner statement again and lock more than limit.
 	return list[Job](tx.reader, `WITH due AS MATERIALIZED
@@ -73,7 +74,7 @@ func (r jobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 	if len(kinds) == 0 {
 		return at, false, nil
 	}
-	in, args := inList(kinds)
+	in, args := filter.In(kinds)
 	at, err = one[time.Time](r.reader, "SELECT run_at FROM jobs WHERE kind IN "+in+" ORDER BY run_at, id LIMIT 1", args...)
 	return at, err == nil, exceptMissing(err)
 }
@@ -83,7 +84,7 @@ func (r jobReader) NextAt(kinds []string) (at time.Time, ok bool, err error) {
 func (r jobReader) OtherDue(kinds []string) (kind string, ok bool, err error) {
 	query, args := "SELECT kind FROM jobs WHERE run_at <= ?", []any{r.now}
 	if len(kinds) > 0 {
-		in, more := inList(kinds)
+		in, more := filter.In(kinds)
 		query, args = query+" AND kind NOT IN "+in, append(args, more...)
 	}
 	kind, err = one[string](r.reader, query+" ORDER BY run_at, id LIMIT 1", args...)

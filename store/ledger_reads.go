@@ -5,6 +5,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/filter"
 )
 
 // Spending is the state of an agent's ledger at one moment. Overdue sums are
@@ -147,22 +148,22 @@ func (r ledgerReader) Reservation(agentID, id string) (models.Reservation, error
 func (r ledgerReader) Reservations(
 	agentID string, state models.ReservationState, before string, limit int,
 ) ([]models.Reservation, error) {
-	var where filter
+	var where filter.Clause
 	switch state {
 	case models.ReservationHeld:
 		// Few reservations are held at any time; the history of an agent is long.
-		where.and("state = 0 AND agent_id || '' = ? AND due > ?", agentID, r.now)
+		where.And("state = 0 AND agent_id || '' = ? AND due > ?", agentID, r.now)
 	case models.ReservationExpired:
-		where.and("agent_id = ? AND (state = ? OR state = 0 AND due <= ?)", agentID, state, r.now)
+		where.And("agent_id = ? AND (state = ? OR state = 0 AND due <= ?)", agentID, state, r.now)
 	case "":
-		where.and("agent_id = ?", agentID)
+		where.And("agent_id = ?", agentID)
 	default:
-		where.and("agent_id = ? AND state = ?", agentID, state)
+		where.And("agent_id = ? AND state = ?", agentID, state)
 	}
 	if before != "" {
-		where.and("id < ?", before)
+		where.And("id < ?", before)
 	}
-	return listReservations(r.reader, selectRows[reservationRow](where.where())+" ORDER BY id DESC LIMIT ?", append(where.args, limit)...)
+	return listReservations(r.reader, selectRows[reservationRow](where.SQL())+" ORDER BY id DESC LIMIT ?", append(where.Args, limit)...)
 }
 
 // NextReservationDue returns when the next held reservation expires; ok is false when none is held.

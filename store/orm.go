@@ -86,17 +86,6 @@ func (p readPool) QueryContext(ctx context.Context, query string, args ...any) (
 	return p.store.runPrepared(ctx, st, query, args)
 }
 
-// snapshotConn is a connection of the read pool. It implements gorm.ConnPool.
-type snapshotConn struct{ *sql.Conn }
-
-// QueryContext implements gorm.ConnPool.
-func (c snapshotConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	if err := columns.Values(args); err != nil {
-		return nil, err
-	}
-	return c.Conn.QueryContext(ctx, query, args...)
-}
-
 // forUpdate locks the rows that a statement reads. gorm leaves locks out on SQLite.
 func forUpdate(db *gorm.DB) *gorm.DB {
 	return db.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})

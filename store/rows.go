@@ -11,6 +11,7 @@ import (
 	"comet/internal/errs"
 	"comet/store/columns"
 	"comet/store/sqlerr"
+	"comet/store/txconn"
 )
 
 // selectRows returns a SELECT of all columns of a type of rows; rest follows the table.
@@ -198,6 +199,6 @@ func (r reader) snapshot(read func(reader) error) error {
 		return sqlerr.Translate(err)
 	}
 	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(r.ctx), rollback) }()
-	r.conn = snapshotConn{conn}
+	r.conn = txconn.Snapshot{conn}
 	return read(r)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store/filter"
 )
 
 // The statements on sessions are hand-written for speed; BenchmarkTask in internal/bench measures them.
@@ -56,15 +57,15 @@ type SessionQuery struct {
 }
 
 func sessionsQuery(q SessionQuery) (string, []any) {
-	var where filter
-	where.equal("owner", q.Owner)
+	var where filter.Clause
+	where.Equal("owner", q.Owner)
 	if q.Root != "" {
-		where.and("agent_id "+inSubtree, q.Root)
+		where.And("agent_id "+inSubtree, q.Root)
 	}
 	if q.Before.ID != "" {
-		where.and("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
+		where.And("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
 	}
-	return selectRows[models.Session](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, q.Limit)
+	return selectRows[models.Session](where.SQL()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.Args, q.Limit)
 }
 
 // Idle returns the ids of up to limit open sessions that have no open task and have not

@@ -264,38 +264,6 @@ func (r reader) insertRows(head, tail string, width int, args []any) error {
 	return nil
 }
 
-// filter builds a WHERE clause.
-type filter struct {
-	terms []string
-	args  []any
-}
-
-// and adds a term.
-func (f *filter) and(term string, args ...any) {
-	f.terms, f.args = append(f.terms, term), append(f.args, args...)
-}
-
-// equal adds the equality of a column and a value unless the value is "".
-func (f *filter) equal(column, value string) {
-	if value != "" {
-		f.and(column+" = ?", value)
-	}
-}
-
-// where returns the clause, "" without a term.
-func (f *filter) where() string {
-	if len(f.terms) == 0 {
-		return ""
-	}
-	return " WHERE " + strings.Join(f.terms, " AND ")
-}
-
-// inList returns the placeholders of an IN list and their arguments. It is for few values, which
-// the planner may look at; engine.in is for keys.
-func inList[T any](values []T) (string, []any) {
-	return "(?" + strings.Repeat(", ?", len(values)-1) + ")", convert(values, func(v T) any { return v })
-}
-
 // jsonText returns the text of a JSON column that is never empty: null for none.
 func jsonText(data []byte) string {
 	if len(data) == 0 {

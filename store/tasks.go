@@ -11,6 +11,7 @@ import (
 	"comet/models"
 	"comet/store/cache"
 	"comet/store/columns"
+	"comet/store/filter"
 )
 
 // BenchmarkAccept and BenchmarkRoundTrip in internal/bench measure the hand-written statements on
@@ -181,38 +182,38 @@ func (r taskReader) List(q TaskQuery) ([]models.Task, error) {
 }
 
 func tasksQuery(q TaskQuery) (string, []any) {
-	var where filter
+	var where filter.Clause
 	if q.State != "" { // as a literal, which is how the planner finds the index of the open ones
-		where.and(fmt.Sprintf("state = %d", columns.Index(q.State)))
+		where.And(fmt.Sprintf("state = %d", columns.Index(q.State)))
 		if !q.State.Ended() {
-			where.and("state < 2")
+			where.And("state < 2")
 		}
 	}
-	where.equal("agent_id", q.AgentID)
-	where.equal("owner", q.Owner)
+	where.Equal("agent_id", q.AgentID)
+	where.Equal("owner", q.Owner)
 	if q.Root != "" {
-		where.and("(agent_id "+inSubtree+" OR owner_agent_id "+inSubtree+")", q.Root, q.Root)
+		where.And("(agent_id "+inSubtree+" OR owner_agent_id "+inSubtree+")", q.Root, q.Root)
 	}
-	where.equal("parent_id", q.ParentID)
+	where.Equal("parent_id", q.ParentID)
 	if q.RequestID != "" {
-		where.and("request_key = ?", TaskRequest{Owner: q.Owner, RequestID: q.RequestID}.key())
+		where.And("request_key = ?", TaskRequest{Owner: q.Owner, RequestID: q.RequestID}.key())
 	}
 	if q.TraceID != "" { // without an index, which would cost about 80 bytes for each task
-		where.and("trace LIKE ?", "00-"+q.TraceID+"-%")
+		where.And("trace LIKE ?", "00-"+q.TraceID+"-%")
 	}
 	if q.SessionID != "" {
-		where.and("session_id = ? AND session_id <> ''", q.SessionID)
+		where.And("session_id = ? AND session_id <> ''", q.SessionID)
 	}
 	if !q.Since.IsZero() {
-		where.and("created_at >= ?", q.Since)
+		where.And("created_at >= ?", q.Since)
 	}
 	if !q.Until.IsZero() {
-		where.and("created_at < ?", q.Until)
+		where.And("created_at < ?", q.Until)
 	}
 	if q.Before.ID != "" {
-		where.and("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
+		where.And("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
 	}
-	return selectRows[models.Task](where.where()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.args, q.Limit)
+	return selectRows[models.Task](where.SQL()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.Args, q.Limit)
 }
 
 // NextQueued returns the first task of a queue, except those in except, and locks it. ok is false
@@ -220,7 +221,7 @@ func tasksQuery(q TaskQuery) (string, []any) {
 func (tx Tasks) NextQueued(queue string, except ...string) (t models.Task, ok bool, err error) {
 	besides, args := "", []any{queue}
 	if len(except) > 0 {
-		list, more := inList(except)
+		list, more := filter.In(except)
 		besides, args = " AND id NOT IN "+list, append(args, more...)
 	}
 	t, err = one[models.Task](tx.reader, selectRows[models.Task]("WHERE waiting_for = 1 AND id = (SELECT id FROM tasks WHERE queue_key = ? AND waiting_for = 1")+besides+

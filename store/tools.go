@@ -9,6 +9,7 @@ import (
 
 	"comet/models"
 	"comet/store/columns"
+	"comet/store/filter"
 )
 
 // SaveUpstream stores an upstream and sets its version and times. It replaces the upstream before,
@@ -125,18 +126,18 @@ func (tx Tools) AddCalls(list []models.ToolCall) error {
 
 // Calls returns the calls that q selects, the newest first.
 func (r toolReader) Calls(q ToolCallQuery) ([]models.ToolCall, error) {
-	var where filter
-	where.equal("agent_id", q.AgentID)
-	where.equal("token_id", q.TokenID)
-	where.equal("server", q.Server)
-	where.equal("tool", q.Tool)
-	where.equal("task_id", q.TaskID)
-	where.equal("parent_id", q.ParentID)
-	where.equal("outcome", q.Outcome)
+	var where filter.Clause
+	where.Equal("agent_id", q.AgentID)
+	where.Equal("token_id", q.TokenID)
+	where.Equal("server", q.Server)
+	where.Equal("tool", q.Tool)
+	where.Equal("task_id", q.TaskID)
+	where.Equal("parent_id", q.ParentID)
+	where.Equal("outcome", q.Outcome)
 	if q.Before != "" {
-		where.and("id < ?", q.Before)
+		where.And("id < ?", q.Before)
 	}
-	return list[models.ToolCall](r.reader, selectRows[models.ToolCall](where.where())+" ORDER BY id DESC LIMIT ?", append(where.args, q.Limit)...)
+	return list[models.ToolCall](r.reader, selectRows[models.ToolCall](where.SQL())+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
 }
 
 // PurgeCalls deletes up to limit calls that began before a time, and returns how many.

@@ -7,6 +7,7 @@ import (
 
 	"comet/models"
 	"comet/store/columns"
+	"comet/store/filter"
 )
 
 // The statements on workers are hand-written for speed; BenchmarkAccept in internal/bench measures
@@ -56,11 +57,11 @@ func (r workerReader) ChangedSince(since time.Time) ([]models.Worker, error) {
 // List returns up to limit workers ordered by agent, after the one with the id after, ""
 // for the first; only the agent root and those below it, unless root is "".
 func (r workerReader) List(root, after string, limit int) ([]models.Worker, error) {
-	var where filter
-	if where.and("agent_id > ?", after); root != "" {
-		where.and("agent_id "+inSubtree, root)
+	var where filter.Clause
+	if where.And("agent_id > ?", after); root != "" {
+		where.And("agent_id "+inSubtree, root)
 	}
-	return list[models.Worker](r.reader, selectRows[models.Worker](where.where()+" ORDER BY agent_id LIMIT ?"), append(where.args, limit)...)
+	return list[models.Worker](r.reader, selectRows[models.Worker](where.SQL()+" ORDER BY agent_id LIMIT ?"), append(where.Args, limit)...)
 }
 
 // Silent returns up to limit workers that are not offline and have sent no heartbeat since before.

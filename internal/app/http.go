@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -45,8 +44,9 @@ func newHTTPServer(cfg config.Config, flag, addr string, log *slog.Logger, handl
 		WriteTimeout:   cfg.HTTP.RequestTimeout + 30*time.Second, // for clients that read slowly
 		IdleTimeout:    2 * time.Minute,
 		MaxHeaderBytes: 64 << 10,
-		ErrorLog:       stdlog.New(serverLog{log}, "", 0),
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
+	s.srv.ErrorLog.SetOutput(serverLog{log})
 	return s
 }
 

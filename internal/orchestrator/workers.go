@@ -138,10 +138,7 @@ func (o *Orchestrator) endLostAttempts(ctx context.Context, job *jobs.Job) error
 		}
 	}
 	return o.transact(ctx, func(op *operation) error {
-		if err := job.Finish(op.tx); err != nil {
-			return err
-		}
-		return op.schedule(lostKind, job.Key, op.tx.Now().Add(o.opts.ReturnGrace))
+		return cmp.Or(job.Finish(op.tx), op.schedule(lostKind, job.Key, op.tx.Now().Add(o.opts.ReturnGrace)))
 	})
 }
 

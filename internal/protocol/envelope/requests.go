@@ -44,6 +44,15 @@ func (p *Protocol) submit(ctx context.Context, s sender, e wire.Envelope, req wi
 // replyTimeout limits reading the data of a reply.
 const replyTimeout = 5 * time.Second
 
+// attemptLimit returns the total limit of an attempt in milliseconds: five seconds more than the agent's
+// own, which begins with the delivery, so that the agent can report that it reached its limit.
+func attemptLimit(seconds int64) int64 {
+	if seconds == 0 {
+		return 0
+	}
+	return (seconds + 5) * 1000
+}
+
 func submission(s sender, e wire.Envelope, req wire.WorkRequest) (orchestrator.Submission, error) {
 	stored, err := metaOf(e, req.Hints)
 	if err != nil {
@@ -53,7 +62,7 @@ func submission(s sender, e wire.Envelope, req wire.WorkRequest) (orchestrator.S
 		ID: req.TaskID.String(), RequestID: e.RequestID.String(), Class: Class,
 		Capabilities: []string{req.WorkType}, AgentType: e.To, Parameters: req.Parameters, Priority: orchestrator.DefaultPriority,
 		Fingerprint: fingerprint(e), Meta: stored, Traceparent: traceparent(e),
-		Override: orchestrator.Override{TimeoutMS: req.Hints.MaxDurationSeconds * 1000, AttemptTimeoutMS: req.Hints.MaxDurationSeconds * 1000, Notify: s.agentID != ""},
+		Override: orchestrator.Override{TimeoutMS: req.Hints.MaxDurationSeconds * 1000, AttemptTimeoutMS: attemptLimit(req.Hints.MaxDurationSeconds), Notify: s.agentID != ""},
 	}
 	if e.To == wire.Orchestrator { // any agent type
 		sub.AgentType = ""
