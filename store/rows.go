@@ -199,6 +199,6 @@ func (r reader) snapshot(read func(reader) error) error {
 		return sqlerr.Translate(err)
 	}
 	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(r.ctx), rollback) }()
-	r.conn = txconn.Snapshot{conn}
+	r.conn = txconn.Snapshot{Conn: conn}
 	return read(r)
 }

@@ -44,7 +44,7 @@ func TestBytesInFlight(t *testing.T) {
 				clients.Go(func() {
 					require.NoError(t, post(b, bytes.NewReader(make([]byte, mega)), func(*http.Request) {
 						most.Store(max(most.Load(), held.Add(1)))
-						time.Sleep(time.Millisecond) // of the bubble's clock
+						<-time.After(time.Millisecond) // of the bubble's clock
 						held.Add(-1)
 					}))
 				})

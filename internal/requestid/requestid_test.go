@@ -18,8 +18,9 @@ func TestRequestID(t *testing.T) {
 	})
 	t.Run("further ids are those of the whole request", func(t *testing.T) {
 		t.Parallel()
+		type key struct{}
 		outer := requestid.With(t.Context(), "r")
-		requestid.Add(context.WithValue(outer, struct{}{}, 1), slog.String("trace_id", "t"), slog.String("trace_id", "t"), slog.String("message_id", ""))
+		requestid.Add(context.WithValue(outer, key{}, 1), slog.String("trace_id", "t"), slog.String("trace_id", "t"), slog.String("message_id", ""))
 		require.Equal(t, []slog.Attr{slog.String("request_id", "r"), slog.String("trace_id", "t")}, requestid.Attrs(outer))
 		require.Empty(t, requestid.Attrs(requestid.With(outer, "")), "a message of a connection has its own")
 		requestid.Add(t.Context(), slog.String("trace_id", "t"))

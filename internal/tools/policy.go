@@ -153,7 +153,7 @@ func hasEscapedParentSegment(uri string) bool {
 }
 
 // pathName escapes a name in a path: a\.b is the member "a.b", a.b the member "b" of "a".
-var pathName = strings.NewReplacer(".", `\.`, `\`, `\\`)
+var pathName = strings.NewReplacer(".", `\.`, `\`, `\\`) //nolint:gochecknoglobals // a constant
 
 // arguments are the values of a call by path. The values of a list are at the path of the list.
 type arguments map[string][]string
