@@ -73,6 +73,9 @@ func TestAuthorityMatrix(t *testing.T) {
 				return
 			}
 			for id, inside := range allowed {
+				if tried%2 == 1 { // also escaped
+					id = strings.Replace(id, "-", "%2D", 1)
+				}
 				address := strings.NewReplacer("{agent_id}", id, "{reservation_id}", "none", "{addition_id}", "none").Replace(path)
 				if method == http.MethodDelete && inside {
 					continue // it would end the agents of the other cases
@@ -84,7 +87,7 @@ func TestAuthorityMatrix(t *testing.T) {
 					require.Equal(t, "foreign-agent", code, "%s %s with %s of %s", method, address, scope, bound)
 				case !has:
 					require.Equal(t, "missing-scope", code, "%s %s with %s of %s", method, address, scope, bound)
-				case scope == models.ScopeAdmin && id == bound && method != http.MethodGet && op.Scopes[0] == models.ScopeAdmin:
+				case scope == models.ScopeAdmin && strings.Replace(id, "%2D", "-", 1) == bound && method != http.MethodGet && op.Scopes[0] == models.ScopeAdmin:
 					require.Equal(t, "foreign-agent", code, "%s %s with %s of %s", method, address, scope, bound)
 				default:
 					require.NotContains(t, []string{"foreign-agent", "missing-scope", "unauthenticated"}, code, "%s %s with %s of %s", method, address, scope, bound)

@@ -175,7 +175,11 @@ func (s *Server) require(scope models.Scope) func(http.Handler) http.Handler {
 		return s.handle(func(w http.ResponseWriter, r *http.Request) error {
 			err := auth.Require(caller(r), scope)
 			if err == nil && scope == models.ScopeAdmin {
-				err = confineAdmin(caller(r), r.Method, chi.URLParam(r, "agent_id"))
+				path, _ := readPath(r) // confine has checked it
+				if chi.URLParam(r, "agent_id") == "" {
+					path.id = ""
+				}
+				err = confineAdmin(path.caller, r.Method, path.id)
 			}
 			if err == nil {
 				next.ServeHTTP(w, r)

@@ -56,7 +56,7 @@ type reservationProblem struct {
 //	@Success		201	{object}	models.Reservation	"The reservation"
 //	@Failure		409	"The agent is deactivated, or the Idempotency-Key was used with a different request"
 //	@Failure		403	{object}	budgetProblem	"A budget does not cover the tokens: `agent_id` and `scope` identify the budget, `budget`, `used`, `reserved`, `remaining`, `requested` and `reset_at` describe it. Or the token lacks the scope, is bound to another agent, or its agent is inactive"
-//	@Failure		429	{object}	budgetProblem	"Reserved tokens of a budget would cover the request; the members are those of 403. Or the token exceeds its rate limit"
+//	@Failure		429	{object}	budgetProblem	"Only tokens that other reservations hold are missing; the members are those of 403. Or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining

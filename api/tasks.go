@@ -20,13 +20,13 @@ import (
 // listTasks lists tasks.
 //
 //	@Summary		List tasks
-//	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
+//	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			parent_id		query	string	false	"Only subtasks of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
-//	@Param			owner			query	string	false	"Only tasks that this token requested"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a805a)
-//	@Param			request_id		query	string	false	"Only the task that `owner`, by default this token, requested with this `request_id`"	maxlength(128)	example(req-01J9)
+//	@Param			owner			query	string	false	"Only tasks that the token with this id requested"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a805a)
+//	@Param			request_id		query	string	false	"Only the task that `owner`, by default the token of this request, requested with this `request_id`"	maxlength(128)	example(req-01J9)
 //	@Param			trace_id		query	string	false	"Only tasks of this trace: the trace id of a traceparent, or `trace_id` of an envelope. Use it with `since`, because the tasks since then are searched"	maxlength(36)	example(4bf92f3577b34da6a3ce929d0e0e4736)
 //	@Param			since			query	string	false	"Only tasks created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only tasks created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
@@ -153,8 +153,8 @@ func (s *Server) requireAny(scope models.Scope, others ...models.Scope) func(htt
 	}
 }
 
-// readable returns the token whose tasks or sessions a list contains, or the agent whose and whose
-// descendants' it contains, "" for all.
+// readable returns what the lists of tasks and sessions contain: those of the token owner, or those of
+// the agent root and its descendants; both are "" for all.
 func readable(p models.Principal, mine bool) (owner, root string) {
 	if mine || !p.Has(models.ScopeTasksRead) {
 		return p.TokenID, ""

@@ -115,6 +115,7 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := s.readRequest(w, r, validBody, &d); err != nil {
 		return err
 	}
+	httpkit.ReleaseBody(r) // a call can take minutes
 	opts := tools.CallOptions{Timeout: time.Duration(orZero(d.TimeoutMS)) * time.Millisecond}
 	ctx, done := withoutTimeout(w, r) // limited only by the timeout of the tool
 	res, err := s.core.Tools.Call(ctx, toolCaller(r), d.Tool, json.RawMessage(orZero(d.Arguments)), &opts)

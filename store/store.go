@@ -47,8 +47,8 @@ type Options struct {
 	MaxConnections int
 	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
-	// Quotas limits how many objects of a kind, which is the name of their table, a token without the
-	// scope admin may have created; default 1,000 agents, 100 tokens and 100 webhooks.
+	// Quotas limits, by the name of a table, how many objects one token may have created, unless it
+	// administers the whole system; default 1,000 agents, 100 tokens and 100 webhooks.
 	Quotas map[string]int
 	// Clock returns the time, default time.Now.
 	Clock func() time.Time

@@ -262,7 +262,7 @@ func (w *Webhooks) Rotate(ctx context.Context, by models.Principal, id string, d
 			return hook, err
 		}
 		if grace > 0 && len(activeKeys(hook.Keys, tx.Now())) > maxPreviousSecrets {
-			return hook, errs.New(errs.LimitReached, "%d previous secrets of this webhook still sign, and no more may; wait until one ends, or rotate with grace_seconds 0, which ends all", maxPreviousSecrets)
+			return hook, errs.New(errs.LimitReached, "%d previous secrets of this webhook still sign, which is the maximum; wait until one expires, or rotate with grace_seconds 0, which ends all of them", maxPreviousSecrets)
 		}
 		hook.Keys = rotated(hook.Keys, made, grace, tx.Now())
 		err = save(tx, &hook)

@@ -33,7 +33,7 @@ func (h *fixture) deaths(t *testing.T) (all []webhooks.DeliveryDead) {
 	return all
 }
 
-func TestADeliveryThatDies(t *testing.T) {
+func TestDeadDelivery(t *testing.T) {
 	t.Parallel()
 
 	rule(t, "IsToldToOtherWebhooks", func(t *testing.T, h *fixture) {

@@ -23,26 +23,28 @@ func bound(agent string) models.Principal {
 	return by
 }
 
-// TestABoundToken manages the webhooks of its agent, and no others.
+// TestABoundToken manages the webhooks of its agent and of the agents below it, and no others.
 func TestABoundToken(t *testing.T) {
 	t.Parallel()
 
-	rule(t, "MakesWebhooksOfItsAgentOnly", func(t *testing.T, h *fixture) {
+	rule(t, "MakesWebhooksOfItsSubtreeOnly", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
-		for name, agent := range map[string]*string{"no": nil, "another": new("health"), "one below": new("bills")} {
+		for name, agent := range map[string]*string{"no": nil, "another": new("health")} {
 			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *webhooks.WebhookDraft) {
 				d.AgentID, d.Events = agent, nil // which is wrong too
 			}), nil)
 			require.Equal(t, errs.ForeignAgent, errs.CodeOf(err), name)
-			require.Contains(t, err.Error(), `agent_id must be "finance"`)
+			require.Contains(t, err.Error(), `bound to the agent "finance"`)
 		}
 		for _, subtree := range []bool{false, true} {
 			_, err := h.Create(t.Context(), bound("finance"), draft(func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = new("finance"), &subtree }), nil)
 			require.NoError(t, err)
 		}
+		_, err := h.Create(t.Context(), bound("finance"), draft(func(d *webhooks.WebhookDraft) { d.AgentID = new("bills") }), nil)
+		require.NoError(t, err)
 		all, err := h.List(t.Context(), ops(), "", 10)
 		require.NoError(t, err)
-		require.Len(t, all, 2)
+		require.Len(t, all, 3)
 	})
 
 	rule(t, "SeesNoOthers", func(t *testing.T, h *fixture) {
@@ -50,7 +52,7 @@ func TestABoundToken(t *testing.T) {
 		var own []string
 		for i, agent := range []*string{nil, new("finance"), new("health"), new("finance"), new("bills"), new("finance")} {
 			hook := h.hook(t, url, func(d *webhooks.WebhookDraft) { d.AgentID, d.Subtree = agent, new(i == 3) })
-			if agent != nil && *agent == "finance" {
+			if agent != nil && *agent != "health" {
 				own = append(own, hook.ID)
 				continue
 			}

@@ -342,7 +342,7 @@ func commandTable() []command {
 		{
 			use:      "usage reserve AGENT",
 			short:    "Reserve tokens of an agent's budget",
-			long:     "Hold tokens of an agent's budget until the reservation is settled, released or expires. Its\nid is printed to standard output, everything else goes to standard error. If the budget does\nnot cover the tokens, the exit code is 8, and 7 while other reservations hold them.",
+			long:     "Hold tokens of an agent's budget until the reservation is settled, released or expires. Its\nid is printed to standard output, everything else goes to standard error. If the budget does\nnot cover the tokens, the exit code is 8, or 7 if other reservations hold the missing tokens.",
 			example:  "  ID=$(comet usage reserve finance-personal --tokens 2000 --ttl 10m)\n  comet usage settle finance-personal $ID --tokens 1730",
 			request:  "POST /api/v1/agents/{agent_id}/reservations",
 			message:  "{{.tokens}} tokens of {{.agent_id}} are held until {{.expires_at}}",
@@ -1283,7 +1283,7 @@ func commandTable() []command {
 		},
 		{
 			use:   "status",
-			short: "Show the state of the server, the token that you use and the number of agents, workers and tasks",
+			short: "Show the state of the server, the token that you use, and the number of agents, workers, MCP servers and running tasks",
 			run:   showStatus,
 			fields: []column{
 				{"Server", "server"},
@@ -1301,7 +1301,7 @@ func commandTable() []command {
 		{
 			use:     "login",
 			short:   "Verify a token and store it with the address of the server",
-			long:    "Verify a token, and store it with the address of the server in the client configuration or in a\nprofile, which --profile or COMET_PROFILE selects. The token is that of --token, or else read\nfrom standard input. A file with other settings is replaced.",
+			long:    "Verify a token, and store it with the address of the server in the client configuration or in a\nprofile, which --profile or COMET_PROFILE selects. The token is the value of --token, or\nelse is read from standard input. A file with other settings is replaced.",
 			example: "  comet login --server https://comet.example.org\n  comet login --profile staging --server https://staging.example.org < token\n  comet agents list --profile staging",
 			run:     login,
 		},
@@ -1408,7 +1408,7 @@ func commandTable() []command {
 		{
 			use:     "send WORK-TYPE [NAME=TEXT | NAME:=JSON]...",
 			short:   "Submit a task, stream its output and exit with its status",
-			long:    "Submit a task, stream its output and exit with its status. Parameters are NAME=TEXT or\nNAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard\noutput as it arrives, its progress to standard error.\n\nExit codes: 0 the task succeeded; 1-99 it failed with this exit code, or a higher one; 124 it\ntook longer than --wait or was silent for too long; 130 the command was interrupted. Other\nerrors have the exit codes of other commands plus 100: 102 invalid usage, 103 not allowed,\n106 invalid or unsupported work, 107 no agent is available or a limit is reached.",
+			long:    "Submit a task, stream its output and exit with its status. Parameters are NAME=TEXT or\nNAME:=JSON; they are added to those of --param-file. The output of the agent goes to standard\noutput as it arrives, its progress to standard error.\n\nExit codes: 0 the task succeeded; 1-99 it failed with this exit code, 99 also for any higher\none; 124 it took longer than --wait or was silent for too long; 130 the command was\ninterrupted. Other errors have the exit codes of other commands plus 100: 102 invalid usage, 103 not allowed,\n106 invalid or unsupported work, 107 no agent is available or a limit is reached.",
 			example: "  comet send --to infra run_playbook playbook=deploy.yml extra_vars:='{\"version\":\"1.4.0\"}' --wait 5m\n  comet send echo text=hello --hint max_duration_seconds=60\n  comet send --to research summarize --param-file request.json -o json | jq -r .payload.output",
 			run:     send,
 			params: []param{

@@ -207,7 +207,7 @@ func problemLines(e *apiError) []string {
 	}
 	switch {
 	case e.status == http.StatusUnauthorized && e.tokenFile != "":
-		lines = append(lines, fmt.Sprintf("  The token is that of the file %s; --token, COMET_TOKEN or comet login gives another.", e.tokenFile))
+		lines = append(lines, fmt.Sprintf("  The token is that of the file %s; set another one with --token, COMET_TOKEN or comet login.", e.tokenFile))
 	case e.status == http.StatusUnauthorized:
 		lines = append(lines, "  Give a token with comet login, --token or COMET_TOKEN (comet --help).")
 	}

@@ -55,8 +55,8 @@ func run() int {
 // collectGarbageLess lets the heap of a server grow to five times its live size before a collection,
 // instead of twice: decoding JSON makes much garbage, and collecting it takes a third of the
 // processor time otherwise (docs/performance.md, “Tools”). GOGC overrides it.
-// The heap stays below 90 % of the memory limit of the container, without one below 320 MiB or twice
-// its live size; GOMEMLIMIT overrides that.
+// The heap stays below 90 % of the memory limit of the container. Without such a limit it stays below
+// 320 MiB or twice its live size, whichever is more. GOMEMLIMIT overrides both.
 func collectGarbageLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

@@ -116,7 +116,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
 
 	a.services.Add("the traces", a.tracing)
-	a.services.Add("the replicas", jobs.NewReplicas(a.store, jobs.ReplicaOptions{Disconnect: work.Disconnect, Isolated: a.cfg.NATSURL == "", Logger: a.log}))
+	a.services.Add("the replicas", jobs.NewReplicas(a.store, jobs.ReplicaOptions{Disconnect: work.Disconnect, Removed: agents.Rejoin, Isolated: a.cfg.NATSURL == "", Logger: a.log}))
 	// The webhooks stop late, because attempts in flight may take all the remaining time.
 	a.services.Add("the webhooks", hooks)
 	a.services.Add("the message bus", natsBus)

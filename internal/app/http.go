@@ -58,7 +58,11 @@ func debugHandler(authenticator *httpkit.Authenticator, metrics http.Handler) ht
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		identity, err := authenticator.Authenticate(w, r)
 		if err != nil || !identity.Administers() {
-			http.Error(w, "a token with the scope admin is needed", http.StatusUnauthorized)
+			status := http.StatusForbidden
+			if err != nil {
+				status = http.StatusUnauthorized
+			}
+			http.Error(w, "the request requires a token with the scope admin for the whole system", status)
 			return
 		}
 		routes.ServeHTTP(w, r)

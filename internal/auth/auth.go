@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,14 @@ func (a *Auth) touch(ctx context.Context) (time.Duration, error) {
 	if len(used) == 0 {
 		return touchInterval, nil
 	}
-	return touchInterval, a.store.Write(ctx, func(tx *store.Tx) error { return tx.Tokens().Touch(used) })
+	err := a.store.Write(ctx, func(tx *store.Tx) error { return tx.Tokens().Touch(used) })
+	if err != nil {
+		a.mu.Lock()
+		maps.Copy(used, a.used)
+		a.used = used
+		a.mu.Unlock()
+	}
+	return touchInterval, err
 }
 
 // Verify returns the principal of a secret. An unknown, expired or revoked secret is

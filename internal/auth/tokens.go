@@ -190,12 +190,14 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error
 		if err != nil || t.RevokedAt != nil {
 			return err
 		}
-		if len(admins) == 1 && admins[0].ID == id {
-			return errs.New(errs.LastAdminToken, "%q is the last usable token with the scope %q for the whole system; create another first, then revoke this one with it", t.Name, models.ScopeAdmin)
-		}
 		tokens, err := tx.Tokens().LockTree(id)
 		if err != nil {
 			return err
+		}
+		if !slices.ContainsFunc(admins, func(a models.Token) bool {
+			return !slices.ContainsFunc(tokens, func(t models.Token) bool { return t.ID == a.ID })
+		}) && len(admins) > 0 {
+			return errs.New(errs.LastAdminToken, "%q is the last usable token with the scope %q for the whole system; create another first, then revoke this one with it", t.Name, models.ScopeAdmin)
 		}
 		for _, t := range tokens {
 			t.RevokedAt = new(tx.Now())

@@ -9,7 +9,7 @@ import "time"
 // setting); docs/configuration.md lists them.
 type Config struct {
 	Listen      string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
-	DebugListen string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin”; none by default"`
+	DebugListen string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin” for the whole system; none by default"`
 	Data        string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
 	DatabaseURL string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL     string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
@@ -57,7 +57,7 @@ type HTTP struct {
 	MaxBodyBytes    int64         `key:"max_body_bytes" default:"1048576" check:"1024..1073741824" help:"Largest request body, in bytes"`
 	MaxRosterBytes  int64         `key:"max_roster_bytes" default:"8388608" check:"1024..1073741824" help:"Largest roster that can be imported, in bytes"`
 	MaxConnections  int           `key:"max_connections" default:"25000" check:"10..10000000" help:"Open connections to the HTTP server, including those of agents; further ones wait"`
-	MaxBytes        int64         `key:"max_bytes_in_flight" default:"0" check:"0..1099511627776" help:"Bytes of long bodies and WebSocket frames that are processed at the same time; further ones wait up to 5s and are rejected with 503. A request takes up to eight times the memory of its body. 0 is a sixteenth of the memory limit of the container, 24 MiB without one"`
+	MaxBytes        int64         `key:"max_bytes_in_flight" default:"0" check:"0..1099511627776" help:"Limit of the total bytes of long request bodies and WebSocket frames that are processed at the same time. A further one waits up to 5s; then the request is rejected with 503, or the WebSocket is closed. Processing a body takes up to eight times its size in memory. 0 is a sixteenth of the memory limit of the container, or 24 MiB without such a limit"`
 	RateLimit       RateLimit     `key:"rate_limit"`
 	MaxAuthFailures int           `key:"max_auth_failures" default:"10" check:"1..1000000" help:"Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send before it is throttled with 429; tokens that were accepted before are exempt"`
 	DrainDelay      time.Duration `key:"drain_delay" default:"0s" check:"0s..1h" help:"How long a stopping server still accepts requests while “/readyz” already returns 503, so that load balancers remove it; then it waits for requests in flight"`
@@ -83,9 +83,9 @@ type Registry struct {
 
 // Quotas limits what one token may have created.
 type Quotas struct {
-	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that a token without the scope admin may have created"`
-	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens, not revoked, that a token without the scope admin may have created"`
-	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that a token without the scope admin may have created"`
+	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token may have created; a token that administers the whole system has no quotas"`
+	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens that are not revoked and that one token may have created"`
+	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token may have created"`
 }
 
 // Store sizes the database connections.

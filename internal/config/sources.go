@@ -27,7 +27,7 @@ const (
 
 // clientVariables are read by the client commands, not by the server.
 func clientVariables() []string {
-	return []string{"COMET_SERVER", "COMET_TOKEN", "COMET_OUTPUT", "COMET_CLIENT_CONFIG"}
+	return []string{"COMET_SERVER", "COMET_TOKEN", "COMET_OUTPUT", "COMET_CLIENT_CONFIG", "COMET_PROFILE"}
 }
 
 // kubernetesVariable matches the variables that Kubernetes gives a container for each Service in its

@@ -43,7 +43,7 @@ func NewBytesInFlight(limit int64) *BytesInFlight {
 func (b *BytesInFlight) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 || r.ContentLength > uncountedBytes {
-			body := b.Reader(r.Context(), r.Body, r.ContentLength)
+			body := b.Reader(r.Context(), r.Body)
 			defer body.Release()
 			r.Body = body
 		}
@@ -58,8 +58,11 @@ func ReleaseBody(r *http.Request) {
 	}
 }
 
-// Hold counts n bytes until release is called. It waits until they fit, or until ctx ends.
+// Hold counts n bytes until release is called. It waits until they fit, for a few seconds; then it does
+// not count them.
 func (b *BytesInFlight) Hold(ctx context.Context, n int) (release func()) {
+	ctx, cancel := context.WithTimeout(ctx, bytesWait)
+	defer cancel()
 	held := min(int64(n), b.limit)
 	if n <= uncountedBytes || b.free.Acquire(ctx, held) != nil {
 		return func() {}
@@ -72,18 +75,17 @@ type CountedReader struct {
 	io.ReadCloser
 	bytes                *BytesInFlight
 	ctx                  context.Context
-	length, sofar, taken int64
+	sofar, taken int64
 }
 
-// Reader returns a reader that counts until Release, at first the announced length, -1 if it is not
-// known.
-func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser, length int64) *CountedReader {
-	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx, length: length}
+// Reader returns a reader that counts the bytes that have arrived until Release.
+func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser) *CountedReader {
+	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx}
 }
 
 // Read implements io.Reader.
 func (c *CountedReader) Read(p []byte) (int, error) {
-	if need := max(c.length, c.sofar); need > max(uncountedBytes, c.taken) && c.taken < c.bytes.limit {
+	if need := c.sofar; need > max(uncountedBytes, c.taken) && c.taken < c.bytes.limit {
 		more := min(max(need, 2*c.taken), c.bytes.limit) - c.taken
 		ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
 		defer cancel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"comet/internal/background"
@@ -22,25 +23,28 @@ type ReplicaOptions struct {
 	// Disconnect records the end of a worker's connection to a process that has died. It does nothing
 	// if the worker has another connection by now.
 	Disconnect func(ctx context.Context, agentID, connectionID string) error
-	// Isolated says that the replicas do not wake each other.
+	// Removed is called if other processes took this one for dead and released what it holds.
+	Removed func()
+	// Isolated is true if the replicas have no common message bus and so do not wake each other.
 	Isolated bool
 	// Logger receives the replicas that died; default discards.
 	Logger *slog.Logger
 }
 
-// Replicas releases what processes held that have died: the leases of webhooks and jobs, and the
-// connections of workers. Each process increments the beats of its row every second. The others
-// compare them at their own beats, so neither a difference between clocks nor a database that was
-// away makes a process count as dead. SQLite has one process: all leases that it finds at its start
-// are of processes that have died. Workers have a few seconds to connect again.
+// Replicas releases the leases of webhooks and jobs, and the connections of workers, that belong to
+// processes that have died. Each process increments the counter in its row every second and then
+// compares the counters of the others, so a difference between clocks or an outage of the database
+// does not make a process count as dead. SQLite has one process: all leases that it finds when it
+// starts belong to dead processes. Workers have a few seconds to connect again.
 type Replicas struct {
 	*background.Loop
 	store *store.Store
 	opts  ReplicaOptions
 	log   *slog.Logger
-	// others has the other processes, as this process saw them at its last beat.
+	// others has the other processes, as this process saw them at its last beat, nil before the first.
 	others map[string]replica
 	warned bool
+	ending sync.WaitGroup // releases of connections
 }
 
 // replica is a row of the table replicas.
@@ -52,7 +56,7 @@ type replica struct {
 
 // NewReplicas returns a service that must start before leases are taken.
 func NewReplicas(s *store.Store, opts ReplicaOptions) *Replicas {
-	r := &Replicas{store: s, opts: opts, log: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)), others: map[string]replica{}}
+	r := &Replicas{store: s, opts: opts, log: cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))}
 	r.Loop = background.NewLoop(r.run)
 	return r
 }
@@ -60,7 +64,7 @@ func NewReplicas(s *store.Store, opts ReplicaOptions) *Replicas {
 // Start implements background.Service.
 func (r *Replicas) Start(ctx context.Context) error {
 	if r.store.Alone() {
-		if err := r.releaseLeases(ctx, "%"); err != nil {
+		if _, err := r.releaseLeases(ctx, "%"); err != nil {
 			return err
 		}
 	} else if err := r.Beat(ctx); err != nil {
@@ -72,9 +76,10 @@ func (r *Replicas) Start(ctx context.Context) error {
 // Stop implements background.Service.
 func (r *Replicas) Stop(ctx context.Context) error {
 	err := r.Loop.Stop(ctx)
+	r.ending.Wait()
 	if !r.store.Alone() {
 		// After a failure the others delete it.
-		_ = r.releaseLeases(ctx, r.store.Process())
+		_, _ = r.releaseLeases(ctx, r.store.Process())
 	}
 	return err
 }
@@ -95,20 +100,24 @@ func (r *Replicas) run(ctx context.Context) {
 	}
 }
 
-// Beat shows that this process is alive and releases what processes held whose beats stand still. It
-// is called every second.
+// Beat records that this process is alive, and releases the leases and connections of processes that
+// have not done so for maxMissedBeats intervals. It is called every second.
 func (r *Replicas) Beat(ctx context.Context) error {
 	var all []replica
+	var beats int64
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
 		// Another process deletes the row if this one stood still.
-		const beat = "INSERT INTO replicas (id, beats) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beats = replicas.beats + 1"
-		if _, err = tx.Exec(beat, r.store.Process()); err == nil {
+		const beat = "INSERT INTO replicas (id, beats) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beats = replicas.beats + 1 RETURNING beats"
+		if beats, err = store.Row[int64](tx, beat, r.store.Process()); err == nil {
 			all, err = store.Rows[replica](tx, "SELECT id, beats FROM replicas WHERE id <> ?", r.store.Process())
 		}
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if beats == 1 && r.others != nil && r.opts.Removed != nil {
+		r.opts.Removed()
 	}
 	others := make(map[string]replica, len(all))
 	for _, other := range all {
@@ -132,32 +141,42 @@ func (r *Replicas) Beat(ctx context.Context) error {
 	return nil
 }
 
-// release releases what a process held that has died.
+// release releases the leases of a process that has died, and then its connections, for which the next
+// beats do not wait. Of several processes the one that deletes the row does it.
 func (r *Replicas) release(ctx context.Context, process string) error {
 	r.log.WarnContext(ctx, "a replica has died; its leases and its connections are released", "replica", process)
 	left, err := r.connections(ctx, process+"/%")
-	if err == nil {
-		err = r.releaseLeases(ctx, process)
-	}
 	if err != nil {
 		return err
 	}
-	return r.disconnect(ctx, left)
+	released, err := r.releaseLeases(ctx, process)
+	if err != nil || !released {
+		return err
+	}
+	r.ending.Go(func() {
+		if err := r.disconnect(ctx, left); err != nil && ctx.Err() == nil {
+			r.log.Warn("the connections of a replica that died were not ended; they time out", "error", err)
+		}
+	})
+	return nil
 }
 
-// releaseLeases makes the webhooks and jobs due that a process has leased, "%" for every process,
-// and deletes its row.
-func (r *Replicas) releaseLeases(ctx context.Context, process string) error {
-	return r.store.Write(ctx, func(tx *store.Tx) error {
+// releaseLeases ends the leases of a process ("%" for every process), which makes its webhooks and
+// jobs due, and deletes its row, if there is one.
+func (r *Replicas) releaseLeases(ctx context.Context, process string) (found bool, err error) {
+	err = r.store.Write(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner LIKE ? AND lease_owner <> ''", process)
 		if err == nil {
 			_, err = tx.Exec("UPDATE jobs SET lease = '', run_at = ? WHERE lease LIKE ?", tx.Now(), process+"/%")
 		}
 		if err == nil {
-			_, err = tx.Exec("DELETE FROM replicas WHERE id LIKE ?", process)
+			var n int64
+			n, err = tx.Exec("DELETE FROM replicas WHERE id LIKE ?", process)
+			found = n > 0
 		}
 		return err
 	})
+	return found, err
 }
 
 // heldConnection is a connection of a worker.

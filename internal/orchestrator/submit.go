@@ -157,9 +157,11 @@ func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResul
 
 // submitTask creates the task of a submission, or the tasks of several workers.
 func (op *operation) submitTask(by models.Principal, sub Submission, request store.TaskRequest) (models.Task, error) {
-	if sub.AgentID != "" && sub.handedOffBy == "" { // PROTOCOL_V5 §5.4 lets workers hand off to any agent
-		if err := op.tx.Agents().Confine(by, sub.AgentID); err != nil {
-			return models.Task{}, err
+	for _, id := range []string{sub.AgentID, sub.Override.Fallback} {
+		if id != "" && sub.handedOffBy == "" { // PROTOCOL_V5 §5.4 lets workers hand off to any agent
+			if err := op.tx.Agents().Confine(by, id); err != nil {
+				return models.Task{}, err
+			}
 		}
 	}
 	if sub.Override.Workers != 0 {

@@ -77,9 +77,8 @@ const (
 	restartGrace = 30 * time.Second
 )
 
-// missedWhileStopped reports whether the deadline of an attempt passed while no server could receive
-// messages: the timer runs late, and this process or the database has started a moment ago. The
-// agent may still send its result.
+// missedWhileStopped reports whether the deadline of an attempt passed while no server could receive its
+// result: the timer runs late, and this process or the database has started a moment ago.
 func (op *operation) missedWhileStopped(t models.Task) bool {
 	now := op.tx.Now()
 	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.startedAt.Load())) < restartGrace

@@ -67,7 +67,7 @@ func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
 	now := s.opts.Clock()
 	for _, id := range offline {
 		// An agent that was recorded all the time has declared itself offline.
-		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat {
+		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat || now.UnixNano() < s.rejoinUntil.Load() {
 			s.logWarning("cannot bring an agent back online", id, s.join(ctx, c))
 		}
 	}
@@ -75,6 +75,10 @@ func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
 		c.recordedAt = now
 	}
 }
+
+// Rejoin brings the agents of all connections back online that other processes have marked offline, with
+// their next heartbeats.
+func (s *Server) Rejoin() { s.rejoinUntil.Store(s.opts.Clock().Add(2 * s.opts.Heartbeat).UnixNano()) }
 
 // join makes the agent of a connection available for tasks, which are delivered from then on.
 func (s *Server) join(ctx context.Context, c *connection) error {

@@ -11,8 +11,8 @@ import (
 )
 
 // notified passes a progress notification or a log message to its call, and marks questions. The SDK
-// would pass notifications on in another goroutine, which the response can overtake; here all before the
-// response are delivered before it. token is that of the call whose stream has the message, "" if that is unknown.
+// passes notifications on in another goroutine, so the response can overtake them; notified delivers
+// them in order, before the response. token is that of the call whose stream has the message, "" if that is unknown.
 func (s *session) notified(msg jsonrpc.Message, token string) (taken bool) {
 	r, ok := msg.(*jsonrpc.Request)
 	if !ok {

@@ -145,6 +145,9 @@ func TestExceededBudgets(t *testing.T) {
 		require.Len(t, f.alerts(t), 1)
 		f.clock(t, "2026-01-11T00:00:00")
 		f.refused(t, "help", 10_001)
+		require.Len(t, f.alerts(t), 1, "an amount that the empty budget does not cover spends no event")
+		f.hold(t, "help", 10_000)
+		f.refused(t, "help", 1)
 		require.Len(t, f.alerts(t), 2)
 	})
 
@@ -156,7 +159,7 @@ func TestExceededBudgets(t *testing.T) {
 		f.hold(t, "aid", 20_000)
 		require.Equal(t, "spec", f.refused(t, "help", 5_001))
 		require.Equal(t, []alert{{events.BudgetExceeded, usage.BudgetAlert{
-			AgentID: "spec", Day: "2026-01-10", Budget: 25_000, Scope: models.ScopeSubtree, Reserved: 20_000, Remaining: 5_000,
+			AgentID: "spec", Day: "2026-01-10", Budget: 25_000, Scope: models.ScopeSubtree, Reserved: 20_000, Remaining: 5_000, Percent: 80,
 			Requested: 5_001, ResetAt: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
 		}}}, allAlerts(t, f.db))
 	})

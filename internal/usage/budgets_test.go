@@ -250,7 +250,7 @@ func TestResets(t *testing.T) {
 		f.reset(t, "spec")
 		f.scope(t, "spec", models.ScopeSubtree)
 		require.EqualValues(t, 5_000, f.leftBelow(t, "spec"))
-		require.EqualValues(t, 25_000, f.left(t, "spec"))
+		require.EqualValues(t, 5_000, f.left(t, "spec"))
 		require.Equal(t, "spec", f.refused(t, "aid", 5_001))
 		f.hold(t, "aid", 5_000)
 		f.reset(t, "spec")
@@ -262,16 +262,21 @@ func TestResets(t *testing.T) {
 		f.hold(t, "aid", 5_000)
 	})
 
-	onEachDatabase(t, "DoNotWarnAgain", func(t *testing.T, f *fixture) {
+	onEachDatabase(t, "LetTheEventsBeSentAgain", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 10_001)
 		require.Len(t, f.alerts(t), 2)
 		f.reset(t, "help")
 		f.record(t, "help", 10_001)
 		f.refused(t, "help", 1)
-		require.Len(t, f.alerts(t), 2)
+		require.Len(t, f.alerts(t), 4)
+		f.add(t, "help", 20_000, time.Hour)
+		f.record(t, "help", 10_000)
+		require.Len(t, f.alerts(t), 4)
+		f.record(t, "help", 10_000)
+		require.Len(t, f.alerts(t), 6)
 		f.clock(t, "2026-01-11T00:00:00")
 		f.record(t, "help", 10_001)
-		require.Len(t, f.alerts(t), 4)
+		require.Len(t, f.alerts(t), 8)
 	})
 
 	onEachDatabase(t, "AreInTheAuditTrailWithTheirReason", func(t *testing.T, f *fixture) {

@@ -111,12 +111,12 @@ func (m *model) reserve(id string, tokens int64, ttl time.Duration) observed {
 	m.together(id, path)
 	m.warn(id, tokens)
 	if budget := m.budget(id); budget != nil && *budget-m.own(id).used-m.own(id).reserved < tokens {
-		m.exceed(id, m.own(id), tokens)
+		m.refuse(id, m.own(id), tokens)
 		return observed{code: errs.BudgetExceeded, whose: id, scope: models.ScopeOwn}
 	}
 	for _, c := range m.counters(path) {
 		if budget := m.budget(c); budget != nil && *budget-m.subtree(c).used-m.subtree(c).reserved < tokens {
-			m.exceed(c, m.subtree(c), tokens)
+			m.refuse(c, m.subtree(c), tokens)
 			return observed{code: errs.BudgetExceeded, whose: c, scope: models.ScopeSubtree}
 		}
 	}
@@ -185,6 +185,7 @@ func (m *model) add(id string, tokens int64, term time.Duration) observed {
 	}
 	m.open(id, nil)
 	m.additions = append(m.additions, modelAddition{id, tokens, m.now.Add(term)})
+	m.warned[id], m.exceeded[id] = m.days[id]-1, m.days[id]-1
 	return observed{}
 }
 
@@ -207,6 +208,9 @@ func (m *model) reset(id string) observed {
 	r := modelReset{agent: id, day: m.days[id], own: m.own(id).used}
 	if m.counts(id) {
 		r.subtree = m.subtree(id).used
+	}
+	if r.own > 0 || r.subtree > 0 {
+		m.warned[id], m.exceeded[id] = m.days[id]-1, m.days[id]-1
 	}
 	m.resets = append(m.resets, r)
 	return observed{balance: new(m.balance(id))}

@@ -283,6 +283,14 @@ func (m *model) warn(id string, requested int64) {
 	}
 }
 
+// refuse records the event of a refused reservation, unless the amount is larger than the budget while
+// the budget is not exceeded.
+func (m *model) refuse(id string, u modelUse, requested int64) {
+	if budget := *m.budget(id); requested <= budget || u.used+u.reserved > budget {
+		m.exceed(id, u, requested)
+	}
+}
+
 func (m *model) exceed(id string, u modelUse, requested int64) {
 	if m.exceeded[id] < m.days[id] {
 		m.exceeded[id] = m.days[id]
@@ -291,10 +299,13 @@ func (m *model) exceed(id string, u modelUse, requested int64) {
 }
 
 func (m *model) tell(kind models.EventType, id string, u modelUse, requested int64) {
-	budget := *m.budget(id)
+	budget, counted := *m.budget(id), u.used
+	if kind == events.BudgetExceeded {
+		counted += u.reserved
+	}
 	m.alerts = append(m.alerts, alert{kind, usage.BudgetAlert{
 		AgentID: id, Day: startOf(m.days[id]).Format(time.DateOnly), Budget: budget, Scope: u.scope, Used: u.used, Reserved: u.reserved,
-		Remaining: *left(&budget, u), Percent: u.used * 100 / budget, Requested: requested, ResetAt: startOf(m.days[id] + 1),
+		Remaining: *left(&budget, u), Percent: counted * 100 / budget, Requested: requested, ResetAt: startOf(m.days[id] + 1),
 	}})
 }
 
@@ -326,6 +337,7 @@ func (m *model) usage(id string) usage.AgentUsage {
 		reserved, forgiven := m.reservedBelow(id), m.rollUp(id, day)-m.owed(id, day)
 		u.SubtreeReserved, u.SubtreeForgivenToday = &reserved, &forgiven
 		u.SubtreeRemaining = left(budget, modelUse{used: m.owed(id, day), reserved: m.reservedBelow(id)})
+		u.Remaining = new(min(*u.Remaining, *u.SubtreeRemaining))
 	}
 	return u
 }

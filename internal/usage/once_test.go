@@ -133,11 +133,13 @@ func TestIdempotencyKeys(t *testing.T) {
 	// The refusing account is moved to the later day of a roll-up above it.
 	onEachDatabase(t, "KeepTheEventOfARefusalOnADayAhead", func(t *testing.T, f *fixture) {
 		f.record(t, "help", 20)
+		_, err := f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(1)), TTLSeconds: new(int64(86_400))}, nil)
+		require.NoError(t, err)
 		f.scope(t, "orch", models.ScopeSubtree)
 		f.clock(t, "2026-01-11T00:00:01")
 		f.record(t, "other", 1)
 		f.clock(t, "23:00:00")
-		_, err := f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(10_001))}, keyed("k"))
+		_, err = f.Reserve(t.Context(), "help", usage.ReservationDraft{Tokens: new(int64(10_000))}, keyed("k"))
 		requireCode(t, errs.BudgetExceeded, err)
 		got := allAlerts(t, f.db)
 		require.Len(t, got, 1)

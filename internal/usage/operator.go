@@ -125,7 +125,7 @@ func (b *batch) changeExtra(ctx context.Context, by models.Principal, a *account
 	if a.Extra, a.ExtraUntil, err = b.tx.Ledger().ActiveAdditions(a.AgentID, b.now); err != nil {
 		return err
 	}
-	if a.changed = true; a.Extra > before {
+	if a.changed = true; action == models.AuditBudgetAdded {
 		a.rearm()
 	}
 	return b.audit(ctx, by, a.AgentID, action, reason, []models.Change{{Field: "additional_budget", From: before, To: a.Extra}})

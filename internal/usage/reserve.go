@@ -118,14 +118,23 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))
-	if e.Permanent = permanent; !permanent && budget-u.used >= op.tokens {
+	e.Permanent = permanent
+	for i, l := range limits { // the agent and the budgets above it
+		counted := l.subtree()
+		if i == 0 {
+			counted = l.own()
+		}
+		counted.reserved = 0
+		permanent = permanent || !l.covers(counted, op.tokens)
+	}
+	if !permanent {
 		e = e.With("retry_after", releaseWait)
 	}
 	return e
 }
 
-// releaseWait is after how many seconds a request that a budget does not cover because of reserved tokens
-// is to be repeated.
+// releaseWait is the "retry_after", in seconds, of a request that a budget does not cover because of
+// reserved tokens.
 const releaseWait = 5
 
 // MaxReservationTTL is the maximum lifetime of a reservation in seconds.

@@ -41,7 +41,7 @@ func TestReservations(t *testing.T) {
 		requireCode(t, errs.BudgetExceeded, err)
 		require.Equal(t, map[string]any{
 			"agent_id": "help", "scope": models.ScopeOwn, "budget": int64(10_000), "used": int64(3_000), "reserved": int64(2_000),
-			"remaining": int64(5_000), "requested": int64(5_001), "reset_at": time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
+			"remaining": int64(5_000), "requested": int64(5_001), "reset_at": time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), "retry_after": 5,
 		}, errs.From(err).Meta)
 		require.EqualValues(t, 2_000, f.usage(t, "help").Reserved, "nothing is held")
 	})

@@ -26,7 +26,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		require.EqualValues(t, 25_000-9_500, f.leftBelow(t, "spec"))
 		require.EqualValues(t, 100_000-10_570, f.leftBelow(t, "orch"))
 		require.Nil(t, f.usage(t, "other").SubtreeRemaining)
-		require.EqualValues(t, 23_000, f.left(t, "spec"), "remaining counts the agent's own usage only")
+		require.EqualValues(t, 15_500, f.left(t, "spec"), "remaining is the smaller one of both")
 	})
 
 	onEachDatabase(t, "RefuseTheNearestFirstAndItsOwnBeforeThat", func(t *testing.T, f *fixture) {
@@ -42,7 +42,7 @@ func TestSubtreeBudgets(t *testing.T) {
 		_, err := f.reserve("spec", 1)
 		require.Equal(t, map[string]any{
 			"agent_id": "spec", "scope": models.ScopeSubtree, "budget": int64(25_000), "used": int64(24_000), "reserved": int64(1_000),
-			"remaining": int64(0), "requested": int64(1), "reset_at": time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
+			"remaining": int64(0), "requested": int64(1), "reset_at": time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), "retry_after": 5,
 		}, errs.From(err).Meta)
 	})
 

@@ -6019,7 +6019,7 @@ type WebhookPatch struct {
 	// Headers HTTP headers of the requests, which replace all earlier ones; null removes them.
 	//
 	// Example: {"Authorization":"Bearer 3f2b8c1d"}
-	Headers *map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
+	Headers nullable.Nullable[map[string]string] `json:"headers,omitempty" yaml:"headers,omitempty"`
 
 	// Ordering Whether events of the same agent are delivered in order.
 	//
@@ -6029,7 +6029,7 @@ type WebhookPatch struct {
 	// RetrySeconds The waits before the retries, 12 at most; null for the default schedule.
 	//
 	// Example: [10,60,600]
-	RetrySeconds *[]int `json:"retry_seconds,omitempty" yaml:"retry_seconds,omitempty"`
+	RetrySeconds nullable.Nullable[[]int] `json:"retry_seconds,omitempty" yaml:"retry_seconds,omitempty"`
 
 	// Subtree Whether agent_id also selects the descendants of the agent.
 	//
@@ -6039,7 +6039,7 @@ type WebhookPatch struct {
 	// TimeoutSeconds How long an attempt may take; null is the limit of the server.
 	//
 	// Example: 30
-	TimeoutSeconds *int `json:"timeout_seconds,omitempty" yaml:"timeout_seconds,omitempty"`
+	TimeoutSeconds nullable.Nullable[int] `json:"timeout_seconds,omitempty" yaml:"timeout_seconds,omitempty"`
 
 	// URL The address that receives the events.
 	//
@@ -6974,10 +6974,10 @@ type ListTasksParams struct {
 	// ParentID Only subtasks of this task
 	ParentID *string `form:"parent_id,omitempty" json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// Owner Only tasks that this token requested
+	// Owner Only tasks that the token with this id requested
 	Owner *string `form:"owner,omitempty" json:"owner,omitempty" yaml:"owner,omitempty"`
 
-	// RequestID Only the task that `owner`, by default this token, requested with this `request_id`
+	// RequestID Only the task that `owner`, by default the token of this request, requested with this `request_id`
 	RequestID *string `form:"request_id,omitempty" json:"request_id,omitempty" yaml:"request_id,omitempty"`
 
 	// TraceID Only tasks of this trace: the trace id of a traceparent, or `trace_id` of an envelope. Use it with `since`, because the tasks since then are searched
@@ -8442,7 +8442,7 @@ type ClientInterface interface {
 
 	// ListTasks List tasks
 	//
-	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
+	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 	//
 	// Requires the scope `tasks:read`.
 	//
@@ -10252,7 +10252,7 @@ func (c *Client) ReplyToSession(ctx context.Context, sessionID string, body Repl
 
 // ListTasks List tasks
 //
-// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
+// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //
 // Requires the scope `tasks:read`.
 //
@@ -17986,7 +17986,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListTasksWithResponse List tasks
 	//
-	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
+	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 	//
 	// Requires the scope `tasks:read`.
 	//
@@ -27370,7 +27370,7 @@ func (c *ClientWithResponses) ReplyToSessionWithResponse(ctx context.Context, se
 
 // ListTasksWithResponse List tasks
 //
-// Returns tasks, newest first. A token with `tasks:read` sees all tasks, a token with only `messages:send` those that it requested itself, here and in all other operations.
+// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //
 // Requires the scope `tasks:read`.
 //

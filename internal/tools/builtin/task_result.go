@@ -92,7 +92,8 @@ func (b *builtins) taskResultOf(ctx context.Context, t models.Task) (*mcp.CallTo
 
 // elicitReply asks the client a question of the task's agent, where the client supports that.
 func (b *builtins) elicitReply(ctx context.Context, c *tools.Invocation, t models.Task) (replied bool, err error) {
-	if !c.Options.Can.Forms() {
+	p := c.Caller.Principal
+	if !c.Options.Can.Forms() || !p.Has(models.ScopeMessagesSend) || t.Owner != p.TokenID && !p.Administers() {
 		return false, nil
 	}
 	asked, err := b.Orchestrator.OpenQuestion(ctx, t)
