@@ -73,8 +73,8 @@ func (b *BytesInFlight) Hold(ctx context.Context, n int) (release func()) {
 // CountedReader counts the bytes that are read from it. It is not safe for concurrent use.
 type CountedReader struct {
 	io.ReadCloser
-	bytes                *BytesInFlight
-	ctx                  context.Context
+	bytes        *BytesInFlight
+	ctx          context.Context
 	sofar, taken int64
 }
 
