@@ -152,7 +152,7 @@ Exit codes:
   6  invalid request or document
   7  the server cannot be reached, is not ready, or limits the rate
   8  the budget does not cover the request
-  101-108  comet send: the codes above plus 100; codes up to 99 are those of the work
+  101-108  errors of comet send itself: the codes above plus 100; its codes 1 to 99 are those of the work
   124  a time limit of comet send has passed
   130  interrupted by Ctrl-C (SIGINT)
   143  ended by SIGTERM

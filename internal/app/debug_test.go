@@ -22,7 +22,7 @@ func TestDebugListener(t *testing.T) {
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=2", "/metrics"} {
 			require.Equal(t, http.StatusOK, debug.status(t, path), path)
 			require.Equal(t, http.StatusUnauthorized, answers(t, debug.URL+path), path)
-			require.Equal(t, http.StatusUnauthorized, agent.status(t, path), path)
+			require.Equal(t, http.StatusForbidden, agent.status(t, path), path)
 		}
 		require.Equal(t, http.StatusNotFound, public.status(t, "/debug/pprof/"))
 		http.DefaultClient.CloseIdleConnections()
