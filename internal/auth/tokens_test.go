@@ -45,6 +45,23 @@ func TestLastAdminToken(t *testing.T) {
 	})
 }
 
+// TestLastAdminTokensOfOneTree revokes a token with the scope admin from which the only other one descends.
+func TestLastAdminTokensOfOneTree(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := auth.New(db.Store, nil)
+		require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
+		admin := []models.Scope{models.ScopeAdmin}
+		parent := issue(t, a, auth.TokenDraft{Scopes: admin, AgentID: new(models.RootAgentID)})
+		by := models.Principal{TokenID: parent.Token.ID, Name: "parent", Scopes: admin, AgentID: new(models.RootAgentID)}
+		child, err := a.Create(t.Context(), by, auth.TokenDraft{Name: new("child"), Scopes: admin}, nil)
+		require.NoError(t, err)
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), parent.Token.ID), errs.LastAdminToken), "it would revoke both")
+		require.NoError(t, a.Revoke(t.Context(), models.System(), child.Token.ID))
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), parent.Token.ID), errs.LastAdminToken))
+	})
+}
+
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
