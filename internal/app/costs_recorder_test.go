@@ -114,6 +114,9 @@ func (r *recorder) add(b *batch, s storetest.Statement) {
 
 func (r *recorder) end(b *batch, rolledBack bool) {
 	for _, tx := range b.members {
+		if tx.touches("UPSERT replicas") { // this process shows once a second that it is alive
+			continue
+		}
 		tx.rolledBack = tx.rolledBack || rolledBack
 		r.entries = append(r.entries, entry{*tx, false})
 	}
