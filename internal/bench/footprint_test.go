@@ -51,6 +51,7 @@ func BenchmarkFootprint(b *testing.B) {
 	})
 	held := settled(b, p.pid)
 	for _, c := range conns {
+		require.NoError(b, c.Ping(detached()), "the server has closed an idle connection")
 		_ = c.CloseNow()
 	}
 	figures = append(figures,

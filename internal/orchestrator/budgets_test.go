@@ -95,7 +95,7 @@ func TestBudget(t *testing.T) {
 		requireHeld(t, h, "a", 0)
 		requireHeld(t, h, "b", 0)
 		requireHeld(t, h, "c", 1000)
-		require.Contains(t, string(task.Decision), `"over_budget"`)
+		require.Contains(t, string(task.Decision), `,"over_budget"]`)
 		require.NotEqual(t, "c", h.submit(t, "work", withBudget(500)).AgentID, "its budget covers the task")
 		requireSound(t, h)
 	})

@@ -130,7 +130,7 @@ func TestQueueWithBudgets(t *testing.T) {
 		}
 		first, err := h.Task(t.Context(), dear[0])
 		require.NoError(t, err)
-		require.Contains(t, string(first.Decision), `"over_budget"`)
+		require.Contains(t, string(first.Decision), `,"over_budget"]`)
 		cheap := h.submit(t, "work", withBudget(400)).ID
 		h.waitUntilAssigned(t, cheap, "poor")
 		requireHeld(t, h, "poor", 400)
