@@ -57,7 +57,7 @@ type WebhookKeys struct {
 	PreviousKeys []PreviousKeys `gorm:"serializer:json"`
 }
 
-// PreviousKeys are keys that a rotation has replaced; either may be nil.
+// PreviousKeys are keys that a rotation has replaced. SigningKey may be nil.
 type PreviousKeys struct {
 	Secret, SigningKey []byte
 	Until              time.Time

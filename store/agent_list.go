@@ -156,11 +156,12 @@ func (r agentReader) pageQuery(q AgentQuery) (string, []any) {
 
 func (r agentReader) countQuery(q AgentQuery) (string, []any) {
 	var where filter.Clause
-	for _, c := range r.conditions(q) {
+	conditions := r.conditions(q)
+	for _, c := range conditions {
 		where.And(c.sql, c.args...)
 	}
 	from, _ := r.source(q)
-	if byCapability(q) && len(r.conditions(q)) == 1 { // its index knows how many there are
+	if byCapability(q) && len(conditions) == 1 { // its index knows how many there are
 		from = "agent_capabilities"
 	}
 	return "SELECT count(*) FROM " + from + where.SQL(), where.Args

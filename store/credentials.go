@@ -1,8 +1,6 @@
 package store
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -94,18 +92,15 @@ func (tx Tokens) LockTree(id string) ([]models.Token, error) {
 	return tokens, forUpdate(tx.db()).Where("revoked_at IS NULL AND id "+tokenTree, id).Order("id").Find(&tokens).Error
 }
 
-// Touch stores when tokens were last used.
-func (tx Tokens) Touch(used map[string]time.Time) (err error) {
-	for _, id := range slices.Sorted(maps.Keys(used)) {
-		err = cmp.Or(err, tx.run("UPDATE tokens SET last_used_at = ? WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)", used[id], id, used[id]))
-	}
-	return err
+// Touch stores that tokens were used now.
+func (tx Tokens) Touch(ids []string) error {
+	return tx.run("UPDATE tokens SET last_used_at = ? WHERE id "+tx.engine.in, tx.now, Keys(ids))
 }
 
-// Own records that a principal created objects of a kind, which is the name of their table. It returns
-// errs.LimitReached if more of its objects then exist than Options.Quotas allows. Administrators have
-// no quotas.
-func (tx Tokens) Own(by models.Principal, kind string, ids ...string) error {
+// AddObjects records that a principal created objects of a kind, which is the name of their table; tokens
+// have their parent instead. It returns errs.LimitReached if more of its objects then exist than
+// Options.Quotas allows. Administrators have no quotas.
+func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) error {
 	if by.Administers() || len(ids) == 0 {
 		return nil
 	}
@@ -116,13 +111,23 @@ func (tx Tokens) Own(by models.Principal, kind string, ids ...string) error {
 	case err != nil:
 		return err
 	}
+	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id = ?", []any{by.TokenID}
+	switch kind {
+	case "tokens":
+		query, args = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id = ? AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now)
+		ids = nil
+	case "webhooks":
+		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id = ?"
+		if err := tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND token_id = ? AND id NOT IN (SELECT id FROM webhooks)", by.TokenID); err != nil {
+			return err
+		}
+	}
 	for _, id := range ids {
 		if err := tx.run("INSERT INTO token_objects (token_id, kind, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", by.TokenID, kind, id); err != nil {
 			return err
 		}
 	}
-	exists := map[string]string{"agents": "x.is_active = TRUE", "tokens": "x.revoked_at IS NULL", "webhooks": "1 = 1"}[kind]
-	n, err := one[int](tx.reader, "SELECT count(*) FROM token_objects o JOIN "+kind+" x ON x.id = o.id WHERE o.token_id = ? AND o.kind = ? AND "+exists, by.TokenID, kind)
+	n, err := one[int](tx.reader, query, args...)
 	if limit := tx.store.quotas[kind]; err == nil && n > limit {
 		err = errs.New(errs.LimitReached, "the token %q may have at most %d %s that it created; delete some, or ask an administrator to raise the setting quotas.%s", by.Name, limit, kind, kind)
 	}
@@ -140,7 +145,8 @@ func findToken(db *gorm.DB, id string) (t models.Token, err error) {
 }
 
 // LockAll serializes the transactions that decide by the holders of the admin scope, where
-// there may be no row to lock yet. It must be the transaction's first statement.
+// there may be no row to lock yet. It must come before
+// the locks of tokens.
 func (tx Tokens) LockAll() error { return tx.lock(lockTokens) }
 
 // LockAdmins returns every token with the admin scope for the whole system that may be used now, and

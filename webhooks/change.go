@@ -26,7 +26,7 @@ type Created struct {
 // errs.ForeignAgent before errs.InvalidRequest before AddressRefused and LimitReached. A request
 // with a known idempotency key has no second effect; the response is stored without the secret.
 func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDraft, once *models.Idempotency) (Created, error) {
-	if err := confine(w.store.Agents(ctx), by, d.AgentID); err != nil {
+	if err := confine(w.store.Agents(ctx).Confine, by, d.AgentID); err != nil {
 		return Created{}, err
 	}
 	v := input.Validate(d)
@@ -42,7 +42,7 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 			return hook, err
 		}
 		hook.Keys.Secret = secret
-		return hook, cmp.Or(tx.Webhooks().Insert(hook), tx.Tokens().Own(by, "webhooks", hook.ID))
+		return hook, cmp.Or(tx.Webhooks().Insert(hook), tx.Tokens().AddObjects(by, "webhooks", hook.ID))
 	})
 }
 
@@ -130,7 +130,7 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 		}
 		v := append(errs.Violations(nil), found...)
 		after := apply(before, p, tx)
-		if err := confine(tx.Agents(), by, after.AgentID); err != nil {
+		if err := confine(tx.Agents().Confine, by, after.AgentID); err != nil {
 			return err
 		}
 		if p.AgentID.Set || p.Subtree.Set {

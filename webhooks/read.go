@@ -15,7 +15,7 @@ import (
 // Get returns a webhook, or errs.NotFound.
 func (w *Webhooks) Get(ctx context.Context, by models.Principal, id string) (models.Webhook, error) {
 	hook, err := w.store.Webhooks(ctx).Get(id)
-	return visible(w.store.Agents(ctx), by, hook, err)
+	return visible(w.store.Agents(ctx).Confine, by, hook, err)
 }
 
 // List returns up to limit webhooks in the order of creation, after the id after.
@@ -23,23 +23,19 @@ func (w *Webhooks) List(ctx context.Context, by models.Principal, after string, 
 	return w.store.Webhooks(ctx).List(by.AgentID, after, limit)
 }
 
-type confiner interface {
-	Confine(by models.Principal, id string) error
-}
-
 // confine returns errs.ForeignAgent if a principal is bound to an agent and a webhook is for the events of
 // all agents or of one that is not in its subtree.
-func confine(agents confiner, by models.Principal, agentID *string) error {
+func confine(within func(models.Principal, string) error, by models.Principal, agentID *string) error {
 	if by.AgentID != nil && agentID == nil {
 		return errs.New(errs.ForeignAgent, "this token is bound to the agent %q; agent_id must be that agent or one below it", *by.AgentID)
 	}
-	return agents.Confine(by, *cmp.Or(agentID, new("")))
+	return within(by, *cmp.Or(agentID, new("")))
 }
 
 // visible returns a webhook, or errs.NotFound if the principal may not see it.
-func visible(agents confiner, by models.Principal, hook models.Webhook, err error) (models.Webhook, error) {
+func visible(within func(models.Principal, string) error, by models.Principal, hook models.Webhook, err error) (models.Webhook, error) {
 	if err == nil {
-		err = confine(agents, by, hook.AgentID)
+		err = confine(within, by, hook.AgentID)
 	}
 	if errs.Is(err, errs.ForeignAgent) {
 		err = errs.New(errs.NotFound, "there is no webhook %q", hook.ID)
@@ -50,7 +46,7 @@ func visible(agents confiner, by models.Principal, hook models.Webhook, err erro
 // lock is Webhooks.Lock for a principal.
 func lock(tx *store.Tx, by models.Principal, id string) (models.Webhook, error) {
 	hook, err := tx.Webhooks().Lock(id)
-	return visible(tx.Agents(), by, hook, err)
+	return visible(tx.Agents().Confine, by, hook, err)
 }
 
 func (w *Webhooks) logChange(ctx context.Context, by models.Principal, id, what string) {

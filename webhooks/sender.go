@@ -112,9 +112,7 @@ func activeKeys(k models.WebhookKeys, at time.Time) []models.PreviousKeys {
 func signatures(k models.WebhookKeys, id string, at time.Time, body []byte) string {
 	var symmetric, asymmetric []string
 	for _, p := range activeKeys(k, at) {
-		if p.Secret != nil {
-			symmetric = append(symmetric, signature.Sign(p.Secret, id, at, body))
-		}
+		symmetric = append(symmetric, signature.Sign(p.Secret, id, at, body))
 		if p.SigningKey != nil {
 			asymmetric = append(asymmetric, signature.SignAsymmetric(p.SigningKey, id, at, body))
 		}

@@ -68,7 +68,7 @@ func (k *worker) backOff(ctx context.Context, err error) {
 
 // renewLease renews the lease in time and reports whether an attempt ends before it.
 func (k *worker) renewLease() bool {
-	if k.leaseLeft() < k.leaseOf(k.hook)/2 {
+	if k.leaseLeft() < k.leaseLength()/2 {
 		k.renew(k.ctx)
 	}
 	return !k.stopping && !k.backsOff() && k.fitsLease(k.hook)
@@ -83,16 +83,16 @@ func (k *worker) fitsLease(hook *models.Webhook) bool {
 	return k.leaseLeft() >= timeout+timeout/3
 }
 
-// leaseOf returns the length of a webhook's lease, in which several attempts fit.
-func (k *worker) leaseOf(hook *models.Webhook) time.Duration {
-	return max(k.lease, 4*attemptTimeout(*hook, k.opts.Timeout))
+// leaseLength returns the length of the webhook's lease, in which several attempts fit.
+func (k *worker) leaseLength() time.Duration {
+	return max(k.lease, 4*attemptTimeout(*k.hook, k.opts.Timeout))
 }
 
 func (k *worker) renew(ctx context.Context) {
 	var until time.Time
 	kept := false
 	err := k.store.Write(ctx, func(tx *store.Tx) (err error) {
-		until = tx.Now().Add(k.leaseOf(k.hook))
+		until = tx.Now().Add(k.leaseLength())
 		_, kept, err = tx.Webhooks().Lease(k.hook.ID, k.owner, until)
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,7 @@ type Auth struct {
 	clock    func() time.Time
 	verified *lru.Cache[[32]byte, verification]
 	mu       sync.Mutex
-	used     map[string]time.Time // last use by token, since it was last stored
+	used     map[string]bool // the tokens used since their last use was stored
 	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
 }
@@ -71,7 +72,7 @@ func New(s *store.Store, opts *Options) *Auth {
 		panic(err) // only for a size that is not positive
 	}
 	o := cmp.Or(opts, &Options{})
-	a := &Auth{store: s, verified: cache, clock: o.Clock, used: map[string]time.Time{}}
+	a := &Auth{store: s, verified: cache, clock: o.Clock, used: map[string]bool{}}
 	if a.clock == nil {
 		a.clock = time.Now
 	}
@@ -91,12 +92,12 @@ func (a *Auth) Stop(ctx context.Context) error {
 func (a *Auth) touch(ctx context.Context) (time.Duration, error) {
 	a.mu.Lock()
 	used := a.used
-	a.used = map[string]time.Time{}
+	a.used = map[string]bool{}
 	a.mu.Unlock()
 	if len(used) == 0 {
 		return touchInterval, nil
 	}
-	err := a.store.Write(ctx, func(tx *store.Tx) error { return tx.Tokens().Touch(used) })
+	err := a.store.Write(ctx, func(tx *store.Tx) error { return tx.Tokens().Touch(slices.Sorted(maps.Keys(used))) })
 	if err != nil {
 		a.mu.Lock()
 		maps.Copy(used, a.used)
@@ -128,7 +129,7 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 		return models.Principal{}, errs.New(errs.AgentInactive, "the agent %q that the token belongs to is inactive", *t.AgentID)
 	}
 	a.mu.Lock()
-	a.used[t.ID] = now
+	a.used[t.ID] = true
 	a.mu.Unlock()
 	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
 	if a.revocations.Load() == seen {

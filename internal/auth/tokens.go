@@ -132,7 +132,7 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	if d.ExpiresAt != nil {
 		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
 	}
-	return Issued{t, secret}, cmp.Or(insert(tx, by, t), tx.Tokens().Own(by, "tokens", t.ID))
+	return Issued{t, secret}, cmp.Or(insert(tx, by, t), tx.Tokens().AddObjects(by, "tokens", t.ID))
 }
 
 // authorize returns errs.NotFound if a token is neither that of a principal that is bound to an agent nor

@@ -20,7 +20,7 @@ type Error struct {
 	// Meta holds further members of a problem document, e.g. "scope".
 	Meta map[string]any
 	// Permanent says that the same request fails at any later time, although its code is usually
-	// that of a temporary condition.
+	// that of a temporary condition. Only the core uses it.
 	Permanent bool
 
 	cause error

@@ -126,16 +126,16 @@ func TestBudget(t *testing.T) {
 		}
 		h.recordUsage(t, "a", 49_500)
 		e := refuse(50_000)
-		require.False(t, e.Permanent, "the whole budget covers it")
+		require.Contains(t, e.Detail, "left today", "the whole budget covers it")
 		require.Equal(t, h.DB.Now().Truncate(24*time.Hour).Add(24*time.Hour), e.Meta["reset_at"])
 		e = refuse(50_001)
-		require.True(t, e.Permanent)
+		require.Contains(t, e.Detail, "no agent that offers work has a daily budget of at least")
 		require.NotContains(t, e.Meta, "reset_at")
 		require.Equal(t, "no agent that offers work has a daily budget of at least 50001 tokens: submit the task with a smaller budget, or raise the budget of an agent", e.Detail)
 
 		h.worker(t, "b", 1, "work")
 		require.NoError(t, h.Leave(t.Context(), "b", true))
-		require.True(t, refuse(50_001).Permanent, "the budget of the agent that is offline is no larger")
+		require.Contains(t, refuse(50_001).Detail, "has a daily budget of at least", "the budget of the agent that is offline is no larger")
 		require.NoError(t, h.DB.Write(t.Context(), func(tx *store.Tx) error {
 			before, err := tx.Agents().Lock("b")
 			after := before
@@ -146,9 +146,9 @@ func TestBudget(t *testing.T) {
 			return err
 		}))
 		e = refuse(50_001)
-		require.False(t, e.Permanent, "it is assigned when the agent is online")
+		require.Contains(t, e.Detail, "left today", "it is assigned when the agent is online")
 		require.NotContains(t, e.Meta, "reset_at")
-		require.True(t, refuse(60_001).Permanent)
+		require.Contains(t, refuse(60_001).Detail, "has a daily budget of at least")
 	})
 
 	withHarness(t, "fails a queued task after the budget was spent", func(t *testing.T, h *harness) {

@@ -153,8 +153,8 @@ type environment struct {
 	waiters  *wakeups.Waiters
 
 	tracesEnabled bool // if false, nothing is read for spans
-	// startedAt is when Start was called or the database was last unavailable, by the store's clock in microseconds.
-	startedAt atomic.Int64
+	// availableSince is when Start was called or the database was last unavailable, by the store's clock in microseconds.
+	availableSince atomic.Int64
 }
 
 // policyOf returns the policy of a task, the default one for an unknown class.

@@ -29,7 +29,7 @@ func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)
-	o.startedAt.Store(s.Now().UnixMicro())
+	o.availableSince.Store(s.Now().UnixMicro())
 	o.failures = background.NewFailureLog(o.log)
 	o.Loop = background.NewLoop(o.run)
 	return o
@@ -44,7 +44,7 @@ func (o *Orchestrator) RegisterJobs(r *jobs.Runner) {
 
 // run polls, and follows the registry, until ctx ends.
 func (o *Orchestrator) run(ctx context.Context) {
-	o.startedAt.Store(o.store.Now().UnixMicro())
+	o.availableSince.Store(o.store.Now().UnixMicro())
 	queue, stop := o.waiters.Subscribe(WakeQueue, "")
 	defer stop()
 	var loops sync.WaitGroup
@@ -86,7 +86,7 @@ func (o *Orchestrator) poll(ctx context.Context) (idle time.Duration, err error)
 // continue until their own deadlines.
 func (o *Orchestrator) markSilentOffline(ctx context.Context) error {
 	before := o.store.Now().Add(-o.opts.OfflineAfter)
-	if before.Before(time.UnixMicro(o.startedAt.Load())) {
+	if before.Before(time.UnixMicro(o.availableSince.Load())) {
 		return nil // they may have sent heartbeats while no server ran
 	}
 	ids, err := o.store.Workers(ctx).Silent(before, 100)

@@ -244,7 +244,6 @@ func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) e
 	if err != nil || later {
 		return cmp.Or[error](err, e)
 	}
-	e.Permanent = true
 	e.Detail = fmt.Sprintf("no agent that offers %s has a daily budget of at least %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
 		selection.Requirements(in), *t.Budget)
 	return e

@@ -29,7 +29,7 @@ func (o *Orchestrator) runTimers(ctx context.Context) (time.Duration, error) {
 	for {
 		due, err := o.store.Tasks(ctx).Due(timersBatch)
 		if err != nil { // deadlines that pass while the database is unavailable are not the agents' fault
-			o.startedAt.Store(o.store.Now().UnixMicro())
+			o.availableSince.Store(o.store.Now().UnixMicro())
 			return 0, err
 		}
 		for _, id := range due {
@@ -81,7 +81,7 @@ const (
 // result: the timer runs late, and this process or the database has started a moment ago.
 func (op *operation) missedWhileStopped(t models.Task) bool {
 	now := op.tx.Now()
-	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.startedAt.Load())) < restartGrace
+	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.availableSince.Load())) < restartGrace
 }
 
 // grantRestartGrace extends the deadline of an attempt by restartGrace.

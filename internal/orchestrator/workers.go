@@ -114,9 +114,7 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 func (o *Orchestrator) Disconnect(ctx context.Context, agentID, connectionID string) error {
 	return o.transact(ctx, func(op *operation) error {
 		w, err := op.setOffline(agentID, func(w models.Worker) bool { return w.ConnectionID == connectionID })
-		if o.opts.Alone {
-			w.InFlight = op.index.Worker(agentID).InFlight
-		}
+		o.addSlots(&w)
 		if err != nil || w.ConnectionID != connectionID || w.InFlight == 0 {
 			return err
 		}
@@ -131,7 +129,7 @@ func (o *Orchestrator) endLostAttempts(ctx context.Context, job *jobs.Job) error
 		return err
 	}
 	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureLost, text: "the agent has lost its connection", outcome: usage.OutcomeTimeout}
-	since := o.store.Now().Sub(time.UnixMicro(o.startedAt.Load())) // after a start, agents need time to connect
+	since := o.store.Now().Sub(time.UnixMicro(o.availableSince.Load())) // after a start or an outage, agents need time to connect
 	if since >= o.opts.ReturnGrace {
 		if kept, err := o.failOpenAttempts(ctx, job.Key, r); err != nil || !kept {
 			return err

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -60,29 +61,28 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 	}
 	a := fromDraft(d)
 	a.CreatedAt, a.UpdatedAt = tx.Now(), tx.Now()
-	if err := authorize(tx.Agents(), by, nil, a); err != nil {
+	if err := authorize(tx.Agents().Confine, by, nil, a); err != nil {
 		return Created{}, err
 	}
-	if err := checkParent(&v, a, tx.Agents().LockShared); err != nil {
+	var parent models.Agent
+	lock := func(id string) (_ models.Agent, err error) {
+		parent, err = tx.Agents().LockShared(id)
+		return parent, err
+	}
+	if err := checkParent(&v, a, lock); err != nil {
 		return Created{}, err
 	}
 	if len(v) > 0 {
 		return Created{}, r.addIDTaken(tx, a.ID, v)
 	}
-	if a.SphereID == nil {
-		parent, err := tx.Agents().Get(*a.ParentID)
-		if err != nil {
-			return Created{}, err
-		}
-		a.SphereID = parent.SphereID
-	}
+	a.SphereID = cmp.Or(a.SphereID, parent.SphereID)
 	if err := insert(ctx, tx, by, a); err != nil {
 		if errs.Is(err, errs.AgentExists) {
 			err = errs.Violations{taken(a.ID)}.Err()
 		}
 		return Created{}, err
 	}
-	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, tx.Tokens().Own(by, "agents", a.ID)
+	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, tx.Tokens().AddObjects(by, "agents", a.ID)
 }
 
 // addIDTaken adds the violation that the id is taken, which precedes one of the budget.

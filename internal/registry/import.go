@@ -43,7 +43,7 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 		}
 		p, err := r.plan(by, doc, found, all)
 		if err == nil {
-			err = p.authorize(r.store.Agents(ctx), by)
+			err = p.authorize(r.store.Agents(ctx).Confine, by)
 		}
 		if err != nil {
 			return ImportReport{}, err
@@ -75,7 +75,7 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	}
 	p, err := r.plan(by, doc, found, all)
 	if err == nil {
-		err = cmp.Or(p.authorize(tx.Agents(), by), p.violations.All())
+		err = cmp.Or(p.authorize(tx.Agents().Confine, by), p.violations.All())
 	}
 	if err != nil {
 		return ImportReport{}, err
@@ -95,12 +95,12 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 			return ImportReport{}, err
 		}
 	}
-	return p.report(), tx.Tokens().Own(by, "agents", created...)
+	return p.report(), tx.Tokens().AddObjects(by, "agents", created...)
 }
 
-func (p *plan) authorize(agents confiner, by models.Principal) error {
+func (p *plan) authorize(confine func(models.Principal, string) error, by models.Principal) error {
 	for _, s := range p.steps {
-		if err := authorize(agents, by, s.before, s.after); err != nil {
+		if err := authorize(confine, by, s.before, s.after); err != nil {
 			return err
 		}
 	}

@@ -116,19 +116,15 @@ func requireRank(by models.Principal, level models.Level) error {
 	return errs.New(errs.MissingScope, "creating or changing an L%d agent needs the scope %q", level, models.ScopeAdmin).With("scope", models.ScopeAdmin)
 }
 
-type confiner interface {
-	Confine(by models.Principal, id string) error
-}
-
 // authorize returns errs.ForeignAgent if a principal that is bound to an agent may not make a change:
 // of an agent that is not below its own, to such a parent, or of its own budget, parent or state. before
 // is nil for a new agent.
-func authorize(agents confiner, by models.Principal, before *models.Agent, after models.Agent) error {
+func authorize(confine func(models.Principal, string) error, by models.Principal, before *models.Agent, after models.Agent) error {
 	if by.AgentID == nil {
 		return nil
 	}
 	if before != nil {
-		if err := agents.Confine(by, before.ID); err != nil {
+		if err := confine(by, before.ID); err != nil {
 			return err
 		}
 		own := before.ID == *by.AgentID
@@ -140,7 +136,7 @@ func authorize(agents confiner, by models.Principal, before *models.Agent, after
 			return nil
 		}
 	}
-	return agents.Confine(by, *cmp.Or(after.ParentID, new("")))
+	return confine(by, *cmp.Or(after.ParentID, new("")))
 }
 
 type (

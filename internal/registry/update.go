@@ -46,7 +46,7 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 		v := append(errs.Violations(nil), fields...)
 		checkImmutable(&v, before, p)
 		after := apply(before, p)
-		if err := authorize(tx.Agents(), by, &before, after); err != nil {
+		if err := authorize(tx.Agents().Confine, by, &before, after); err != nil {
 			return err
 		}
 		if err := checkChange(tx, &v, before, after, p); err != nil {
@@ -96,7 +96,7 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 		var v errs.Violations
 		after := before
 		after.IsActive = false
-		if err := authorize(tx.Agents(), by, &before, after); err != nil {
+		if err := authorize(tx.Agents().Confine, by, &before, after); err != nil {
 			return err
 		}
 		if err := checkDeactivation(tx, &v, before, after); err != nil {

@@ -27,13 +27,13 @@ const policyTTL = 750 * time.Millisecond
 const maxPolicies = 10_000
 
 type cachedPolicy struct {
-	policy *policies
+	policy policies
 	until  time.Time
 }
 
 // cachedPolicyOf returns the policies of a token and of the tokens that it descends from; a token without
 // one may call everything.
-func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (*policies, error) {
+func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (policies, error) {
 	now := svc.opts.Clock()
 	if r, ok := svc.policies.Get(tokenID); ok && now.Before(r.until) {
 		return r.policy, nil
@@ -42,9 +42,9 @@ func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (*polici
 	if err != nil {
 		return nil, err
 	}
-	out := &policies{}
-	for _, p := range stored {
-		*out = append(*out, policy{p})
+	out := make(policies, len(stored))
+	for i, p := range stored {
+		out[i] = policy{p}
 	}
 	svc.policies.Add(tokenID, cachedPolicy{out, now.Add(policyTTL)})
 	return out, nil
@@ -55,25 +55,25 @@ type policy struct{ models.ToolPolicy }
 // policies are those of a token and of the tokens that it descends from: all must allow a call.
 type policies []policy
 
-func (ps *policies) allowsTool(server, tool string, class models.ToolClass) bool {
+func (ps policies) allowsTool(server, tool string, class models.ToolClass) bool {
 	return ps.all(func(p *policy) bool { return p.allowsTool(server, tool, class) })
 }
 
-func (ps *policies) allowsServer(server string) bool {
+func (ps policies) allowsServer(server string) bool {
 	return ps.all(func(p *policy) bool { return p.allowsServer(server) })
 }
 
-func (ps *policies) allowsArguments(t *Tool, args json.RawMessage) bool {
+func (ps policies) allowsArguments(t *Tool, args json.RawMessage) bool {
 	return ps.all(func(p *policy) bool { return p.allowsArguments(t, args) })
 }
 
-func (ps *policies) denies(server, tool string) bool {
+func (ps policies) denies(server, tool string) bool {
 	return !ps.all(func(p *policy) bool { return !p.denies(server, tool) })
 }
 
-func (ps *policies) all(allows func(*policy) bool) bool {
-	for i := range *ps {
-		if !allows(&(*ps)[i]) {
+func (ps policies) all(allows func(*policy) bool) bool {
+	for i := range ps {
+		if !allows(&ps[i]) {
 			return false
 		}
 	}

@@ -111,13 +111,13 @@ func TestGatewayToolsAreAllowed(t *testing.T) {
 		return &Tool{Server: server, Name: name, Class: class, builtin: &Builtin{Gateway: server == "agentcards"}}
 	}
 	search, code := tool("agentcards", "search_tools", models.ToolRead), tool("agentcards", "execute_code", models.ToolDestructive)
-	files := &policies{policy{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}}
+	files := policies{{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}}
 	for _, gateway := range []*Tool{search, code} {
 		require.True(t, gateway.visibleTo(files))
 		require.True(t, files.allowsArguments(gateway, []byte(`{"code":"1"}`)))
 	}
 	require.False(t, tool("comet", "submit_task", models.ToolWrite).visibleTo(files), "tasks of agents are not checked against it")
-	denied := &policies{policy{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}}
+	denied := policies{{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}}
 	require.True(t, search.visibleTo(denied))
 	require.False(t, code.visibleTo(denied))
 }

@@ -64,8 +64,10 @@ type connection struct {
 	done  context.Context
 	end   context.CancelCauseFunc
 	slice uint8
-	// recordedAt is when the agent was last recorded as alive. Only runHeartbeats uses it.
+	// recordedAt is when the agent was last recorded as alive, and rejoins the Server's number at that time.
+	// Only runHeartbeats uses them.
 	recordedAt time.Time
+	rejoins    int64
 }
 
 // heartbeatSlices is the number of parts of a heartbeat interval. Each connection belongs to one
@@ -75,7 +77,7 @@ const heartbeatSlices = 15
 func (s *Server) newConnection(agent models.Agent, transport string, proto *describedProtocol, concurrency int) *connection {
 	c := &connection{
 		id: s.core.Work.NewConnectionID(), agentID: agent.ID, peer: protocol.Peer{Agent: agent, Transport: transport}, protocol: proto, concurrency: concurrency,
-		inFlight: &inFlight{}, recordedAt: s.opts.Clock(), wakeUp: background.NewSignal(), slice: uint8(rand.Uint32N(heartbeatSlices)),
+		inFlight: &inFlight{}, recordedAt: s.opts.Clock(), rejoins: s.rejoins.Load(), wakeUp: background.NewSignal(), slice: uint8(rand.Uint32N(heartbeatSlices)),
 	}
 	c.done, c.end = context.WithCancelCause(context.Background())
 	c.terms.Store(&orchestrator.JoinRequest{Protocol: proto.info.Name, Transport: transport, Concurrency: concurrency})

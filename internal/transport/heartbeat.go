@@ -64,21 +64,21 @@ func (s *Server) recordAlive(ctx context.Context, alive []*connection) {
 		}
 		return
 	}
-	now := s.opts.Clock()
+	now, rejoins := s.opts.Clock(), s.rejoins.Load()
 	for _, id := range offline {
 		// An agent that was recorded all the time has declared itself offline.
-		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat || now.UnixNano() < s.rejoinUntil.Load() {
+		if c := byAgent[id]; now.Sub(c.recordedAt) > 2*s.opts.Heartbeat || c.rejoins != rejoins {
 			s.logWarning("cannot bring an agent back online", id, s.join(ctx, c))
 		}
 	}
 	for _, c := range alive {
-		c.recordedAt = now
+		c.recordedAt, c.rejoins = now, rejoins
 	}
 }
 
 // Rejoin brings the agents of all connections back online that other processes have marked offline, with
 // their next heartbeats.
-func (s *Server) Rejoin() { s.rejoinUntil.Store(s.opts.Clock().Add(2 * s.opts.Heartbeat).UnixNano()) }
+func (s *Server) Rejoin() { s.rejoins.Add(1) }
 
 // join makes the agent of a connection available for tasks, which are delivered from then on.
 func (s *Server) join(ctx context.Context, c *connection) error {

@@ -139,8 +139,8 @@ type Server struct {
 	pushers *pushers
 	// inboxFailures throttles the log entry for an inbox that cannot be read.
 	inboxFailures *rate.Limiter
-	// rejoinUntil is until when agents that are marked offline join again, in nanoseconds since 1970.
-	rejoinUntil atomic.Int64
+	// rejoins counts the calls of Rejoin.
+	rejoins atomic.Int64
 
 	loop *background.Loop
 	// ctx ends when the connections must end.

@@ -340,6 +340,14 @@ func TestWebSocketKeepsAgentOnline(t *testing.T) {
 		require.NoError(t, f.Leave(t.Context(), "ada", false))
 		f.WaitForWorker(t, "ada", online)
 	})
+	runCase(t, "again after other processes took this one for dead", soon, func(t *testing.T, f *fixture) {
+		f.connect(t, f.agent(t, "ada"), "")
+		f.WaitForWorker(t, "ada", online)
+		require.NoError(t, f.Disconnect(t.Context(), "ada", f.CachedWorker("ada").ConnectionID))
+		f.WaitForWorker(t, "ada", offline)
+		f.transports.Rejoin()
+		f.WaitForWorker(t, "ada", online)
+	})
 	runCase(t, "unless the agent declared itself offline", soon, func(t *testing.T, f *fixture) {
 		f.connect(t, f.agent(t, "ada"), "")
 		f.WaitForWorker(t, "ada", online)

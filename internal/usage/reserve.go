@@ -103,7 +103,16 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 	if u.scope == models.ScopeSubtree {
 		by = " by its subtree"
 	}
-	if budget-u.used >= op.tokens {
+	released := true // whether the budgets cover it without reserved tokens
+	for i, l := range limits {
+		counted := l.subtree()
+		if i == 0 {
+			counted = l.own()
+		}
+		counted.reserved = 0
+		released = released && l.covers(counted, op.tokens)
+	}
+	if released {
 		hint = "; what is reserved may be free before the next day"
 	}
 	for _, l := range limits {
@@ -118,16 +127,7 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 		With("agent_id", a.AgentID).With("scope", u.scope).With("budget", budget).With("used", u.used).
 		With("reserved", u.reserved).With("remaining", remaining(budget, u)).With("requested", op.tokens).
 		With("reset_at", startOf(a.Day+1))
-	e.Permanent = permanent
-	for i, l := range limits { // the agent and the budgets above it
-		counted := l.subtree()
-		if i == 0 {
-			counted = l.own()
-		}
-		counted.reserved = 0
-		permanent = permanent || !l.covers(counted, op.tokens)
-	}
-	if !permanent {
+	if e.Permanent = permanent; released {
 		e = e.With("retry_after", releaseWait)
 	}
 	return e

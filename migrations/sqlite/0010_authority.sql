@@ -9,7 +9,7 @@ CREATE INDEX tokens_parent ON tokens (parent_id) WHERE parent_id IS NOT NULL;
 -- What tokens without the scope admin created; their quotas count it while it exists.
 CREATE TABLE token_objects (
     token_id TEXT NOT NULL REFERENCES tokens (id),
-    kind     TEXT NOT NULL CHECK (kind IN ('agents', 'tokens', 'webhooks')), -- a table
+    kind     TEXT NOT NULL CHECK (kind IN ('agents', 'webhooks')), -- a table
     id       TEXT NOT NULL,
     PRIMARY KEY (token_id, kind, id)
 ) STRICT, WITHOUT ROWID;

@@ -142,8 +142,8 @@ type failureDetail struct {
 	Required  int64  `json:"required,omitempty"`
 	Field     string `json:"field_name,omitempty"`
 	// Code and Context are those of an error that the requester gets as the agent sent it.
-	Code    wire.Code       `json:"code,omitempty"`
-	Context json.RawMessage `json:"context,omitempty"`
+	Code    wire.Code       `json:"envelope_code,omitempty"`
+	Context json.RawMessage `json:"envelope_context,omitempty"`
 }
 
 func (t task) failureDetail() failureDetail {

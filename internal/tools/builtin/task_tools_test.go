@@ -129,6 +129,12 @@ func TestTaskTools(t *testing.T) {
 			}
 			args, err := json.Marshal(map[string]any{"task_id": made.TaskID, "wait_seconds": 1})
 			require.NoError(t, err)
+			reader := s.Client(t, "", models.ScopeToolsCall, models.ScopeTasksRead, models.ScopeMessagesSend)
+			_, err = s.Call(t.Context(), reader.Caller, "comet:task_status", args, answering(func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+				t.Error("a token that has not requested the task was asked")
+				return &mcp.ElicitResult{Action: "decline"}, nil
+			}))
+			require.NoError(t, err)
 			_, err = s.Call(t.Context(), c.Caller, "comet:task_status", args, answering(elicit))
 			require.NoError(t, err)
 			task, err := s.Work.Task(t.Context(), made.TaskID)
