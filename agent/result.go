@@ -23,7 +23,8 @@ var (
 
 // The exit codes of work that was ended, as in shells.
 const (
-	exitMaxDuration = 124
+	// ExitMaxDuration is that of work that exceeded its maximum duration.
+	ExitMaxDuration = 124
 	exitCancelled   = 130
 )
 
@@ -108,7 +109,7 @@ func newOutcome(ctx context.Context, w *Work, r Result, err error, took time.Dur
 	case errors.Is(cause, ErrCancelled):
 		a.fail(envelope.OutcomeCancelled, exitCancelled, ErrCancelled)
 	case errors.Is(cause, ErrMaxDuration):
-		a.fail(envelope.OutcomeFailed, exitMaxDuration, ErrMaxDuration)
+		a.fail(envelope.OutcomeFailed, ExitMaxDuration, ErrMaxDuration)
 	default:
 		a.fail(envelope.OutcomeFailed, max(a.ExitCode, 1), err)
 	}

@@ -246,5 +246,26 @@ func TestQuotas(t *testing.T) {
 		require.Contains(t, string(got.body), "quotas.tokens")
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+last.ID, "").status)
 		require.Equal(t, http.StatusCreated, post().status, "revoked tokens do not count")
+
+		_, secret = h.issueToken(t, `{"name":"hooks","agent_id":"own","scopes":["webhooks:write","agents:read"]}`)
+		hook := func() response {
+			return h.do(t, "POST", "/api/v1/webhooks", `{"url":"https://example.com/hook","events":["agent.updated"],"agent_id":"child"}`, "Authorization", "Bearer "+secret)
+		}
+		for range 100 {
+			hook().decode(t, http.StatusCreated, &last)
+		}
+		require.Equal(t, http.StatusUnprocessableEntity, hook().status)
+		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/webhooks/"+last.ID, "").status)
+		require.Equal(t, http.StatusCreated, hook().status, "deleted webhooks do not count")
+
+		expiring := func() response {
+			return h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"],"expires_at":"2026-01-10T16:00:00Z"}`, "Authorization", "Bearer "+secret)
+		}
+		for range 100 {
+			require.Equal(t, http.StatusCreated, expiring().status)
+		}
+		h.db.Clock.Advance(time.Hour)
+		require.Equal(t, http.StatusBadRequest, expiring().status, "in the past")
+		require.Equal(t, http.StatusCreated, post().status, "expired tokens do not count")
 	})
 }

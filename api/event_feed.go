@@ -122,16 +122,14 @@ func (s *Server) subtreeCheck(ctx context.Context, by models.Principal) func([]s
 			read = now
 		}
 		for _, id := range agents {
-			inside, ok := known[id]
-			if !ok {
+			if _, ok := known[id]; !ok {
 				err := s.core.Registry.Confine(ctx, by, id)
 				if err != nil && !errs.Is(err, errs.ForeignAgent) {
 					return false, err
 				}
-				inside = err == nil
-				known[id] = inside
+				known[id] = err == nil
 			}
-			if inside {
+			if known[id] {
 				return true, nil
 			}
 		}

@@ -106,13 +106,16 @@ func (s *Server) workersPage(r request, number int64, after string, limit int) (
 		return s.core.Orchestrator.Workers(ctx, orZero(r.caller.AgentID), after, limit)
 	}
 	id, err := s.core.Messages.AgentID(ctx, number)
-	if err == nil && id > after && s.core.Registry.Confine(ctx, r.caller, id) == nil {
+	if err == nil {
+		err = s.core.Registry.Confine(ctx, r.caller, id)
+	}
+	if err == nil && id > after {
 		var w models.Worker
 		if w, err = s.core.Orchestrator.Worker(ctx, id); err == nil {
 			return []models.Worker{w}, nil
 		}
 	}
-	if errs.Is(err, errs.NotFound) {
+	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.ForeignAgent) {
 		err = nil
 	}
 	return nil, err

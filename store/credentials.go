@@ -99,33 +99,28 @@ func (tx Tokens) Touch(ids []string) error {
 
 // AddObjects records that a principal created objects of a kind, which is the name of their table; tokens
 // have their parent instead. It returns errs.LimitReached if more of its objects then exist than
-// Options.Quotas allows. Administrators have no quotas.
+// Options.Quotas allows. Administrators have no quotas, and agents without a token have none.
 func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) error {
 	if by.Administers() || len(ids) == 0 {
 		return nil
 	}
-	// The lock keeps requests of the token from exceeding the quota together. Agents without a token have none.
-	switch _, err := tx.Lock(by.TokenID); {
+	type tokenObject struct{ TokenID, Kind, ID string }
+	_, err := tx.Lock(by.TokenID) // requests of the token do not exceed the quota together
+	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id = ?", []any{by.TokenID}
+	switch {
 	case errs.Is(err, errs.NotFound):
 		return nil
-	case err != nil:
-		return err
-	}
-	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id = ?", []any{by.TokenID}
-	switch kind {
-	case "tokens":
-		query, args = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id = ? AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now)
-		ids = nil
-	case "webhooks":
+	case err == nil && kind == "tokens":
+		query, args, ids = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id = ? AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now), nil
+	case err == nil && kind == "webhooks":
 		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id = ?"
-		if err := tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND token_id = ? AND id NOT IN (SELECT id FROM webhooks)", by.TokenID); err != nil {
-			return err
-		}
+		err = tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND token_id = ? AND id NOT IN (SELECT id FROM webhooks)", by.TokenID)
 	}
-	for _, id := range ids {
-		if err := tx.run("INSERT INTO token_objects (token_id, kind, id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", by.TokenID, kind, id); err != nil {
-			return err
-		}
+	if err == nil {
+		err = create(tx.reader, "ON CONFLICT DO NOTHING", convert(ids, func(id string) tokenObject { return tokenObject{by.TokenID, kind, id} })...)
+	}
+	if err != nil {
+		return err
 	}
 	n, err := one[int](tx.reader, query, args...)
 	if limit := tx.store.quotas[kind]; err == nil && n > limit {
@@ -144,9 +139,8 @@ func findToken(db *gorm.DB, id string) (t models.Token, err error) {
 	return t, orMissing(err, "there is no token %q", id)
 }
 
-// LockAll serializes the transactions that decide by the holders of the admin scope, where
-// there may be no row to lock yet. It must come before
-// the locks of tokens.
+// LockAll serializes the transactions that decide by the holders of the admin scope, where there may be
+// no row to lock yet. It must come before the locks of tokens.
 func (tx Tokens) LockAll() error { return tx.lock(lockTokens) }
 
 // LockAdmins returns every token with the admin scope for the whole system that may be used now, and

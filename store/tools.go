@@ -67,11 +67,7 @@ func (r toolReader) Policies(tokenID string) ([]models.ToolPolicy, error) {
 	}
 	var rows []toolPolicyRow
 	err = r.db().Find(&rows, "token_id IN ?", chain).Error
-	policies := make([]models.ToolPolicy, len(rows))
-	for i, row := range rows {
-		policies[i] = row.Policy
-	}
-	return policies, err
+	return convert(rows, func(r toolPolicyRow) models.ToolPolicy { return r.Policy }), err
 }
 
 // Definitions returns the definitions of the tools of a server ordered by name, or those of

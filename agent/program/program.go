@@ -28,9 +28,7 @@ const (
 	outputDelay = 250 * time.Millisecond
 	// exitNotStarted is the exit code of a command that could not be started.
 	exitNotStarted = 126
-	// exitMaxDuration is the exit code of a command that exceeded its maximum duration.
-	exitMaxDuration = 124
-	megabyte        = 1 << 20
+	megabyte       = 1 << 20
 )
 
 // Options configures New; nil is the zero value.
@@ -80,7 +78,7 @@ func (r *Runner) runTask(ctx context.Context, w task) (agent.Result, error) {
 	result, used, err := r.execute(ctx, w, out)
 	result.Output = out.tail.String()
 	if errors.Is(err, agent.ErrMaxDuration) {
-		result.ExitCode = exitMaxDuration // as the requester sees it
+		result.ExitCode = agent.ExitMaxDuration // as the requester sees it
 	}
 	verdict := "success"
 	if err != nil || result.ExitCode != 0 {

@@ -242,7 +242,7 @@ func TestCommandIsEnded(t *testing.T) {
 		cancel(agent.ErrMaxDuration)
 		result, err := ended()
 		require.ErrorIs(t, err, agent.ErrMaxDuration)
-		require.Equal(t, exitMaxDuration, result.ExitCode)
+		require.Equal(t, agent.ExitMaxDuration, result.ExitCode)
 		gone(t, child)
 	})
 

@@ -75,6 +75,9 @@ func showStatus(ctx context.Context, c *call) error {
 			return err
 		case isList:
 			status[part.name] = cmp.Or(page["total"], any(len(entries)))
+			if page["next_cursor"] != nil && page["total"] == nil {
+				status[part.name] = fmt.Sprintf("more than %d", len(entries))
+			}
 		case err == nil:
 			status[part.name] = page
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"comet/internal/config"
+	"comet/internal/errs"
 	"comet/internal/httpkit"
 )
 
@@ -57,15 +58,17 @@ func debugHandler(authenticator *httpkit.Authenticator, metrics http.Handler) ht
 	routes.Handle("/metrics", metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		identity, err := authenticator.Authenticate(w, r)
-		if err != nil || !identity.Administers() {
-			status := http.StatusForbidden
-			if err != nil {
-				status = http.StatusUnauthorized
-			}
-			http.Error(w, "the request requires a token with the scope admin for the whole system", status)
-			return
+		const required = "the request requires a token with the scope admin for the whole system"
+		switch {
+		case err == nil && identity.Administers():
+			routes.ServeHTTP(w, r)
+		case err == nil:
+			http.Error(w, required, http.StatusForbidden)
+		case errs.Is(err, errs.Unauthenticated):
+			http.Error(w, required, http.StatusUnauthorized)
+		default:
+			http.Error(w, "the token cannot be verified", http.StatusServiceUnavailable)
 		}
-		routes.ServeHTTP(w, r)
 	})
 }
 

@@ -3,6 +3,7 @@ package app_test
 import (
 	"context"
 	"maps"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -60,7 +61,7 @@ func TestUpgrade(t *testing.T) {
 
 			p = serve(t, cfg.Data, database)
 			c = newClient(t, p.url(t), c.Token)
-			require.Equal(t, 200, c.status(t, "/readyz"))
+			eventually(t, func() bool { return c.status(t, "/readyz") == http.StatusOK }, "the server is ready")
 			execute()
 			p.stop(t)
 		})

@@ -72,12 +72,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if len(chain) > maxChain {
 		return nil, errs.New(errs.LimitReached, "the token %q descends from %d other tokens; create the new token with one of those", by.Name, maxChain)
 	}
-	if d.AgentID == nil {
-		d.AgentID = by.AgentID
-	}
-	if d.ExpiresAt == nil {
-		d.ExpiresAt = parent.ExpiresAt
-	}
+	d.AgentID, d.ExpiresAt = cmp.Or(d.AgentID, by.AgentID), cmp.Or(d.ExpiresAt, parent.ExpiresAt)
 	if parent.ExpiresAt != nil && d.ExpiresAt.After(*parent.ExpiresAt) {
 		var v errs.Violations
 		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
@@ -92,13 +87,10 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 	case at == nil:
 	case !at.After(now):
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
-	case at.UTC().Year() > lastYear:
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after the year %d in UTC", lastYear)
+	case at.UTC().Year() > 9999: // the last year that RFC 3339 can express
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after the year 9999 in UTC")
 	}
 }
-
-// lastYear is the last year that RFC 3339 can express.
-const lastYear = 9999
 
 func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	parent, err := delegate(tx, by, &d)

@@ -9,13 +9,14 @@ import (
 
 	"comet/internal/background"
 	"comet/store"
+	"comet/store/replicas"
 )
 
 const (
-	// beatInterval is the interval at which a process shows that it is alive.
-	beatInterval = time.Second
-	// maxMissedBeats is the number of intervals without a beat after which a process has died.
-	maxMissedBeats = 3
+	// heartbeatInterval is the interval at which a process shows that it is alive.
+	heartbeatInterval = time.Second
+	// maxMissedHeartbeats is the number of intervals without a heartbeat after which a process has died.
+	maxMissedHeartbeats = 3
 )
 
 // ReplicaOptions configures NewReplicas.
@@ -41,17 +42,18 @@ type Replicas struct {
 	store *store.Store
 	opts  ReplicaOptions
 	log   *slog.Logger
-	// others has the other processes, as this process saw them at its last beat, nil before the first.
-	others map[string]replica
+	// others has the other processes, as this process saw them at its last heartbeat, nil before the first.
+	others map[string]observed
 	warned bool
 	ending sync.WaitGroup // releases of connections
+	// earlier has the connections to the processes before this one (SQLite).
+	earlier []replicas.Connection
 }
 
-// replica is a row of the table replicas.
-type replica struct {
-	ID     string
-	Beats  int64
-	missed int
+// observed is another process at the last heartbeat of this one.
+type observed struct {
+	heartbeats int64
+	missed     int
 }
 
 // NewReplicas returns a service that must start before leases are taken.
@@ -64,10 +66,14 @@ func NewReplicas(s *store.Store, opts ReplicaOptions) *Replicas {
 // Start implements background.Service.
 func (r *Replicas) Start(ctx context.Context) error {
 	if r.store.Alone() {
-		if _, err := r.releaseLeases(ctx, "%"); err != nil {
+		var err error
+		if r.earlier, err = replicas.Connections(r.store.Reads(ctx), replicas.All); err != nil {
 			return err
 		}
-	} else if err := r.Beat(ctx); err != nil {
+		if _, err = r.releaseLeases(ctx, replicas.All); err != nil {
+			return err
+		}
+	} else if err := r.Heartbeat(ctx); err != nil {
 		return err
 	}
 	return r.Loop.Start(ctx)
@@ -86,66 +92,62 @@ func (r *Replicas) Stop(ctx context.Context) error {
 
 func (r *Replicas) run(ctx context.Context) {
 	if !r.store.Alone() {
-		opts := background.PollOptions{Task: "looking for replicas that died", Logger: r.log, MaxBackoff: beatInterval}
-		_ = background.Sleep(ctx, beatInterval)
-		background.NewPollLoop(opts, func(ctx context.Context) (time.Duration, error) { return beatInterval, r.Beat(ctx) }).Run(ctx)
+		opts := background.PollOptions{Task: "looking for replicas that died", Logger: r.log, MaxBackoff: heartbeatInterval}
+		_ = background.Sleep(ctx, heartbeatInterval)
+		background.NewPollLoop(opts, func(ctx context.Context) (time.Duration, error) { return heartbeatInterval, r.Heartbeat(ctx) }).Run(ctx)
 		return
 	}
-	left, err := r.connections(ctx, "%")
-	if err == nil && background.Sleep(ctx, maxMissedBeats*beatInterval) == nil {
-		err = r.disconnect(ctx, left)
+	if background.Sleep(ctx, maxMissedHeartbeats*heartbeatInterval) != nil {
+		return
 	}
-	if err != nil && ctx.Err() == nil {
+	if err := r.disconnect(ctx, r.earlier); err != nil && ctx.Err() == nil {
 		r.log.Warn("the connections of an earlier process were not ended; they time out", "error", err)
 	}
 }
 
-// Beat records that this process is alive, and releases the leases and connections of processes that
-// have not done so for maxMissedBeats intervals. It is called every second.
-func (r *Replicas) Beat(ctx context.Context) error {
-	var all []replica
-	var beats int64
+// Heartbeat records that this process is alive, and releases the leases and connections of processes that
+// have not done so for maxMissedHeartbeats intervals. It is called every second.
+func (r *Replicas) Heartbeat(ctx context.Context) error {
+	var all []replicas.Replica
+	var heartbeats int64
 	err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
-		// Another process deletes the row if this one stood still.
-		const beat = "INSERT INTO replicas (id, beats) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beats = replicas.beats + 1 RETURNING beats"
-		if beats, err = store.Row[int64](tx, beat, r.store.Process()); err == nil {
-			all, err = store.Rows[replica](tx, "SELECT id, beats FROM replicas WHERE id <> ?", r.store.Process())
-		}
+		heartbeats, all, err = replicas.Heartbeat(tx, r.store.Process())
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if beats == 1 && r.others != nil && r.opts.Removed != nil {
+	if heartbeats == 1 && r.others != nil && r.opts.Removed != nil {
 		r.opts.Removed()
 	}
-	others := make(map[string]replica, len(all))
+	before := r.others
+	r.others = make(map[string]observed, len(all))
 	for _, other := range all {
-		if before, known := r.others[other.ID]; known && before.Beats == other.Beats {
-			other.missed = before.missed + 1
+		now := observed{heartbeats: other.Heartbeats}
+		if earlier, known := before[other.ID]; known && earlier.heartbeats == now.heartbeats {
+			now.missed = earlier.missed + 1
 		}
-		others[other.ID] = other
+		r.others[other.ID] = now
 	}
-	r.others = others
-	for _, other := range others {
+	for id, other := range r.others {
 		switch {
-		case other.missed >= maxMissedBeats:
-			if err := r.release(ctx, other.ID); err != nil {
+		case other.missed >= maxMissedHeartbeats:
+			if err := r.release(ctx, id); err != nil {
 				return err
 			}
-		case r.opts.Isolated && !r.warned && other.missed == 0 && other.Beats > maxMissedBeats:
+		case r.opts.Isolated && !r.warned && other.missed == 0 && other.heartbeats > maxMissedHeartbeats:
 			r.warned = true
-			r.log.WarnContext(ctx, "several servers use this database without a common NATS server: they find each other's work by polling only, which takes seconds; set --nats-url", "replica", other.ID)
+			r.log.WarnContext(ctx, "several servers use this database without a common NATS server: they find each other's work by polling only, which takes seconds; set --nats-url", "replica", id)
 		}
 	}
 	return nil
 }
 
 // release releases the leases of a process that has died, and then its connections, for which the next
-// beats do not wait. Of several processes the one that deletes the row does it.
+// heartbeats do not wait. Of several processes the one that deletes the row does it.
 func (r *Replicas) release(ctx context.Context, process string) error {
 	r.log.WarnContext(ctx, "a replica has died; its leases and its connections are released", "replica", process)
-	left, err := r.connections(ctx, process+"/%")
+	left, err := replicas.Connections(r.store.Reads(ctx), process)
 	if err != nil {
 		return err
 	}
@@ -161,32 +163,15 @@ func (r *Replicas) release(ctx context.Context, process string) error {
 	return nil
 }
 
-// releaseLeases ends the leases of a process ("%" for every process), which makes its webhooks and
-// jobs due, and deletes its row, if there is one.
 func (r *Replicas) releaseLeases(ctx context.Context, process string) (found bool, err error) {
-	err = r.store.Write(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner LIKE ? AND lease_owner <> ''", process)
-		if err == nil {
-			_, err = tx.Exec("UPDATE jobs SET lease = '', run_at = ? WHERE lease LIKE ?", tx.Now(), process+"/%")
-		}
-		if err == nil {
-			var n int64
-			n, err = tx.Exec("DELETE FROM replicas WHERE id LIKE ?", process)
-			found = n > 0
-		}
+	err = r.store.Write(ctx, func(tx *store.Tx) (err error) {
+		found, err = replicas.Release(tx, process)
 		return err
 	})
 	return found, err
 }
 
-// heldConnection is a connection of a worker.
-type heldConnection struct{ AgentID, ConnectionID string }
-
-func (r *Replicas) connections(ctx context.Context, pattern string) ([]heldConnection, error) {
-	return store.Rows[heldConnection](r.store.Reads(ctx), "SELECT agent_id, connection_id FROM workers WHERE state > 0 AND connection_id <> '' AND connection_id LIKE ?", pattern)
-}
-
-func (r *Replicas) disconnect(ctx context.Context, all []heldConnection) error {
+func (r *Replicas) disconnect(ctx context.Context, all []replicas.Connection) error {
 	for _, c := range all {
 		if err := r.opts.Disconnect(ctx, c.AgentID, c.ConnectionID); err != nil {
 			return err

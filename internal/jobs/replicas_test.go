@@ -93,40 +93,40 @@ func TestReplicas(t *testing.T) {
 		return db, jobs.NewReplicas(db.Store, opts), jobs.NewReplicas(otherStore, opts), otherStore
 	}
 
-	t.Run("ReleaseWhatAReplicaHoldsWhoseBeatsStandStill", func(t *testing.T) {
+	t.Run("ReleaseLeasesAndConnectionsOfADeadReplica", func(t *testing.T) {
 		t.Parallel()
 		ended := make(disconnections, 1)
 		db, alive, dying, dyingStore := pair(t, ended.options())
 		connection := hold(t, dyingStore)
 		db.Clock.Advance(time.Minute - time.Microsecond) // no lease ends by itself
 		for range 10 {
-			require.NoError(t, dying.Beat(t.Context()))
-			require.NoError(t, alive.Beat(t.Context()))
+			require.NoError(t, dying.Heartbeat(t.Context()))
+			require.NoError(t, alive.Heartbeat(t.Context()))
 		}
 		for range 2 { // two seconds
-			require.NoError(t, alive.Beat(t.Context()))
+			require.NoError(t, alive.Heartbeat(t.Context()))
 		}
 		require.False(t, isFree(t, db.Store), "it may be slow")
-		require.NoError(t, alive.Beat(t.Context()))
+		require.NoError(t, alive.Heartbeat(t.Context()))
 		require.True(t, isFree(t, db.Store))
 		require.Equal(t, "nova "+connection, receive(t, ended))
 		for range 5 { // it lives after all: it takes part again
-			require.NoError(t, dying.Beat(t.Context()))
-			require.NoError(t, alive.Beat(t.Context()))
+			require.NoError(t, dying.Heartbeat(t.Context()))
+			require.NoError(t, alive.Heartbeat(t.Context()))
 		}
 		require.Empty(t, ended)
 	})
 
-	t.Run("KeepWhatALivingReplicaHoldsAfterThisOneStoodStill", func(t *testing.T) {
+	t.Run("KeepWhatALivingReplicaHoldsAfterThisOneWasSlow", func(t *testing.T) {
 		t.Parallel()
 		db, alive, late, aliveStore := pair(t, make(disconnections, 1).options())
 		hold(t, aliveStore)
-		require.NoError(t, late.Beat(t.Context()))
-		require.NoError(t, alive.Beat(t.Context()))
+		require.NoError(t, late.Heartbeat(t.Context()))
+		require.NoError(t, alive.Heartbeat(t.Context()))
 		db.Clock.Advance(30 * time.Second)
 		for range 10 {
-			require.NoError(t, alive.Beat(t.Context()))
-			require.NoError(t, late.Beat(t.Context()))
+			require.NoError(t, alive.Heartbeat(t.Context()))
+			require.NoError(t, late.Heartbeat(t.Context()))
 		}
 		require.False(t, isFree(t, db.Store))
 	})
@@ -150,8 +150,8 @@ func TestReplicas(t *testing.T) {
 		opts.Isolated, opts.Logger = true, slog.New(slog.NewTextHandler(&out, nil))
 		_, one, other, _ := pair(t, opts)
 		for range 10 {
-			require.NoError(t, other.Beat(t.Context()))
-			require.NoError(t, one.Beat(t.Context()))
+			require.NoError(t, other.Heartbeat(t.Context()))
+			require.NoError(t, one.Heartbeat(t.Context()))
 		}
 		require.Equal(t, 2, bytes.Count(out.Bytes(), []byte("set --nats-url")), "each of them")
 	})

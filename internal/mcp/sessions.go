@@ -305,7 +305,7 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 	}
 	s := &session{sdk: sdk, tokenID: o.by.principal.TokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}}
 	p := sdk.InitializeParams()
-	s.asks = p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil || p.Capabilities.Sampling != nil //nolint:staticcheck // clients of all revisions have it
+	s.asks = p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil || p.Capabilities.Sampling != nil || p.Capabilities.RootsV2 != nil //nolint:staticcheck // clients of all revisions have it
 	if !o.ended {
 		s.inFlight, o.session = 1, s
 	}

@@ -130,6 +130,16 @@ func TestTimeLimits(t *testing.T) {
 		})
 	}
 
+	withHarness(t, "a task ends at its expires_at while a question waits", func(t *testing.T, h *harness) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", func(s *orchestrator.Submission) { s.Override.ExpiresAt = h.DB.Now().Add(5 * time.Second) }).ID
+		_, err := h.Clarify(t.Context(), "a", id, orchestrator.Question{Text: "which one?", Options: []string{"x", "y"}})
+		require.NoError(t, err)
+		task := h.advanceUntil(t, id, 5*time.Second, testkit.Ended)
+		require.Equal(t, string(orchestrator.FailureExpired), task.ErrorCode)
+		requireSound(t, h)
+	})
+
 	withHarness(t, "an expires_at in the past is refused", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{"work"}, Override: orchestrator.Override{ExpiresAt: h.DB.Now()}}, nil)

@@ -21,7 +21,11 @@ type request struct {
 
 // With returns a context that carries the id, "" for none, and no further ids.
 func With(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, key{}, &request{id: id})
+	r := &request{id: id}
+	if id != "" {
+		r.attrs = []slog.Attr{slog.String("request_id", id)}
+	}
+	return context.WithValue(ctx, key{}, r)
 }
 
 // From returns the id that ctx carries, "" for none.
@@ -54,8 +58,5 @@ func Attrs(ctx context.Context) []slog.Attr {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.id == "" {
-		return slices.Clone(r.attrs)
-	}
-	return append([]slog.Attr{slog.String("request_id", r.id)}, r.attrs...)
+	return slices.Clone(r.attrs)
 }

@@ -66,7 +66,7 @@ func newCatalogue(builtins []*Tool, upstreams map[string][]*Tool) *catalogue {
 }
 
 // visible returns the tools that a policy allows, in order.
-func (c *catalogue) visible(p policies) []*Tool {
+func (c *catalogue) visible(p *policy) []*Tool {
 	out := make([]*Tool, 0, len(c.all))
 	for _, t := range c.all {
 		if t.visibleTo(p) {
@@ -76,10 +76,10 @@ func (c *catalogue) visible(p policies) []*Tool {
 	return out
 }
 
-func (t *Tool) visibleTo(p policies) bool { return !t.quarantined && t.allowedBy(p) }
+func (t *Tool) visibleTo(p *policy) bool { return !t.quarantined && t.allowedBy(p) }
 
 // allowedBy reports whether a policy allows the tool with any arguments.
-func (t *Tool) allowedBy(p policies) bool {
+func (t *Tool) allowedBy(p *policy) bool {
 	if t.IsGateway() { // calls from code are checked on their own
 		return !p.denies(t.Server, t.Name)
 	}

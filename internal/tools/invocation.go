@@ -58,8 +58,8 @@ type Invocation struct {
 
 	at        time.Time
 	tool      *Tool
-	policy    policies // of the caller's token
-	failed    bool     // the tool returned an error as its result
+	policy    *policy // of the caller's token
+	failed    bool    // the tool returned an error as its result
 	catalogue *catalogue
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // policyOf returns the policy of the caller, after a check of its scope.
-func (svc *Service) policyOf(ctx context.Context, by Caller) (policies, error) {
+func (svc *Service) policyOf(ctx context.Context, by Caller) (*policy, error) {
 	if err := auth.Require(by.Principal, models.ScopeToolsCall); err != nil {
 		return nil, toCallError(err)
 	}

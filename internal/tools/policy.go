@@ -27,13 +27,13 @@ const policyTTL = 750 * time.Millisecond
 const maxPolicies = 10_000
 
 type cachedPolicy struct {
-	policy policies
+	policy *policy
 	until  time.Time
 }
 
 // cachedPolicyOf returns the policies of a token and of the tokens that it descends from; a token without
 // one may call everything.
-func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (policies, error) {
+func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (*policy, error) {
 	now := svc.opts.Clock()
 	if r, ok := svc.policies.Get(tokenID); ok && now.Before(r.until) {
 		return r.policy, nil
@@ -42,46 +42,25 @@ func (svc *Service) cachedPolicyOf(ctx context.Context, tokenID string) (policie
 	if err != nil {
 		return nil, err
 	}
-	out := make(policies, len(stored))
-	for i, p := range stored {
-		out[i] = policy{p}
+	var out *policy
+	for _, p := range stored {
+		out = &policy{p, out}
 	}
 	svc.policies.Add(tokenID, cachedPolicy{out, now.Add(policyTTL)})
 	return out, nil
 }
 
-type policy struct{ models.ToolPolicy }
-
-// policies are those of a token and of the tokens that it descends from: all must allow a call.
-type policies []policy
-
-func (ps policies) allowsTool(server, tool string, class models.ToolClass) bool {
-	return ps.all(func(p *policy) bool { return p.allowsTool(server, tool, class) })
-}
-
-func (ps policies) allowsServer(server string) bool {
-	return ps.all(func(p *policy) bool { return p.allowsServer(server) })
-}
-
-func (ps policies) allowsArguments(t *Tool, args json.RawMessage) bool {
-	return ps.all(func(p *policy) bool { return p.allowsArguments(t, args) })
-}
-
-func (ps policies) denies(server, tool string) bool {
-	return !ps.all(func(p *policy) bool { return !p.denies(server, tool) })
-}
-
-func (ps policies) all(allows func(*policy) bool) bool {
-	for i := range ps {
-		if !allows(&ps[i]) {
-			return false
-		}
-	}
-	return true
+// policy is the policy of a token. A nil policy allows everything.
+type policy struct {
+	models.ToolPolicy
+	above *policy // of a token that this one descends from: both must allow a call
 }
 
 // allowsTool reports whether a token may call a tool with any arguments.
 func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
+	if p == nil {
+		return true
+	}
 	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && hasEscapedParentSegment(uri) && len(p.Allow)+len(p.Deny) > 0 {
 		return false // rules match the URI as written, which here is not the resource it reads
 	}
@@ -91,16 +70,19 @@ func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
 	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool { return ruleMatches(r, server, tool) }) {
 		return false
 	}
-	return !p.denies(server, tool)
+	return !p.denies(server, tool) && p.above.allowsTool(server, tool, class)
 }
 
 // denies reports whether a rule denies a tool with any arguments.
 func (p *policy) denies(server, tool string) bool {
-	return slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) })
+	return p != nil && (p.above.denies(server, tool) || slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) }))
 }
 
 // allowsServer reports whether a token may call any tool of a server.
 func (p *policy) allowsServer(server string) bool {
+	if p == nil {
+		return true
+	}
 	on := func(r models.ToolRule) bool {
 		pattern, _, _ := strings.Cut(r.Tool, ":")
 		return matchesPattern(pattern, server)
@@ -109,14 +91,17 @@ func (p *policy) allowsServer(server string) bool {
 		_, tool, both := strings.Cut(r.Tool, ":")
 		return on(r) && len(r.Arguments) == 0 && (!both || tool == "*")
 	}
-	return (len(p.Allow) == 0 || slices.ContainsFunc(p.Allow, on)) && !slices.ContainsFunc(p.Deny, all)
+	return (len(p.Allow) == 0 || slices.ContainsFunc(p.Allow, on)) && !slices.ContainsFunc(p.Deny, all) && p.above.allowsServer(server)
 }
 
 // allowsArguments reports whether a visible tool may be called with arguments.
 func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
+	if p == nil {
+		return true
+	}
 	has := func(r models.ToolRule) bool { return len(r.Arguments) > 0 }
 	if !slices.ContainsFunc(p.Allow, has) && !slices.ContainsFunc(p.Deny, has) {
-		return true
+		return p.above.allowsArguments(t, args)
 	}
 	values, ok := argumentValues(args)
 	if !ok {
@@ -129,7 +114,7 @@ func (p *policy) allowsArguments(t *Tool, args json.RawMessage) bool {
 	}
 	return !slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool {
 		return len(r.Arguments) > 0 && ruleMatches(r, t.Server, t.Name) && values.anyMatch(r.Arguments)
-	})
+	}) && p.above.allowsArguments(t, args)
 }
 
 func ruleMatches(r models.ToolRule, server, tool string) bool {

@@ -99,7 +99,7 @@ func TestAllowsServer(t *testing.T) {
 	} {
 		var rules models.ToolPolicy
 		require.NoError(t, json.Unmarshal([]byte(text), &rules))
-		require.Equal(t, want, (&policy{rules}).allowsServer("fs"), text)
+		require.Equal(t, want, (&policy{ToolPolicy: rules}).allowsServer("fs"), text)
 	}
 }
 
@@ -111,13 +111,13 @@ func TestGatewayToolsAreAllowed(t *testing.T) {
 		return &Tool{Server: server, Name: name, Class: class, builtin: &Builtin{Gateway: server == "agentcards"}}
 	}
 	search, code := tool("agentcards", "search_tools", models.ToolRead), tool("agentcards", "execute_code", models.ToolDestructive)
-	files := policies{{models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}}
+	files := &policy{ToolPolicy: models.ToolPolicy{Allow: []models.ToolRule{{Tool: "filesystem:*", Arguments: map[string]string{"path": "/srv/*"}}}, Classes: []models.ToolClass{models.ToolRead}}}
 	for _, gateway := range []*Tool{search, code} {
 		require.True(t, gateway.visibleTo(files))
 		require.True(t, files.allowsArguments(gateway, []byte(`{"code":"1"}`)))
 	}
 	require.False(t, tool("comet", "submit_task", models.ToolWrite).visibleTo(files), "tasks of agents are not checked against it")
-	denied := policies{{models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}}
+	denied := &policy{ToolPolicy: models.ToolPolicy{Deny: []models.ToolRule{{Tool: "agentcards:execute_code"}}}}
 	require.True(t, search.visibleTo(denied))
 	require.False(t, code.visibleTo(denied))
 }
@@ -135,4 +135,27 @@ func TestPathsOfArgumentsTellNamesWithFullStopsApart(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, want, [2]bool{values.allMatch(nested), values.allMatch(flat)}, args)
 	}
+}
+
+// TestPoliciesOfAncestors checks that a call needs the permission of the token and of each token that it
+// descends from.
+func TestPoliciesOfAncestors(t *testing.T) {
+	t.Parallel()
+	echo := &Tool{Server: "x", Name: "echo", Class: models.ToolRead}
+	for _, p := range []*policy{
+		{ToolPolicy: models.ToolPolicy{Deny: []models.ToolRule{{Tool: "x:echo"}}}},
+		{ToolPolicy: models.ToolPolicy{Allow: []models.ToolRule{{Tool: "y:*"}}}},
+		{ToolPolicy: models.ToolPolicy{Classes: []models.ToolClass{models.ToolWrite}}},
+	} {
+		child := &policy{above: p}
+		require.False(t, child.allowsTool("x", "echo", models.ToolRead))
+		require.False(t, (&policy{above: child}).allowsTool("x", "echo", models.ToolRead))
+	}
+	servers := &policy{above: &policy{ToolPolicy: models.ToolPolicy{Deny: []models.ToolRule{{Tool: "x"}}}}}
+	require.False(t, servers.allowsServer("x"))
+	require.True(t, servers.denies("x", "echo"))
+	arguments := &policy{above: &policy{ToolPolicy: models.ToolPolicy{Deny: []models.ToolRule{{Tool: "x:echo", Arguments: map[string]string{"path": "/etc/*"}}}}}}
+	require.True(t, arguments.allowsTool("x", "echo", models.ToolRead))
+	require.False(t, arguments.allowsArguments(echo, []byte(`{"path":"/etc/passwd"}`)))
+	require.True(t, arguments.allowsArguments(echo, []byte(`{"path":"/srv/x"}`)))
 }

@@ -26,8 +26,8 @@ const (
 
 	// questionName is the name of a question of a server before 2026-07-28, which has none.
 	questionName = "question"
-	// MetaReason is the member of _meta with the reason of an answer that declines.
-	MetaReason = "comet/reason"
+	// metaReason is the member of _meta with the reason of an answer that declines.
+	metaReason = "comet/reason"
 )
 
 // Elicit asks the caller to fill in a form.
@@ -122,7 +122,7 @@ func (c *call) endQuestion() {
 
 // declined returns an answer that declines, with the reason in its _meta.
 func declined(reason string) *mcp.ElicitResult {
-	return &mcp.ElicitResult{Action: "decline", Meta: mcp.Meta{MetaReason: reason}}
+	return &mcp.ElicitResult{Action: "decline", Meta: mcp.Meta{metaReason: reason}}
 }
 
 // ask passes the questions of one round to the caller. The timeout of the request is paused meanwhile.

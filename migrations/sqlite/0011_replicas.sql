@@ -2,8 +2,8 @@
 
 -- +goose Up
 CREATE TABLE replicas (
-    id    TEXT    NOT NULL PRIMARY KEY,
-    beats INTEGER NOT NULL
+    id         TEXT    NOT NULL PRIMARY KEY,
+    heartbeats INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- +goose Down

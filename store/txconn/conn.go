@@ -81,3 +81,14 @@ func (c *Conn) End() { c.over.Store(true) }
 
 // Failed returns the error of the first statement that failed, or nil.
 func (c *Conn) Failed() error { return c.failed }
+
+// Snapshot is a connection of the read pool with a transaction of its own. It implements gorm.ConnPool.
+type Snapshot struct{ *sql.Conn }
+
+// QueryContext implements gorm.ConnPool.
+func (c Snapshot) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if err := columns.Values(args); err != nil {
+		return nil, err
+	}
+	return c.Conn.QueryContext(ctx, query, args...)
+}

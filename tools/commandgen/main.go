@@ -67,7 +67,9 @@ type row struct {
 }
 
 // pairs is a mapping in the order of the file.
-type pairs []struct {
+type pairs []pair
+
+type pair struct {
 	name  string
 	value yaml.Node
 }
@@ -260,12 +262,7 @@ func (r row) ids(api *openapi3.T) (ids []string) {
 	for _, argument := range strings.Fields(regexp.MustCompile(`^[a-z -]+`).ReplaceAllString(r.Use, "")) {
 		argument = strings.Trim(argument, "[].|")
 		list := ""
-		isParam := slices.ContainsFunc(r.Params, func(p struct {
-			name  string
-			value yaml.Node
-		}) bool {
-			return p.name == argument
-		})
+		isParam := slices.ContainsFunc(r.Params, func(p pair) bool { return p.name == argument })
 		switch {
 		case argument == "ROOT":
 			list = "/api/v1/agents"

@@ -4,7 +4,6 @@ package wakeups
 
 import (
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +25,6 @@ const (
 	Queue Kind = "queue"
 	// Worker: a worker has changed.
 	Worker Kind = "worker"
-	// Progress: a task has progressed. The id is that of the requesting agent, "/" and that of the
-	// task. It stays in this process.
-	Progress Kind = "progress"
 	// Closed: the end of a task has closed its session, because a request waits for that.
 	// WakeAll does not send it, because it never leaves this process and so is never lost.
 	Closed Kind = "closed"
@@ -54,6 +50,23 @@ func NewWaiters() *Waiters {
 	return &Waiters{channels: map[Wake]map[background.Signal]bool{}, progress: map[string][]string{}}
 }
 
+// maxProgress is the maximum number of tasks whose progress waits for an agent that reads slowly.
+const maxProgress = 1000
+
+// AddProgress wakes the goroutines that wait for messages of an agent, if there are any, because a task that
+// it requested has progressed.
+func (h *Waiters) AddProgress(agentID, taskID string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	inbox, all := h.channels[Wake{Inbox, agentID}], h.progress[agentID]
+	if len(inbox) > 0 && len(all) < maxProgress && !slices.Contains(all, taskID) {
+		h.progress[agentID] = append(all, taskID)
+	}
+	for ch := range inbox {
+		ch.Set()
+	}
+}
+
 // TakeProgress returns and forgets the tasks of an agent that have progressed.
 func (h *Waiters) TakeProgress(agentID string) []string {
 	h.mu.Lock()
@@ -77,7 +90,9 @@ func (h *Waiters) Subscribe(kind Kind, id string) (<-chan struct{}, func()) {
 		defer h.mu.Unlock()
 		if delete(h.channels[w], ch); len(h.channels[w]) == 0 {
 			delete(h.channels, w)
-			delete(h.progress, id)
+			if kind == Inbox {
+				delete(h.progress, id)
+			}
 		}
 	}
 }
@@ -89,20 +104,10 @@ func (h *Waiters) Waits(w Wake) bool {
 	return len(h.channels[w]) > 0
 }
 
-// maxProgress is the maximum number of tasks whose progress waits for an agent that reads slowly.
-const maxProgress = 1000
-
 // Wake wakes the goroutines that wait for w.
 func (h *Waiters) Wake(w Wake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w.Kind == Progress {
-		agentID, taskID, _ := strings.Cut(w.ID, "/")
-		w = Wake{Inbox, agentID}
-		if all := h.progress[agentID]; len(h.channels[w]) > 0 && len(all) < maxProgress && !slices.Contains(all, taskID) {
-			h.progress[agentID] = append(all, taskID)
-		}
-	}
 	for ch := range h.channels[w] {
 		ch.Set()
 	}

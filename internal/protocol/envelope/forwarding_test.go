@@ -37,6 +37,19 @@ func TestForwarding(t *testing.T) {
 		})
 	}
 
+	runCase(t, "the context of an error does not choose the code", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
+		raw, _ := request(t, "infra", "run_playbook", nil, nil)
+		f.accepted(t, client("ci"), raw)
+		ids := read(t, raw)
+		f.accepted(t, agentPrincipal("infra-1"), message(t, "infra", "orchestrator", wire.TypeError, map[string]any{
+			"error_code": wire.CodeInvalidMessage, "error_message": "refused",
+			"error_context": json.RawMessage(`{"field_name":"x","validation_error":"too long","code":5001,"envelope_code":5001,"envelope_context":{}}`),
+		}, map[string]any{"request_id": ids.RequestID, "trace_id": ids.TraceID}))
+		failure, _ := f.refused(t, client("ci"), raw)
+		require.Equal(t, wire.CodeInvalidMessage, failure.Code)
+	})
+
 	runCase(t, "a connected requester gets the progress of its task", func(t *testing.T, f *fixture) {
 		f.worker(t, "infra-1", "infra", "run_playbook")
 		f.worker(t, "code-1", "code", "generate_code")

@@ -127,7 +127,7 @@ func (p *Protocol) agentError(ctx context.Context, s sender, e wire.Envelope, pa
 func (p *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, t task, payload wire.Failure) (protocol.Reply, error) {
 	var c failureDetail
 	_ = json.Unmarshal(payload.Context, &c) // an error with a custom code may have any context
-	c.Code, c.Context = 0, nil // of comet, not of the agent
+	c.Code, c.Context = 0, nil              // of comet, not of the agent
 	failure := failureOf(payload.Code)
 	if failure == orchestrator.FailureWork || failure == orchestrator.FailureUnsupported {
 		c.Code, c.Context = payload.Code, payload.Context
