@@ -166,7 +166,7 @@ func TestEventStream(t *testing.T) {
 		require.NoError(t, err)
 		s := h.openStream(t, issued.Secret, stream)
 		require.Equal(t, "1000", s.next().retry)
-		require.NoError(t, h.auth.Revoke(t.Context(), models.System(), issued.Token.ID))
+		require.NoError(t, h.auth.Revoke(t.Context(), models.System(), issued.Token.ID, nil))
 		h.renameAgent(t, "orch-scholar", "x")
 		s.rest() // and not after its next sign of life
 	})

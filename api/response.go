@@ -224,7 +224,7 @@ func conditionOf(r *http.Request, header string) (*condition, error) {
 // matches reports whether the condition contains the version.
 func (c *condition) matches(version int64, weakly bool) bool {
 	if c.star {
-		return true
+		return version > 0
 	}
 	for _, t := range c.tags {
 		if v, ok := t.version(); ok && v == version && (weakly || !t.weak) {

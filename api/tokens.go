@@ -38,11 +38,12 @@ func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempote
 //
 //	@Summary		Rotate a token
 //	@Description	Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
+//	@Param			If-Match	header	string	false	"Rotate the token only if this entity tag has its current version"
 //	@Success		200	{object}	tokenIssued	"The token with its new secret"
 //	@Failure		400	"A header is malformed"
 //	@Failure		409	"The token is revoked, or the Idempotency-Key was used with a different request"
 func (s *Server) rotateToken(r request, _ struct{}, once *models.Idempotency) (auth.Issued, error) {
-	return s.core.Auth.Rotate(r.Context(), r.caller, r.id, once)
+	return s.core.Auth.Rotate(r.Context(), r.caller, r.id, r.pre, once)
 }
 
 // withoutSecret returns the body for a repeated Idempotency-Key.
@@ -52,7 +53,7 @@ func (t tokenIssued) withoutSecret() any { return tokenIssued{Token: t.Token} }
 func tokenReply(status int) func(auth.Issued) reply {
 	return func(issued auth.Issued) reply {
 		return reply{
-			status: status, location: tokensPath + "/" + issued.Token.ID, noStore: true,
+			status: status, location: tokensPath + "/" + issued.Token.ID, noStore: true, version: issued.Token.Version(),
 			body: tokenIssued{issued.Token, issued.Secret},
 		}
 	}
@@ -80,16 +81,20 @@ func (s *Server) listTokens(r request) (any, error) {
 //	@Description	Returns a token without its secret.
 //	@Success		200	{object}	models.Token	"The token"
 func (s *Server) getToken(r request) (any, error) {
-	return s.core.Auth.Get(r.Context(), r.caller, r.id)
+	t, err := s.core.Auth.Get(r.Context(), r.caller, r.id)
+	return reply{version: t.Version(), body: t}, err
 }
 
 // revokeToken revokes a token.
 //
 //	@Summary		Revoke a token
 //	@Description	Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+//	@Param			If-Match	header	string	false	"Revoke the token only if this entity tag has its current version"
 //	@Success		204	"Revoked"
 //	@Failure		409	"It is the last token with the scope admin"
-func (s *Server) revokeToken(r request) error { return s.core.Auth.Revoke(r.Context(), r.caller, r.id) }
+func (s *Server) revokeToken(r request) error {
+	return s.core.Auth.Revoke(r.Context(), r.caller, r.id, r.pre)
+}
 
 // callerIdentity describes the caller.
 type callerIdentity struct {

@@ -213,8 +213,8 @@ func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
 //	@Success		304	"The token does not exist or has no policy"
 //	@Failure		404	"The token does not exist or has no policy"
 func (s *Server) getToolPolicy(r request) (any, error) {
-	p, err := s.core.Tools.Policy(r.Context(), r.id)
-	return newToolPolicyView(r.id, p), err
+	p, version, err := s.core.Tools.Policy(r.Context(), r.id)
+	return reply{version: version, body: newToolPolicyView(r.id, p)}, err
 }
 
 // putToolPolicy sets the tool policy of a token.
@@ -222,23 +222,27 @@ func (s *Server) getToolPolicy(r request) (any, error) {
 //	@Summary		Set a token's tool policy
 //	@Description	Sets which tools the token may call: those that match `allow` (all, if it is empty), except those that match `deny`, and only those of the given `classes`. A rule is a pattern of `server:tool`, or of a server, in which `*` matches any characters and `?` one, and may require arguments: `{"tool": "filesystem:write_file", "arguments": {"path": "/srv/data/*"}}`. An argument that contains `..` path segments matches no rule of `allow`. Tools that the token may not call are hidden from it and unknown to its calls. Resources and prompts of a server are the tools `resource:<uri>` and `prompt:<name>` of the class `read`. The policy takes effect at once on this replica and within a second on the others.
 //	@Param			body		body	models.ToolPolicy	true	"The policy"
+//	@Param			If-Match		header	string	false	"Set the policy only if this entity tag has its current version"
+//	@Param			If-None-Match	header	string	false	"With `*`, set the policy only if the token has none"
 //	@Success		200	{object}	toolPolicyView	"The policy"
 //	@Failure		400	"A field is malformed"
 func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 	if _, err := s.core.Auth.Get(r.Context(), r.caller, r.id); err != nil {
 		return nil, err
 	}
-	return newToolPolicyView(r.id, p), s.core.Tools.SetPolicy(r.Context(), r.caller, r.id, p)
+	version, err := s.core.Tools.SetPolicy(r.Context(), r.caller, r.id, p, r.pre)
+	return reply{version: version, body: newToolPolicyView(r.id, p)}, err
 }
 
 // deleteToolPolicy deletes the tool policy of a token.
 //
 //	@Summary		Delete a token's tool policy
 //	@Description	Deletes the tool policy. The token may then call every tool.
+//	@Param			If-Match	header	string	false	"Delete the policy only if this entity tag has its current version"
 //	@Success		204	"Deleted"
 func (s *Server) deleteToolPolicy(r request) error {
 	if _, err := s.core.Auth.Get(r.Context(), r.caller, r.id); err != nil {
 		return err
 	}
-	return s.core.Tools.DeletePolicy(r.Context(), r.id)
+	return s.core.Tools.DeletePolicy(r.Context(), r.id, r.pre)
 }

@@ -44,7 +44,8 @@ func (o *Optional[T]) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, &o.Value)
 }
 
-// Precondition returns an error if a version of a resource must not be changed; nil allows all.
+// Precondition returns an error if a version of a resource (0 for one that does not exist) must not be
+// changed; nil allows all.
 type Precondition func(version int64) error
 
 // Check returns the error of the precondition for a version.

@@ -57,6 +57,17 @@ func (t Token) Active(now time.Time) bool {
 	return t.RevokedAt == nil && (t.ExpiresAt == nil || now.Before(*t.ExpiresAt))
 }
 
+// Version grows with every change of the token but its use.
+func (t Token) Version() int64 {
+	version := t.CreatedAt
+	for _, at := range []*time.Time{t.RotatedAt, t.RevokedAt} {
+		if at != nil && at.After(version) {
+			version = *at
+		}
+	}
+	return version.UnixMicro()
+}
+
 // Principal is who makes a request.
 type Principal struct {
 	TokenID string

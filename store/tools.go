@@ -52,11 +52,11 @@ func (tx Tools) DeletePolicy(tokenID string) error {
 	return tx.db().Delete(&toolPolicyRow{}, "token_id = ?", tokenID).Error
 }
 
-// Policy returns a token's policy, or errs.NotFound if it has none.
-func (r toolReader) Policy(tokenID string) (models.ToolPolicy, error) {
-	var row toolPolicyRow
+// Policy returns a token's policy and its version, or errs.NotFound and 0 if it has none.
+func (r toolReader) Policy(tokenID string) (models.ToolPolicy, int64, error) {
+	row := toolPolicyRow{UpdatedAt: time.UnixMicro(0)}
 	err := r.db().Take(&row, "token_id = ?", tokenID).Error
-	return row.Policy, err
+	return row.Policy, row.UpdatedAt.UnixMicro(), err
 }
 
 // Policies returns the policies of a token and of the tokens that it descends from.

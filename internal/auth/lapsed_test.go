@@ -39,12 +39,12 @@ func TestLapsed(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, lapsed)
 
-		require.NoError(t, a.Revoke(t.Context(), models.System(), revoked.Token.ID))
+		require.NoError(t, a.Revoke(t.Context(), models.System(), revoked.Token.ID, nil))
 		lapsed, err = a.Lapsed(t.Context(), all)
 		require.NoError(t, err)
 		require.Equal(t, all[1:2], lapsed)
 
-		_, err = a.Rotate(t.Context(), models.System(), rotated.Token.ID, nil)
+		_, err = a.Rotate(t.Context(), models.System(), rotated.Token.ID, nil, nil)
 		require.NoError(t, err)
 		_, err = a.Verify(t.Context(), bound.Secret)
 		require.NoError(t, err)

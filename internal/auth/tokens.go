@@ -141,7 +141,7 @@ func (a *Auth) authorize(ctx context.Context, by models.Principal, id string) er
 }
 
 // Rotate gives a token a new secret and ends the old one, or returns errs.NotFound or TokenRevoked.
-func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once *models.Idempotency) (Issued, error) {
+func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, pre models.Precondition, once *models.Idempotency) (Issued, error) {
 	var out Issued
 	if err := a.authorize(ctx, by, id); err != nil {
 		return out, err
@@ -153,6 +153,9 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 		}
 		if t.RevokedAt != nil {
 			return nil, errs.New(errs.TokenRevoked, "the token %q is revoked; create a new one", id)
+		}
+		if err := pre.Check(t.Version()); err != nil {
+			return nil, err
 		}
 		secret := NewSecret()
 		t.Hash, t.RotatedAt = sha256.Sum256([]byte(secret)), new(tx.Now())
@@ -166,7 +169,7 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, once 
 // Revoke ends a token and those that were created with it: at once on this replica, within a second on
 // others; a second call changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable
 // admin token would remain.
-func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error {
+func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	if err := a.authorize(ctx, by, id); err != nil {
 		return err
 	}
@@ -179,6 +182,9 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string) error
 			return err
 		}
 		t, err := tx.Tokens().Lock(id)
+		if err == nil {
+			err = pre.Check(t.Version())
+		}
 		if err != nil || t.RevokedAt != nil {
 			return err
 		}

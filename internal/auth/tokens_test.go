@@ -32,12 +32,12 @@ func TestLastAdminToken(t *testing.T) {
 		require.NoError(t, reg.Bootstrap(t.Context()))
 		first := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
 		issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, AgentID: new("orch-business")})
-		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), first.Token.ID), errs.LastAdminToken),
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), first.Token.ID, nil), errs.LastAdminToken),
 			"a token that is bound below the root does not administer the whole system")
 
 		second := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, ExpiresAt: new(db.Now().Add(time.Hour))})
-		require.NoError(t, a.Revoke(t.Context(), models.System(), first.Token.ID))
-		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), second.Token.ID), errs.LastAdminToken))
+		require.NoError(t, a.Revoke(t.Context(), models.System(), first.Token.ID, nil))
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), second.Token.ID, nil), errs.LastAdminToken))
 		db.Clock.Advance(time.Hour)
 		has, err := a.HasAdmin(t.Context())
 		require.NoError(t, err)
@@ -56,9 +56,9 @@ func TestLastAdminTokensOfOneTree(t *testing.T) {
 		by := models.Principal{TokenID: parent.Token.ID, Name: "parent", Scopes: admin, AgentID: new(models.RootAgentID)}
 		child, err := a.Create(t.Context(), by, auth.TokenDraft{Name: new("child"), Scopes: admin}, nil)
 		require.NoError(t, err)
-		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), parent.Token.ID), errs.LastAdminToken), "it would revoke both")
-		require.NoError(t, a.Revoke(t.Context(), models.System(), child.Token.ID))
-		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), parent.Token.ID), errs.LastAdminToken))
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), parent.Token.ID, nil), errs.LastAdminToken), "it would revoke both")
+		require.NoError(t, a.Revoke(t.Context(), models.System(), child.Token.ID, nil))
+		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), parent.Token.ID, nil), errs.LastAdminToken))
 	})
 }
 
@@ -101,7 +101,7 @@ func TestAClockThatGoesBackKeepsNoTokenAlive(t *testing.T) {
 		require.NoError(t, err)
 
 		db.Clock.Advance(-time.Hour)
-		require.NoError(t, elsewhere.Revoke(t.Context(), models.System(), token.Token.ID))
+		require.NoError(t, elsewhere.Revoke(t.Context(), models.System(), token.Token.ID, nil))
 		steady = steady.Add(time.Second)
 		_, err = here.Verify(t.Context(), token.Secret)
 		require.True(t, errs.Is(err, errs.Unauthenticated))
@@ -127,7 +127,7 @@ func TestAConfiguredTokenCountsOnce(t *testing.T) {
 		require.True(t, start(first))
 		require.False(t, start(first))
 
-		rotated, err := a.Rotate(t.Context(), models.System(), auth.BootstrapTokenID, nil)
+		rotated, err := a.Rotate(t.Context(), models.System(), auth.BootstrapTokenID, nil, nil)
 		require.NoError(t, err)
 		require.False(t, start(first))
 		require.False(t, works(first), "it was rotated away")
@@ -138,7 +138,7 @@ func TestAConfiguredTokenCountsOnce(t *testing.T) {
 		require.False(t, works(rotated.Secret))
 
 		issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}})
-		require.NoError(t, a.Revoke(t.Context(), models.System(), auth.BootstrapTokenID))
+		require.NoError(t, a.Revoke(t.Context(), models.System(), auth.BootstrapTokenID, nil))
 		require.False(t, start(second))
 		require.False(t, works(second), "it was revoked")
 	})

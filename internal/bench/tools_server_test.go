@@ -122,7 +122,8 @@ func (w *toolServer) token(b *testing.B, name string, p *models.ToolPolicy) stri
 	issued, err := w.auth.Create(b.Context(), models.System(), auth.TokenDraft{Name: &name, Scopes: []models.Scope{models.ScopeToolsCall}}, nil)
 	require.NoError(b, err)
 	if p != nil {
-		require.NoError(b, w.tools.SetPolicy(b.Context(), models.System(), issued.Token.ID, *p))
+		_, err = w.tools.SetPolicy(b.Context(), models.System(), issued.Token.ID, *p, nil)
+		require.NoError(b, err)
 	}
 	return issued.Secret
 }

@@ -115,7 +115,7 @@ func TestThrottling(t *testing.T) {
 			issued := f.issue(t)
 			f.issue(t)
 			require.NoError(t, f.try(t, address, issued.Secret))
-			require.NoError(t, f.tokens.Revoke(t.Context(), models.System(), issued.Token.ID))
+			require.NoError(t, f.tokens.Revoke(t.Context(), models.System(), issued.Token.ID, nil))
 			require.True(t, f.Revoked(t.Context(), issued.Secret))
 			for range 3 {
 				require.False(t, httpkit.IsThrottled(f.try(t, address, issued.Secret)))

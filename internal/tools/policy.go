@@ -235,24 +235,47 @@ func matchesPattern(pattern, text string) bool {
 	return p == len(pattern)
 }
 
-// Policy returns a token's policy, or errs.NotFound where it has none.
-func (svc *Service) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, error) {
-	p, err := svc.store.Tools(ctx).Policy(tokenID)
+// Policy returns a token's policy and its version, or errs.NotFound where it has none.
+func (svc *Service) Policy(ctx context.Context, tokenID string) (models.ToolPolicy, int64, error) {
+	p, version, err := svc.store.Tools(ctx).Policy(tokenID)
 	if errs.Is(err, errs.NotFound) {
 		if _, err := svc.store.Tokens(ctx).Get(tokenID); errs.Is(err, errs.NotFound) {
-			return p, errs.New(errs.NotFound, "there is no token %q", input.Clip(tokenID))
+			return p, 0, errs.New(errs.NotFound, "there is no token %q", input.Clip(tokenID))
 		}
 		err = errs.New(errs.NotFound, "the token %q has no tool policy: it may call all tools", input.Clip(tokenID))
 	}
-	return p, err
+	return p, version, err
 }
 
-// SetPolicy sets the policy of a token.
-func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID string, p models.ToolPolicy) error {
+// SetPolicy sets the policy of a token and returns its new version.
+func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID string, p models.ToolPolicy, pre models.Precondition) (version int64, err error) {
 	if err := checkRules(p); err != nil {
-		return err
+		return 0, err
 	}
-	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().SavePolicy(tokenID, p, by.Name) })
+	err = svc.changePolicy(ctx, tokenID, pre, func(tx *store.Tx) error {
+		version = tx.Now().UnixMicro()
+		return tx.Tools().SavePolicy(tokenID, p, by.Name)
+	})
+	return version, err
+}
+
+func (svc *Service) changePolicy(ctx context.Context, tokenID string, pre models.Precondition, change func(*store.Tx) error) error {
+	err := svc.store.Write(ctx, func(tx *store.Tx) error {
+		if pre == nil {
+			return change(tx)
+		}
+		if _, err := tx.Tokens().Lock(tokenID); err != nil { // it may have no policy that could be locked
+			return err
+		}
+		_, version, err := tx.Tools().Policy(tokenID)
+		if err == nil || errs.Is(err, errs.NotFound) {
+			err = pre(version)
+		}
+		if err != nil {
+			return err
+		}
+		return change(tx)
+	})
 	svc.policies.Remove(tokenID)
 	return err
 }
@@ -273,10 +296,8 @@ func checkRules(p models.ToolPolicy) error {
 }
 
 // DeletePolicy deletes the policy of a token.
-func (svc *Service) DeletePolicy(ctx context.Context, tokenID string) error {
-	err := svc.store.Write(ctx, func(tx *store.Tx) error { return tx.Tools().DeletePolicy(tokenID) })
-	svc.policies.Remove(tokenID)
-	return err
+func (svc *Service) DeletePolicy(ctx context.Context, tokenID string, pre models.Precondition) error {
+	return svc.changePolicy(ctx, tokenID, pre, func(tx *store.Tx) error { return tx.Tools().DeletePolicy(tokenID) })
 }
 
 // maxPattern is the maximum length of a pattern in bytes.

@@ -135,7 +135,7 @@ func TestRejectedToken(t *testing.T) {
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
 		require.Equal(t, http.StatusAccepted, f.do(t, "POST", messagePath, issued.Secret, `{"id":"m1"}`).StatusCode)
-		require.NoError(t, f.auth.Revoke(context.Background(), testkit.Admin(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(context.Background(), testkit.Admin(), issued.Token.ID, nil))
 		require.Equal(t, http.StatusUnauthorized, f.do(t, "POST", messagePath, issued.Secret, `{"id":"m1"}`).StatusCode)
 		require.Equal(t, http.StatusTooManyRequests, f.do(t, "POST", messagePath, issued.Secret, `{"id":"m1"}`).StatusCode)
 	})

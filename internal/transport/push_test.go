@@ -242,7 +242,7 @@ func TestPush(t *testing.T) {
 		issued := f.token(t, "ada")
 		f.registerPush(t, issued.Secret, m)
 		f.WaitForWorker(t, "ada", isPushed)
-		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID, nil))
 		f.WaitForWorker(t, "ada", offline)
 		require.Eventually(t, func() bool {
 			all, err := f.PushTargets(context.Background())
@@ -253,7 +253,7 @@ func TestPush(t *testing.T) {
 		m := newPushReceiver(t)
 		f.agent(t, "ada")
 		issued := f.token(t, "ada")
-		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID, nil))
 		_, err := f.SavePushTarget(t.Context(), models.PushTarget{
 			AgentID: "ada", URL: m.URL, Protocol: "notes", Concurrency: 1, Secret: "s", Owner: issued.Token.ID,
 		})

@@ -156,7 +156,7 @@ func TestSSE(t *testing.T) {
 		issued := f.token(t, "ada")
 		l := f.openStream(t, issued.Secret, "")
 		l.nextEvent()
-		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID))
+		require.NoError(t, f.auth.Revoke(t.Context(), testkit.Admin(), issued.Token.ID, nil))
 		require.JSONEq(t, `{"bye":{"reason":"token not accepted"}}`, l.nextEvent().data)
 	})
 	runCase(t, "ends when the agent does not read", &transport.Options{WriteTimeout: 200 * time.Millisecond}, func(t *testing.T, f *fixture) {

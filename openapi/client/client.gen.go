@@ -7083,6 +7083,12 @@ type CreateTokenParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// RevokeTokenParams defines parameters for RevokeToken.
+type RevokeTokenParams struct {
+	// IfMatch Revoke the token only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
 // GetTokenParams defines parameters for GetToken.
 type GetTokenParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
@@ -7093,11 +7099,29 @@ type GetTokenParams struct {
 type RotateTokenParams struct {
 	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response, without the secret
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+
+	// IfMatch Rotate the token only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
+// DeleteToolPolicyParams defines parameters for DeleteToolPolicy.
+type DeleteToolPolicyParams struct {
+	// IfMatch Delete the policy only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
 // GetToolPolicyParams defines parameters for GetToolPolicy.
 type GetToolPolicyParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// PutToolPolicyParams defines parameters for PutToolPolicy.
+type PutToolPolicyParams struct {
+	// IfMatch Set the policy only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+
+	// IfNoneMatch With `*`, set the policy only if the token has none
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -8578,7 +8602,7 @@ type ClientInterface interface {
 	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
-	RevokeToken(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	RevokeToken(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetToken Get a token
 	//
@@ -8601,7 +8625,7 @@ type ClientInterface interface {
 	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
-	DeleteToolPolicy(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteToolPolicy(ctx context.Context, tokenID string, params *DeleteToolPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetToolPolicy Get a token's tool policy
 	//
@@ -8621,7 +8645,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-	PutToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutToolPolicyWithBody(ctx context.Context, tokenID string, params *PutToolPolicyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutToolPolicy Set a token's tool policy
 	//
@@ -8632,7 +8656,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-	PutToolPolicy(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutToolPolicy(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTools List tools
 	//
@@ -10518,8 +10542,8 @@ func (c *Client) CreateToken(ctx context.Context, params *CreateTokenParams, bod
 // Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
-func (c *Client) RevokeToken(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewRevokeTokenRequest(c.Server, tokenID)
+func (c *Client) RevokeToken(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeTokenRequest(c.Server, tokenID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10571,8 +10595,8 @@ func (c *Client) RotateToken(ctx context.Context, tokenID string, params *Rotate
 // Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
-func (c *Client) DeleteToolPolicy(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteToolPolicyRequest(c.Server, tokenID)
+func (c *Client) DeleteToolPolicy(ctx context.Context, tokenID string, params *DeleteToolPolicyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteToolPolicyRequest(c.Server, tokenID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -10611,8 +10635,8 @@ func (c *Client) GetToolPolicy(ctx context.Context, tokenID string, params *GetT
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-func (c *Client) PutToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutToolPolicyRequestWithBody(c.Server, tokenID, contentType, body)
+func (c *Client) PutToolPolicyWithBody(ctx context.Context, tokenID string, params *PutToolPolicyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutToolPolicyRequestWithBody(c.Server, tokenID, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -10632,8 +10656,8 @@ func (c *Client) PutToolPolicyWithBody(ctx context.Context, tokenID string, cont
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutToolPolicyRequest(c.Server, tokenID, body)
+func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutToolPolicyRequest(c.Server, tokenID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -15090,7 +15114,7 @@ func NewCreateTokenRequestWithBody(server string, params *CreateTokenParams, con
 }
 
 // NewRevokeTokenRequest constructs an http.Request for the RevokeToken method
-func NewRevokeTokenRequest(server string, tokenID string) (*http.Request, error) {
+func NewRevokeTokenRequest(server string, tokenID string, params *RevokeTokenParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -15118,6 +15142,21 @@ func NewRevokeTokenRequest(server string, tokenID string) (*http.Request, error)
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -15216,13 +15255,24 @@ func NewRotateTokenRequest(server string, tokenID string, params *RotateTokenPar
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
+		if params.IfMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam1)
+		}
+
 	}
 
 	return req, nil
 }
 
 // NewDeleteToolPolicyRequest constructs an http.Request for the DeleteToolPolicy method
-func NewDeleteToolPolicyRequest(server string, tokenID string) (*http.Request, error) {
+func NewDeleteToolPolicyRequest(server string, tokenID string, params *DeleteToolPolicyParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -15250,6 +15300,21 @@ func NewDeleteToolPolicyRequest(server string, tokenID string) (*http.Request, e
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -15305,18 +15370,18 @@ func NewGetToolPolicyRequest(server string, tokenID string, params *GetToolPolic
 }
 
 // NewPutToolPolicyRequest calls the generic PutToolPolicy builder with application/json body
-func NewPutToolPolicyRequest(server string, tokenID string, body PutToolPolicyJSONRequestBody) (*http.Request, error) {
+func NewPutToolPolicyRequest(server string, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPutToolPolicyRequestWithBody(server, tokenID, "application/json", bodyReader)
+	return NewPutToolPolicyRequestWithBody(server, tokenID, params, "application/json", bodyReader)
 }
 
 // NewPutToolPolicyRequestWithBody constructs an http.Request for the PutToolPolicy method, with any body, and a specified content type
-func NewPutToolPolicyRequestWithBody(server string, tokenID string, contentType string, body io.Reader) (*http.Request, error) {
+func NewPutToolPolicyRequestWithBody(server string, tokenID string, params *PutToolPolicyParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -15347,6 +15412,32 @@ func NewPutToolPolicyRequestWithBody(server string, tokenID string, contentType 
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
+	}
 
 	return req, nil
 }
@@ -18134,7 +18225,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
-	RevokeTokenWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*RevokeTokenResponse, error)
+	RevokeTokenWithResponse(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*RevokeTokenResponse, error)
 
 	// GetTokenWithResponse Get a token
 	//
@@ -18163,7 +18254,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
-	DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error)
+	DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, params *DeleteToolPolicyParams, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error)
 
 	// GetToolPolicyWithResponse Get a token's tool policy
 	//
@@ -18185,7 +18276,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-	PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
+	PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, params *PutToolPolicyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
 
 	// PutToolPolicyWithResponse Set a token's tool policy
 	//
@@ -18196,7 +18287,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-	PutToolPolicyWithResponse(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
+	PutToolPolicyWithResponse(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
 
 	// ListToolsWithResponse List tools
 	//
@@ -27596,8 +27687,8 @@ func (c *ClientWithResponses) CreateTokenWithResponse(ctx context.Context, param
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
-func (c *ClientWithResponses) RevokeTokenWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*RevokeTokenResponse, error) {
-	rsp, err := c.RevokeToken(ctx, tokenID, reqEditors...)
+func (c *ClientWithResponses) RevokeTokenWithResponse(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*RevokeTokenResponse, error) {
+	rsp, err := c.RevokeToken(ctx, tokenID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27643,8 +27734,8 @@ func (c *ClientWithResponses) RotateTokenWithResponse(ctx context.Context, token
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id}/tool-policy (the `DeleteToolPolicy` operationId).
-func (c *ClientWithResponses) DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error) {
-	rsp, err := c.DeleteToolPolicy(ctx, tokenID, reqEditors...)
+func (c *ClientWithResponses) DeleteToolPolicyWithResponse(ctx context.Context, tokenID string, params *DeleteToolPolicyParams, reqEditors ...RequestEditorFn) (*DeleteToolPolicyResponse, error) {
+	rsp, err := c.DeleteToolPolicy(ctx, tokenID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27677,8 +27768,8 @@ func (c *ClientWithResponses) GetToolPolicyWithResponse(ctx context.Context, tok
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-func (c *ClientWithResponses) PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error) {
-	rsp, err := c.PutToolPolicyWithBody(ctx, tokenID, contentType, body, reqEditors...)
+func (c *ClientWithResponses) PutToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, params *PutToolPolicyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error) {
+	rsp, err := c.PutToolPolicyWithBody(ctx, tokenID, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -27694,8 +27785,8 @@ func (c *ClientWithResponses) PutToolPolicyWithBodyWithResponse(ctx context.Cont
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
-func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tokenID string, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error) {
-	rsp, err := c.PutToolPolicy(ctx, tokenID, body, reqEditors...)
+func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error) {
+	rsp, err := c.PutToolPolicy(ctx, tokenID, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

@@ -55,20 +55,21 @@ func TestToolPolicies(t *testing.T) {
 		tok := models.Token{ID: uuid.NewString(), Name: "t", Hash: [32]byte{1}, Scopes: []models.Scope{models.ScopeToolsCall}, CreatedBy: "ada", CreatedAt: db.Now()}
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tokens().Insert(tok) }))
 
-		_, err := db.Tools(t.Context()).Policy(tok.ID)
+		_, _, err := db.Tools(t.Context()).Policy(tok.ID)
 		require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		for _, p := range []models.ToolPolicy{
 			{Allow: []models.ToolRule{{Tool: "paper:*", Arguments: map[string]string{"path": "/srv/*"}}}, Deny: []models.ToolRule{{Tool: "ink"}}, Classes: []models.ToolClass{models.ToolRead}},
 			{Deny: []models.ToolRule{{Tool: "é*"}}},
 		} {
 			require.NoError(t, save(tok.ID, p))
-			got, err := db.Tools(t.Context()).Policy(tok.ID)
+			got, version, err := db.Tools(t.Context()).Policy(tok.ID)
 			require.NoError(t, err)
+			require.Positive(t, version)
 			require.Equal(t, p, got, "the last one counts")
 		}
 		for range 2 {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tools().DeletePolicy(tok.ID) }), "also where there is none")
-			_, err = db.Tools(t.Context()).Policy(tok.ID)
+			_, _, err = db.Tools(t.Context()).Policy(tok.ID)
 			require.True(t, errs.Is(err, errs.NotFound), "%v", err)
 		}
 		require.True(t, errs.Is(save("missing", models.ToolPolicy{}), errs.Conflict))

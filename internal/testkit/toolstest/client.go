@@ -174,7 +174,8 @@ func (c *Client) SetPolicy(t testing.TB, policy string) {
 	t.Helper()
 	var p models.ToolPolicy
 	require.NoError(t, json.Unmarshal([]byte(policy), &p))
-	require.NoError(t, c.svc.SetPolicy(t.Context(), models.System(), c.Principal.TokenID, p))
+	_, err := c.svc.SetPolicy(t.Context(), models.System(), c.Principal.TokenID, p, nil)
+	require.NoError(t, err)
 }
 
 // Put adds or replaces an upstream of the API.

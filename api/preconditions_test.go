@@ -1,0 +1,52 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPreconditions changes tokens and tool policies with If-Match and If-None-Match.
+func TestPreconditions(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		id, _ := h.issueToken(t, `{"name":"reader","scopes":["tools:call"]}`)
+		token, policy := "/api/v1/tokens/"+id, "/api/v1/tokens/"+id+"/tool-policy"
+		tag := func(path string) string {
+			t.Helper()
+			response := h.do(t, "GET", path, "")
+			require.Equal(t, http.StatusOK, response.status, "%s", response.body)
+			return response.header.Get("ETag")
+		}
+		change := func(want int, method, path, body, header, value string) {
+			t.Helper()
+			response := h.do(t, method, path, body, header, value)
+			require.Equal(t, want, response.status, "%s", response.body)
+		}
+		const rules = `{"allow":[{"tool":"files:*"}]}`
+
+		change(412, "PUT", policy, rules, "If-Match", "*")
+		change(412, "PUT", policy, rules, "If-Match", `"1.a"`)
+		change(412, "DELETE", policy, "", "If-Match", "*")
+		change(200, "PUT", policy, rules, "If-None-Match", "*")
+		first := tag(policy)
+		change(412, "PUT", policy, rules, "If-None-Match", "*")
+		h.db.Clock.Advance(1e6)
+		change(200, "PUT", policy, `{"deny":[{"tool":"files:*"}]}`, "If-Match", first)
+		change(412, "PUT", policy, rules, "If-Match", first)
+		change(412, "DELETE", policy, "", "If-Match", first)
+		require.Contains(t, string(h.do(t, "GET", policy, "").body), "deny")
+		change(204, "DELETE", policy, "", "If-Match", tag(policy))
+		change(404, "PUT", "/api/v1/tokens/unknown/tool-policy", rules, "If-None-Match", "*")
+
+		first = tag(token)
+		h.db.Clock.Advance(1e6)
+		change(412, "POST", token+"/rotate", "", "If-Match", `"1.a"`)
+		change(200, "POST", token+"/rotate", "", "If-Match", first)
+		change(412, "POST", token+"/rotate", "", "If-Match", first)
+		change(412, "DELETE", token, "", "If-Match", first)
+		require.Equal(t, http.StatusOK, h.do(t, "GET", token, "").status)
+		change(204, "DELETE", token, "", "If-Match", tag(token))
+	})
+}
