@@ -53,7 +53,7 @@ func (t tokenIssued) withoutSecret() any { return tokenIssued{Token: t.Token} }
 func tokenReply(status int) func(auth.Issued) reply {
 	return func(issued auth.Issued) reply {
 		return reply{
-			status: status, location: tokensPath + "/" + issued.Token.ID, noStore: true, version: issued.Token.Version(),
+			status: status, location: tokensPath + "/" + issued.Token.ID, noStore: true,
 			body: tokenIssued{issued.Token, issued.Secret},
 		}
 	}
