@@ -114,12 +114,6 @@ func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
 	return webhookTested{DeliveryID: d.ID, Succeeded: d.State == models.DeliverySucceeded, Attempt: attempt}, err
 }
 
-// redeliveryRequest is the body of a request to redeliver failed deliveries.
-type redeliveryRequest struct {
-	// Redeliver deliveries created at this time or later.
-	Since *time.Time `json:"since" validate:"required" example:"2026-01-10T00:00:00Z"`
-}
-
 // redeliveryResult is the number of redelivered deliveries.
 type redeliveryResult struct {
 	Redelivered int64 `json:"redelivered" example:"12"` // Number of scheduled deliveries.
@@ -127,13 +121,13 @@ type redeliveryResult struct {
 
 // redeliverWebhook schedules dead deliveries again.
 //
-//	@Summary		Redeliver dead deliveries
-//	@Description	Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
-//	@Param			body		body	redeliveryRequest	true	"The time of the first delivery to redeliver"
+//	@Summary		Redeliver deliveries
+//	@Description	Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+//	@Param			body		body	webhooks.RedeliveryDraft	true	"The deliveries to redeliver"
 //	@Success		202	{object}	redeliveryResult	"The number of deliveries"
-//	@Failure		400	"The time is missing or malformed"
+//	@Failure		400	"A field is missing or malformed"
 //	@Failure		409	"The webhook is disabled"
-func (s *Server) redeliverWebhook(r request, d redeliveryRequest) (any, error) {
-	n, err := s.core.Webhooks.RedeliverSince(r.Context(), r.caller, r.id, *d.Since)
+func (s *Server) redeliverWebhook(r request, d webhooks.RedeliveryDraft) (any, error) {
+	n, err := s.core.Webhooks.RedeliverAll(r.Context(), r.caller, r.id, d)
 	return reply{status: http.StatusAccepted, body: redeliveryResult{n}}, err
 }

@@ -282,3 +282,15 @@ type DeliveryQuery struct {
 	Before string
 	Limit  int
 }
+
+// Redelivery selects ended deliveries of a webhook.
+type Redelivery struct {
+	// Since and Until bound the time of creation, [Since, Until); nil for no bound.
+	Since time.Time
+	Until *time.Time
+	Types []models.EventType // empty for all
+	// Succeeded selects deliveries that succeeded, too.
+	Succeeded bool
+	// EndedBy is the time by which they ended, so that none is selected again.
+	EndedBy time.Time
+}

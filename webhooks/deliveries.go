@@ -64,9 +64,23 @@ func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliv
 	return out, err
 }
 
-// RedeliverSince makes every dead delivery created at or after since due at once and returns
-// their number. It returns errs.NotFound, or errs.WebhookDisabled.
-func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id string, since time.Time) (int64, error) {
+// RedeliverAll makes the deliveries that a request selects due at once and returns their number. It
+// returns errs.NotFound, errs.WebhookDisabled, or errs.InvalidRequest.
+func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id string, d RedeliveryDraft) (int64, error) {
+	var v errs.Violations
+	checkEvents(&v, d.Events)
+	if d.Until != nil && !d.Until.After(*d.Since) {
+		v.Add(errs.InvalidRequest, "/until", "after", "until must lie after since")
+	}
+	if err := v.Err(); err != nil {
+		return 0, err
+	}
+	q := store.Redelivery{Since: *d.Since, Until: d.Until, Succeeded: d.IncludeSucceeded, EndedBy: w.store.Now()}
+	for _, t := range events.ForWebhooks() {
+		if wants(d.Events, t) {
+			q.Types = append(q.Types, t)
+		}
+	}
 	return w.store.Repeat(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		hook, err := lock(tx, by, id)
 		if err != nil {
@@ -75,7 +89,7 @@ func (w *Webhooks) RedeliverSince(ctx context.Context, by models.Principal, id s
 		if err := requireEnabled(hook); err != nil {
 			return 0, err
 		}
-		return tx.Deliveries().RedeliverDead(id, since, hook.Ordering, limit)
+		return tx.Deliveries().RedeliverAll(id, q, hook.Ordering, limit)
 	})
 }
 

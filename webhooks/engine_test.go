@@ -199,7 +199,7 @@ func TestDisabling(t *testing.T) {
 		h.emit(t, "d")
 		_, err = h.Redeliver(t.Context(), ops(), hook.ID, all[0].ID)
 		require.Equal(t, errs.WebhookDisabled, errs.CodeOf(err))
-		_, err = h.RedeliverSince(t.Context(), ops(), hook.ID, time.Time{})
+		_, err = h.RedeliverAll(t.Context(), ops(), hook.ID, created(time.Time{}))
 		require.Equal(t, errs.WebhookDisabled, errs.CodeOf(err))
 	})
 

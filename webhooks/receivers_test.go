@@ -295,7 +295,7 @@ func (g *receivers) requireOrder(t *testing.T) {
 func (g *receivers) requireRevival(t *testing.T) {
 	t.Helper()
 	g.healed.Store(true)
-	n, err := g.RedeliverSince(t.Context(), ops(), g.hanging.hook.ID, g.begun)
+	n, err := g.RedeliverAll(t.Context(), ops(), g.hanging.hook.ID, created(g.begun))
 	require.NoError(t, err)
 	require.EqualValues(t, len(g.hanging.owed()), n)
 	for _, p := range []*subscriber{g.redirecting, g.ordered} {

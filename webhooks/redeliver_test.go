@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/models"
 	"comet/webhooks"
 )
@@ -101,12 +102,12 @@ func TestRedeliver(t *testing.T) {
 				require.True(t, got.Enabled)
 			}
 			h.await(t, hook.ID, settled(5))
-			n, err := h.RedeliverSince(t.Context(), ops(), hook.ID, since.Add(time.Hour))
+			n, err := h.RedeliverAll(t.Context(), ops(), hook.ID, created(since.Add(time.Hour)))
 			require.NoError(t, err)
 			require.Zero(t, n)
 			status.Store(http.StatusOK)
 			sent := len(rec.got())
-			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, since)
+			n, err = h.RedeliverAll(t.Context(), ops(), hook.ID, created(since))
 			require.NoError(t, err)
 			require.EqualValues(t, 3, n)
 			all := h.await(t, hook.ID, func(all []models.Delivery) bool {
@@ -115,7 +116,7 @@ func TestRedeliver(t *testing.T) {
 			require.Equal(t, models.DeliveryDead, all[0].State)
 			require.Equal(t, models.DeliveryDead, all[1].State)
 			require.Len(t, rec.got(), sent+3)
-			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, time.Time{})
+			n, err = h.RedeliverAll(t.Context(), ops(), hook.ID, created(time.Time{}))
 			require.NoError(t, err)
 			require.EqualValues(t, 2, n)
 			h.await(t, hook.ID, func(all []models.Delivery) bool {
@@ -124,7 +125,7 @@ func TestRedeliver(t *testing.T) {
 			status.Store(http.StatusInternalServerError)
 			_, _, err = h.Test(t.Context(), ops(), hook.ID)
 			require.NoError(t, err)
-			n, err = h.RedeliverSince(t.Context(), ops(), hook.ID, time.Time{})
+			n, err = h.RedeliverAll(t.Context(), ops(), hook.ID, created(time.Time{}))
 			require.NoError(t, err)
 			require.Zero(t, n, "a test that failed is not what was missed")
 		})
@@ -147,7 +148,7 @@ func TestRedeliver(t *testing.T) {
 			require.Equal(t, errs.NotFound, errs.CodeOf(err))
 			require.Contains(t, err.Error(), c.says)
 		}
-		_, err := h.RedeliverSince(t.Context(), ops(), "no-such-agent", time.Time{})
+		_, err := h.RedeliverAll(t.Context(), ops(), "no-such-agent", created(time.Time{}))
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 	})
 }
@@ -236,3 +237,58 @@ func TestPurge(t *testing.T) {
 		require.Len(t, attempts, 2)
 	})
 }
+
+// TestRedeliverPeriod delivers what a receiver lost again.
+func TestRedeliverPeriod(t *testing.T) {
+	t.Parallel()
+	for _, ordering := range []models.Ordering{models.OrderingNone, models.OrderingAgent} {
+		rule(t, "/"+string(ordering), func(t *testing.T, h *fixture) {
+			rec := receive(t, func(request, http.Header) int { return http.StatusOK })
+			hook := h.hook(t, rec.URL, func(d *webhooks.WebhookDraft) {
+				d.Ordering, d.Events = &ordering, []models.EventType{"*"}
+			})
+			h.start(t)
+			h.emit(t, "a", "b")
+			h.await(t, hook.ID, settled(2))
+			h.db.Clock.Advance(time.Hour)
+			since := h.db.Now()
+			h.emit(t, "a", "b")
+			require.NoError(t, emit(h.db.Store, events.AgentCreated, "c"))
+			h.await(t, hook.ID, settled(5))
+			h.db.Clock.Advance(time.Hour)
+			until := h.db.Now()
+			h.emit(t, "a")
+			h.await(t, hook.ID, settled(6))
+
+			redeliver := func(d webhooks.RedeliveryDraft) int64 {
+				t.Helper()
+				h.db.Clock.Advance(time.Second)
+				n, err := h.RedeliverAll(t.Context(), ops(), hook.ID, d)
+				require.NoError(t, err)
+				h.await(t, hook.ID, settled(6))
+				return n
+			}
+			sent := func() int { return len(rec.got()) }
+			require.Zero(t, redeliver(created(since)), "none is dead")
+			before := sent()
+			require.EqualValues(t, 3, redeliver(webhooks.RedeliveryDraft{Since: &since, Until: &until, IncludeSucceeded: true}))
+			require.Equal(t, before+3, sent())
+			require.EqualValues(t, 1, redeliver(webhooks.RedeliveryDraft{Since: &since, Events: []models.EventType{events.AgentCreated}, IncludeSucceeded: true}))
+			require.EqualValues(t, 4, redeliver(webhooks.RedeliveryDraft{Since: &since, Events: []models.EventType{"agent.*"}, IncludeSucceeded: true}))
+			require.Zero(t, redeliver(webhooks.RedeliveryDraft{Since: &since, Events: []models.EventType{"webhook.*"}, IncludeSucceeded: true}))
+			require.Equal(t, before+8, sent())
+
+			for at, d := range map[string]webhooks.RedeliveryDraft{
+				"/until":    {Since: &until, Until: &until},
+				"/events/0": {Since: &since, Events: []models.EventType{"agent.craeted"}},
+			} {
+				_, err := h.RedeliverAll(t.Context(), ops(), hook.ID, d)
+				require.True(t, errs.Is(err, errs.InvalidRequest), "%v", err)
+				require.Equal(t, at, errs.From(err).Fields[0].Pointer)
+			}
+		})
+	}
+}
+
+// created selects the dead deliveries that were created at a time or later.
+func created(since time.Time) webhooks.RedeliveryDraft { return webhooks.RedeliveryDraft{Since: &since} }

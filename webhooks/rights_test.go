@@ -89,7 +89,7 @@ func TestABoundToken(t *testing.T) {
 		require.NoError(t, err)
 		_, err = h.Redeliver(t.Context(), by, hook.ID, tested.ID)
 		require.NoError(t, err)
-		_, err = h.RedeliverSince(t.Context(), by, hook.ID, time.Time{})
+		_, err = h.RedeliverAll(t.Context(), by, hook.ID, created(time.Time{}))
 		require.NoError(t, err)
 		all, err := h.Deliveries(t.Context(), by, hook.ID, store.DeliveryQuery{Limit: 10})
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func (h *fixture) requireMissing(t *testing.T, by models.Principal, hook models.
 		"deliveries": func(id string) error { _, err := h.Deliveries(ctx, by, id, store.DeliveryQuery{Limit: 1}); return err },
 		"delivery":   func(id string) error { _, _, err := h.Delivery(ctx, by, id, delivery); return err },
 		"redeliver":  func(id string) error { _, err := h.Redeliver(ctx, by, id, delivery); return err },
-		"since":      func(id string) error { _, err := h.RedeliverSince(ctx, by, id, time.Time{}); return err },
+		"since":      func(id string) error { _, err := h.RedeliverAll(ctx, by, id, created(time.Time{})); return err },
 		"delete":     func(id string) error { return h.Webhooks.Delete(ctx, by, id, nil) },
 	} {
 		err, unknown := do(id), do("unknown")

@@ -113,6 +113,14 @@ const (
 	MaxWebhookURL = 2048
 )
 
+// RedeliveryDraft is a request to deliver ended deliveries again.
+type RedeliveryDraft struct {
+	Since            *time.Time         `json:"since" validate:"required" example:"2026-01-10T00:00:00Z"`                                                                                                                                                                                                        // Deliveries created at this time or later.
+	Until            *time.Time         `json:"until" example:"2026-01-11T00:00:00Z" extensions:"x-nullable"`                                                                                                                                                                                                    // Deliveries created before this time; null for no limit.
+	Events           []models.EventType `json:"events" validate:"max=32,unique" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,agent.*,webhook.*,*" example:"agent.budget_warning,webhook.*"` // The types of the events, as in the webhook; empty for all.
+	IncludeSucceeded bool               `json:"include_succeeded" example:"false"`                                                                                                                                                                                                                               // Whether deliveries that succeeded are sent again, too.
+} // @name RedeliveryRequest
+
 // WebhookDraft is a request for a webhook (CHE·NU §9).
 type WebhookDraft struct {
 	URL            *string            `json:"url" validate:"required" example:"https://your-server.com/webhook" maxLength:"2048"`                                                                                                                                                                                                                            // The address that receives the events.

@@ -1186,14 +1186,17 @@ func commandTable() []command {
 		},
 		{
 			use:     "webhooks redeliver ID [DELIVERY]",
-			short:   "Send one delivery again, or all dead deliveries since a time",
-			example: "  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 01890a5d-ac96-774b-bcce-b302099a8059\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h",
+			short:   "Send one delivery again, or those of a period",
+			example: "  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 01890a5d-ac96-774b-bcce-b302099a8059\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h --until 23h --event 'agent.*' --include-succeeded",
 			request: "POST /api/v1/webhooks/{webhook_id}/redeliver",
 			message: "{{count .redelivered \"delivery is\" \"deliveries are\"}} due again",
 			run:     redeliver,
 			ids:     []string{"/api/v1/webhooks?limit=1000", ""},
 			params: []param{
 				{"--since", "since", timeOrAgo, "all dead deliveries created since this `time`, such as 2026-01-10T00:00:00Z, or 24h ago"},
+				{"--until", "until", timestamp, "only those created before this `time`"},
+				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "agent.*", "webhook.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
+				{"--include-succeeded", "include_succeeded", yesOrNo, "also deliveries that succeeded"},
 			},
 		},
 		{

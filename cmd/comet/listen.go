@@ -163,6 +163,11 @@ func redeliver(ctx context.Context, c *call) error {
 		return usagef("give a DELIVERY or --since, one of the two")
 	}
 	if one {
+		for _, flag := range []string{"until", "event", "include-succeeded"} {
+			if c.changed(flag) {
+				return usagef("--%s selects deliveries of a period; use it with --since and without DELIVERY", flag)
+			}
+		}
 		c.params = nil
 		c.request, c.message = "POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", "{{.DELIVERY}} is due again"
 	}

@@ -643,6 +643,48 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
+// Defines values for RedeliveryRequestEvents.
+const (
+	RedeliveryRequestEventsAgent               RedeliveryRequestEvents = "agent.*"
+	RedeliveryRequestEventsAgentBudgetExceeded RedeliveryRequestEvents = "agent.budget_exceeded"
+	RedeliveryRequestEventsAgentBudgetWarning  RedeliveryRequestEvents = "agent.budget_warning"
+	RedeliveryRequestEventsAgentCreated        RedeliveryRequestEvents = "agent.created"
+	RedeliveryRequestEventsAgentDeactivated    RedeliveryRequestEvents = "agent.deactivated"
+	RedeliveryRequestEventsAgentUpdated        RedeliveryRequestEvents = "agent.updated"
+	RedeliveryRequestEventsAsterisk            RedeliveryRequestEvents = "*"
+	RedeliveryRequestEventsWebhook             RedeliveryRequestEvents = "webhook.*"
+	RedeliveryRequestEventsWebhookDeliveryDead RedeliveryRequestEvents = "webhook.delivery_dead"
+	RedeliveryRequestEventsWebhookDisabled     RedeliveryRequestEvents = "webhook.disabled"
+)
+
+// Valid indicates whether the value is a known member of the RedeliveryRequestEvents enum.
+func (e RedeliveryRequestEvents) Valid() bool {
+	switch e {
+	case RedeliveryRequestEventsAgent:
+		return true
+	case RedeliveryRequestEventsAgentBudgetExceeded:
+		return true
+	case RedeliveryRequestEventsAgentBudgetWarning:
+		return true
+	case RedeliveryRequestEventsAgentCreated:
+		return true
+	case RedeliveryRequestEventsAgentDeactivated:
+		return true
+	case RedeliveryRequestEventsAgentUpdated:
+		return true
+	case RedeliveryRequestEventsAsterisk:
+		return true
+	case RedeliveryRequestEventsWebhook:
+		return true
+	case RedeliveryRequestEventsWebhookDeliveryDead:
+		return true
+	case RedeliveryRequestEventsWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ReservationState.
 const (
 	ReservationStateExpired  ReservationState = "expired"
@@ -3659,13 +3701,31 @@ type QuestionView struct {
 	Text string `json:"text" yaml:"text"`
 }
 
-// RedeliveryRequest The body of a request to redeliver failed deliveries.
+// RedeliveryRequest A request to deliver ended deliveries again.
 type RedeliveryRequest struct {
-	// Since Redeliver deliveries created at this time or later.
+	// Events The types of the events, as in the webhook; empty for all.
+	//
+	// Example: ["agent.budget_warning","webhook.*"]
+	Events *[]RedeliveryRequestEvents `json:"events,omitempty" yaml:"events,omitempty"`
+
+	// IncludeSucceeded Whether deliveries that succeeded are sent again, too.
+	//
+	// Example: false
+	IncludeSucceeded *bool `json:"include_succeeded,omitempty" yaml:"include_succeeded,omitempty"`
+
+	// Since Deliveries created at this time or later.
 	//
 	// Example: 2026-01-10T00:00:00Z
 	Since time.Time `json:"since" yaml:"since"`
+
+	// Until Deliveries created before this time; null for no limit.
+	//
+	// Example: 2026-01-11T00:00:00Z
+	Until *time.Time `json:"until,omitempty" yaml:"until,omitempty"`
 }
+
+// RedeliveryRequestEvents defines model for RedeliveryRequest.Events.
+type RedeliveryRequestEvents string
 
 // RedeliveryResult The number of redelivered deliveries.
 type RedeliveryResult struct {
@@ -8949,9 +9009,9 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
 	RedeliverDelivery(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedeliverWebhookWithBody Redeliver dead deliveries
+	// RedeliverWebhookWithBody Redeliver deliveries
 	//
-	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -8960,9 +9020,9 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
 	RedeliverWebhookWithBody(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// RedeliverWebhook Redeliver dead deliveries
+	// RedeliverWebhook Redeliver deliveries
 	//
-	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -11249,9 +11309,9 @@ func (c *Client) RedeliverDelivery(ctx context.Context, webhookID string, delive
 	return c.Client.Do(req)
 }
 
-// RedeliverWebhookWithBody Redeliver dead deliveries
+// RedeliverWebhookWithBody Redeliver deliveries
 //
-// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -11270,9 +11330,9 @@ func (c *Client) RedeliverWebhookWithBody(ctx context.Context, webhookID string,
 	return c.Client.Do(req)
 }
 
-// RedeliverWebhook Redeliver dead deliveries
+// RedeliverWebhook Redeliver deliveries
 //
-// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -18608,9 +18668,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver (the `RedeliverDelivery` operationId).
 	RedeliverDeliveryWithResponse(ctx context.Context, webhookID string, deliveryID string, reqEditors ...RequestEditorFn) (*RedeliverDeliveryResponse, error)
 
-	// RedeliverWebhookWithBodyWithResponse Redeliver dead deliveries
+	// RedeliverWebhookWithBodyWithResponse Redeliver deliveries
 	//
-	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -18619,9 +18679,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/webhooks/{webhook_id}/redeliver (the `RedeliverWebhook` operationId).
 	RedeliverWebhookWithBodyWithResponse(ctx context.Context, webhookID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverWebhookResponse, error)
 
-	// RedeliverWebhookWithResponse Redeliver dead deliveries
+	// RedeliverWebhookWithResponse Redeliver deliveries
 	//
-	// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -28286,9 +28346,9 @@ func (c *ClientWithResponses) RedeliverDeliveryWithResponse(ctx context.Context,
 	return ParseRedeliverDeliveryResponse(rsp)
 }
 
-// RedeliverWebhookWithBodyWithResponse Redeliver dead deliveries
+// RedeliverWebhookWithBodyWithResponse Redeliver deliveries
 //
-// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -28303,9 +28363,9 @@ func (c *ClientWithResponses) RedeliverWebhookWithBodyWithResponse(ctx context.C
 	return ParseRedeliverWebhookResponse(rsp)
 }
 
-// RedeliverWebhookWithResponse Redeliver dead deliveries
+// RedeliverWebhookWithResponse Redeliver deliveries
 //
-// Schedules all dead deliveries of the webhook that were created at `since` or later at once, with a full set of retries. The events keep their ids.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
 //
 // Requires the scope `webhooks:write`.
 //

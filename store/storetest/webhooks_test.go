@@ -431,7 +431,7 @@ func TestOrderedWebhook(t *testing.T) {
 		require.Equal(t, "a! a! a b", standing(t, db))
 		ends(t, db, 3, bury)
 		write(t, db, func(tx *store.Tx) error {
-			n, err := tx.Deliveries().RedeliverDead("w", time.Time{}, models.OrderingAgent, 10)
+			n, err := tx.Deliveries().RedeliverAll("w", store.Redelivery{EndedBy: tx.Now()}, models.OrderingAgent, 10)
 			require.EqualValues(t, 2, n)
 			return err
 		})
