@@ -62,9 +62,11 @@ func deliveryQuery(r *http.Request) (webhooks.DeliveryQuery, error) {
 	out := webhooks.DeliveryQuery{
 		State: models.DeliveryState(q.Enum("status", "",
 			string(models.DeliveryPending), string(models.DeliverySucceeded), string(models.DeliveryDead))),
-		Type:   models.EventType(q.Enum("event", "", types...)),
 		Limit:  q.pageLimit(),
 		Before: q.idCursor(),
+	}
+	if event := q.Enum("event", "", types...); event != "" {
+		out.Types = []models.EventType{models.EventType(event)}
 	}
 	out.Since, out.Until = q.period()
 	return out, q.Err()

@@ -61,8 +61,7 @@ func (r deliveryReader) List(webhookID string, q DeliveryQuery) ([]models.Delive
 // deliveriesQuery builds the statement of a page. The ids carry the time of creation,
 // so bounds of time are bounds of the index.
 func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
-	var where filter.Clause
-	where.And("webhook_id = ?", webhookID)
+	where := q.where(webhookID)
 	switch q.State {
 	case models.DeliveryPending:
 		// Either half has an index of its own, so the history is not read.
@@ -73,17 +72,26 @@ func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
 	case models.DeliveryDead:
 		where.And("state = 3")
 	}
-	where.Equal("type", string(q.Type))
+	if q.Before != "" {
+		where.And("id < ?", q.Before)
+	}
+	return selectDeliveries + where.SQL() + " ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)
+}
+
+// where selects deliveries by their webhook, type and time of creation.
+func (q DeliveryQuery) where(webhookID string) (where filter.Clause) {
+	where.And("webhook_id = ?", webhookID)
+	if len(q.Types) > 0 {
+		types, args := filter.In(q.Types)
+		where.And("type IN "+types, args...)
+	}
 	if !q.Since.IsZero() {
 		where.And("id >= ? AND created_at >= ?", firstUUID7(q.Since), q.Since)
 	}
 	if !q.Until.IsZero() {
 		where.And("id < ? AND created_at < ?", firstUUID7(q.Until.Add(time.Millisecond)), q.Until)
 	}
-	if q.Before != "" {
-		where.And("id < ?", q.Before)
-	}
-	return selectDeliveries + where.SQL() + " ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)
+	return where
 }
 
 // Get returns a delivery of a webhook, or errs.NotFound.
@@ -275,22 +283,10 @@ func (tx Deliveries) Unorder(webhookID string) error {
 // DeliveryQuery selects a page of a webhook's deliveries, newest first.
 type DeliveryQuery struct {
 	State models.DeliveryState // "" for all
-	Type  models.EventType     // "" for all
+	Types []models.EventType   // empty for all
 	// Since and Until bound the time of creation, [Since, Until); zero for no bound.
 	Since, Until time.Time
 	// Before is the id behind which the page starts, "" for the newest.
 	Before string
 	Limit  int
-}
-
-// Redelivery selects ended deliveries of a webhook.
-type Redelivery struct {
-	// Since and Until bound the time of creation, [Since, Until); nil for no bound.
-	Since time.Time
-	Until *time.Time
-	Types []models.EventType // empty for all
-	// Succeeded selects deliveries that succeeded, too.
-	Succeeded bool
-	// EndedBy is the time by which they ended, so that none is selected again.
-	EndedBy time.Time
 }

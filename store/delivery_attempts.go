@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"comet/models"
-	"comet/store/filter"
 	"comet/store/columns"
 )
 
@@ -162,21 +161,14 @@ func redelivered(ordering models.Ordering) (state, ordered int) {
 	return stateReady, 0
 }
 
-// RedeliverAll makes up to limit of the deliveries that q selects due at once and returns how many. It
-// leaves tests out.
-func (tx Deliveries) RedeliverAll(webhookID string, q Redelivery, ordering models.Ordering, limit int) (n int64, err error) {
+// RedeliverAll makes up to limit of the deliveries that q selects and that ended by a time due at once:
+// the dead ones, and with succeeded all. It returns how many, and leaves tests out.
+func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded bool, by time.Time, ordering models.Ordering, limit int) (n int64, err error) {
 	tx.state.wroteDeliveries = true
 	state, ordered := redelivered(ordering)
-	var where filter.Clause
-	where.And("webhook_id = ? AND position > 0 AND id >= ? AND created_at >= ? AND due <= ?", webhookID, firstUUID7(q.Since), q.Since, q.EndedBy)
-	where.And(map[bool]string{false: "state = 3", true: "state IN (2, 3)"}[q.Succeeded])
-	if q.Until != nil {
-		where.And("id < ? AND created_at < ?", firstUUID7(q.Until.Add(time.Millisecond)), *q.Until)
-	}
-	if len(q.Types) > 0 {
-		types, args := filter.In(q.Types)
-		where.And("type IN "+types, args...)
-	}
+	where := q.where(webhookID)
+	where.And(map[bool]string{false: "state = 3", true: "state IN (2, 3)"}[succeeded])
+	where.And("position > 0 AND due <= ?", by)
 	keys, err := list[string](tx.reader, "UPDATE deliveries SET due = ?, tries = 0, state = ?, ordered = ? WHERE webhook_id = ? AND state > 1 AND id IN (SELECT id FROM deliveries"+
 		where.SQL()+" ORDER BY id LIMIT ?) RETURNING key", slices.Concat([]any{tx.now, state, ordered, webhookID}, where.Args, []any{limit})...)
 	n = int64(len(keys))

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -75,7 +76,7 @@ func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id str
 	if err := v.Err(); err != nil {
 		return 0, err
 	}
-	q := store.Redelivery{Since: *d.Since, Until: d.Until, Succeeded: d.IncludeSucceeded, EndedBy: w.store.Now()}
+	q, begun := store.DeliveryQuery{Since: *d.Since, Until: *cmp.Or(d.Until, new(time.Time))}, w.store.Now()
 	for _, t := range events.ForWebhooks() {
 		if wants(d.Events, t) {
 			q.Types = append(q.Types, t)
@@ -89,7 +90,7 @@ func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id str
 		if err := requireEnabled(hook); err != nil {
 			return 0, err
 		}
-		return tx.Deliveries().RedeliverAll(id, q, hook.Ordering, limit)
+		return tx.Deliveries().RedeliverAll(id, q, d.IncludeSucceeded, begun, hook.Ordering, limit)
 	})
 }
 

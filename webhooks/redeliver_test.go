@@ -291,4 +291,6 @@ func TestRedeliverPeriod(t *testing.T) {
 }
 
 // created selects the dead deliveries that were created at a time or later.
-func created(since time.Time) webhooks.RedeliveryDraft { return webhooks.RedeliveryDraft{Since: &since} }
+func created(since time.Time) webhooks.RedeliveryDraft {
+	return webhooks.RedeliveryDraft{Since: &since}
+}

@@ -236,8 +236,8 @@ func TestDeliveries(t *testing.T) {
 		require.Equal(t, all[:4], positions(store.DeliveryQuery{Until: begun.Add(1500 * time.Microsecond)}))
 		require.Equal(t, all[:8], positions(store.DeliveryQuery{Until: begun.Add(1501 * time.Microsecond)}))
 		require.Equal(t, all, positions(store.DeliveryQuery{Since: time.Unix(-1, 0)}))
-		require.Empty(t, positions(store.DeliveryQuery{Type: events.AgentCreated}))
-		require.Equal(t, all, positions(store.DeliveryQuery{Type: events.AgentUpdated}))
+		require.Empty(t, positions(store.DeliveryQuery{Types: []models.EventType{events.AgentCreated}}))
+		require.Equal(t, all, positions(store.DeliveryQuery{Types: []models.EventType{events.AgentUpdated}}))
 		var paged []string
 		before := ""
 		for {
@@ -431,7 +431,7 @@ func TestOrderedWebhook(t *testing.T) {
 		require.Equal(t, "a! a! a b", standing(t, db))
 		ends(t, db, 3, bury)
 		write(t, db, func(tx *store.Tx) error {
-			n, err := tx.Deliveries().RedeliverAll("w", store.Redelivery{EndedBy: tx.Now()}, models.OrderingAgent, 10)
+			n, err := tx.Deliveries().RedeliverAll("w", store.DeliveryQuery{}, false, tx.Now(), models.OrderingAgent, 10)
 			require.EqualValues(t, 2, n)
 			return err
 		})
