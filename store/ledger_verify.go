@@ -107,6 +107,12 @@ func ledgerChecks(from int64, now time.Time) []ledgerCheck {
 			UNION ALL
 			SELECT agent_id, reservation_id, 0, tokens, at FROM usage_facts WHERE reservation_id <> '' AND at >= ?) AS sums
 			GROUP BY agent_id, id HAVING sum(stored) <> sum(computed) AND min(at) >= ? ORDER BY agent_id, id`, []any{from * dayMicros, from * dayMicros, edge}},
+		// Tool calls that were not charged. The call of a task is charged with it, and a charge is later than its call.
+		{`SELECT agent_id, 'tool_calls', '', sum(stored), sum(computed) FROM (
+			SELECT agent_id, tokens AS stored, 0 AS computed FROM usage_facts WHERE kind = 'tool_calls' AND at >= ?
+			UNION ALL
+			SELECT agent_id, 0, tokens FROM tool_calls WHERE source <> 'task' AND at >= ?) AS sums
+			GROUP BY agent_id HAVING sum(stored) < sum(computed) ORDER BY agent_id`, []any{from * dayMicros, from * dayMicros}},
 		// Accounts that count more than the additional budgets they were given. One that has ended is
 		// counted until the next decision, and not counted again where the clock goes back.
 		{`SELECT agent_id, 'extra', '', extra, computed FROM (
@@ -176,7 +182,7 @@ type Verification struct {
 // Difference is a sum of the ledger that differs from that of its rows.
 type Difference struct {
 	AgentID string `json:"agent_id" example:"finance-personal"`
-	// The sum: window, used, forgiven, reserved, settled, extra,
+	// The sum: window, used, forgiven, reserved, settled, extra, tool_calls,
 	// subtree_used, subtree_forgiven or subtree_reserved.
 	What string `json:"sum" example:"window"`
 	// The hour and the path of a window, or the id of a reservation.

@@ -485,7 +485,7 @@ func commandTable() []command {
 		{
 			use:     "ledger verify",
 			short:   "Recompute every sum of the ledger and report differences",
-			long:    "Recompute every sum of the ledger from its facts and reservations. Differences are listed; if\nthere are any, the exit code is 1.",
+			long:    "Recompute every sum of the ledger from its facts and reservations, and compare the charges of\ntool calls with the audit log. Differences are listed; if there are any, the exit code is 1.",
 			request: "GET /api/v1/ledger/verify",
 			table:   "{{if .differences}}AGENT\tSUM\tSTORED\tCOMPUTED\tWHERE\n{{range .differences}}{{.agent_id}}\t{{.sum}}\t{{.stored}}\t{{.computed}}\t{{or .key `-`}}\n{{end}}{{end}}",
 			after:   "{{count .facts \"fact\" \"facts\"}} since {{.from_day}}, {{count .windows \"window\" \"windows\"}}, {{count .accounts \"account\" \"accounts\"}} and\n{{- \" \"}}{{count .reservations \"held reservation\" \"held reservations\"}} as of {{.checked_at}}: {{count .total_differences \"difference\" \"differences\"}}",

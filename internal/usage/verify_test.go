@@ -95,6 +95,12 @@ func TestVerify(t *testing.T) {
 		{"AnUnknownAdditionalBudget", func(t *testing.T, f *fixture) {
 			f.account(t, "help", func(a *store.Account) { a.Extra, a.ExtraUntil = 500, f.db.Now().Add(time.Hour) })
 		}, []store.Difference{{AgentID: "help", What: "extra", Stored: 500}}},
+		{"AToolCallWithoutItsCharge", func(t *testing.T, f *fixture) {
+			call := models.ToolCall{ID: "x", At: f.db.Now(), Source: "mcp", AgentID: "help", Outcome: "success", Tokens: 70}
+			ofTask := call
+			ofTask.ID, ofTask.Source = "y", "task" // it is charged with the task
+			f.write(t, func(tx *store.Tx) error { return tx.Tools().AddCalls([]models.ToolCall{call, ofTask}) })
+		}, []store.Difference{{AgentID: "help", What: "tool_calls", Computed: 70}}},
 		{"UseWithoutAnAccount", func(t *testing.T, f *fixture) {
 			lost := kept
 			lost.AgentID, lost.Path, lost.At = "aid", "nova/orch/other/aid", f.db.Now()

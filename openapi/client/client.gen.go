@@ -3465,7 +3465,7 @@ type LedgerDifference struct {
 	// Example: 2100
 	Stored int64 `json:"stored" yaml:"stored"`
 
-	// Sum The sum: window, used, forgiven, reserved, settled, extra,
+	// Sum The sum: window, used, forgiven, reserved, settled, extra, tool_calls,
 	// subtree_used, subtree_forgiven or subtree_reserved.
 	//
 	// Example: window
