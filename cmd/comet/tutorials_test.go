@@ -17,7 +17,7 @@ import (
 )
 
 // The replicas of a tutorial use this database; a test replaces it by one of its own.
-const tutorialDatabase = "postgres://comet:comet@127.0.0.1:5432/comet"
+const tutorialDatabase = "postgres://comet:comet@127.0.0.1:5432/comet?sslmode=disable"
 
 // TestTutorials executes the README and docs/tutorials, each in a folder that looks like a clone of
 // the repository. The words after the language of a code block select what is done with it:
@@ -25,7 +25,8 @@ const tutorialDatabase = "postgres://comet:comet@127.0.0.1:5432/comet"
 //	sh               runs in a shell that all such blocks of the page share, and succeeds
 //	sh background    runs in a shell of its own, as in another terminal, until the page ends
 //	sh untested      needs something that a test does not have, such as a container engine
-//	text             is the output of the block before it, see matchOutput
+//	text             is the output of the block before it, see outputPattern
+//	text background  is a part of the output of the latest block in the background
 //	go file=NAME     is the content of a file; other languages, too
 func TestTutorials(t *testing.T) {
 	testkit.SkipIfShort(t, "it starts servers and compiles programs")
@@ -42,7 +43,8 @@ func TestTutorials(t *testing.T) {
 				if !slices.Contains(storetest.Databases(), "postgres") {
 					return
 				}
-				text = strings.ReplaceAll(text, tutorialDatabase+"?sslmode=disable", storetest.EmptyPostgres(t))
+				text = strings.ReplaceAll(text, tutorialDatabase, "$DATABASE")
+				s.environ = append(s.environ, "DATABASE="+storetest.EmptyPostgres(t))
 			}
 			blocks := codeBlocks(text)
 			require.NotEmpty(t, blocks)
@@ -92,6 +94,7 @@ type tutorial struct {
 	environ   []string
 	shell     *shell
 	last      *shell            // the shell of the latest block, nil if the block was not executed
+	behind    *shell            // the shell of the latest block in the background
 	addresses map[string]string // address in the page → address in this test
 }
 
@@ -143,15 +146,16 @@ func (s *tutorial) execute(b codeBlock) {
 		s.shell.run(s.t, at, s.here(b.text))
 		s.last = s.shell
 	case b.language == "sh" && b.word == "background":
-		s.last = s.startShell()
+		s.behind = s.startShell()
+		s.last = s.behind
 		s.last.begin(s.t, s.here(b.text))
 	case b.language == "sh" && b.word == "untested":
 		s.last = nil
-	case b.language == "text" && s.last == s.shell:
-		matched := outputPattern(s.here(b.text), true).MatchString(s.last.output())
-		require.True(s.t, matched, "%s: the output is not as the page says, but:\n%s", at, s.last.output())
-	case b.language == "text" && s.last != nil:
+	case b.language == "text" && (b.word == "background" || s.last == s.behind && s.last != nil):
 		s.await(at, b.text)
+	case b.language == "text" && s.last == s.shell:
+		matched := regexp.MustCompile(`^\s*` + outputPattern(s.here(b.text)) + `\s*$`).MatchString(s.last.output())
+		require.True(s.t, matched, "%s: the output is not as the page says, but:\n%s", at, s.last.output())
 	case b.language == "sh":
 		require.Fail(s.t, "unknown word after sh", "%s: %s", at, b.word)
 	}
@@ -181,15 +185,15 @@ func (s *tutorial) here(text string) string {
 func (s *tutorial) await(at, lines string) {
 	s.t.Helper()
 	fresh := []string{}
-	pattern := regexp.QuoteMeta(address.ReplaceAllStringFunc(lines, func(a string) string {
+	lines = address.ReplaceAllStringFunc(lines, func(a string) string {
 		if current, ok := s.addresses[a]; ok {
 			return current
 		}
 		fresh = append(fresh, a)
 		return "ADDRESS"
-	}))
-	pattern = strings.ReplaceAll(pattern, "ADDRESS", `(127\.0\.0\.1:\d+)`)
-	found := s.last.await(s.t, at, regexp.MustCompile(wildcards(pattern)))
+	})
+	pattern := strings.ReplaceAll(outputPattern(lines), "ADDRESS", `(127\.0\.0\.1:\d+)`)
+	found := s.behind.await(s.t, at, regexp.MustCompile(pattern))
 	for i, a := range fresh {
 		s.addresses[a] = found[i+1]
 	}
@@ -199,18 +203,12 @@ func (s *tutorial) await(at, lines string) {
 	}
 }
 
-// outputPattern matches an output: "…" is any text within a line, and a line that is only "…" any
-// lines. White space at the ends of lines does not count.
-func outputPattern(expected string, complete bool) *regexp.Regexp {
+// outputPattern returns an expression for an output: "…" is any text within a line, and a line that
+// is only "…" any lines. White space at the ends of lines does not count.
+func outputPattern(expected string) string {
 	lines := strings.Split(strings.TrimSpace(expected), "\n")
 	for i, line := range lines {
-		lines[i] = wildcards(regexp.QuoteMeta(strings.TrimRight(line, " ")))
+		lines[i] = strings.ReplaceAll(regexp.QuoteMeta(strings.TrimRight(line, " ")), "…", ".*")
 	}
-	pattern := strings.ReplaceAll(strings.Join(lines, "[ \t]*\n"), "\n.*[ \t]*\n", "\n(?:.*\n)*?")
-	if complete {
-		pattern = `^\s*` + pattern + `\s*$`
-	}
-	return regexp.MustCompile(pattern)
+	return strings.ReplaceAll(strings.Join(lines, "[ \t]*\n"), "\n.*[ \t]*\n", "\n(?:.*\n)*?")
 }
-
-func wildcards(pattern string) string { return strings.ReplaceAll(pattern, "…", ".*") }
