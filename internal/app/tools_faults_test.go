@@ -80,8 +80,8 @@ func (k *calling) known() []string {
 
 // TestCallsOfToolsSurviveKill9 kills the server in the middle of calls. What was written stays
 // written, and a call of the audit log is charged; with tools.wait_for_audit that is every call that
-// was answered (README, ADR 23). What was reserved expires within two minutes, and the program of the
-// upstream ends with the server (ADR 22).
+// was answered (docs/architecture.md, ADR 23). What was reserved expires within two minutes, and the
+// program of the upstream ends with the server (ADR 22).
 func TestCallsOfToolsSurviveKill9(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]bool{"written a moment later": false, "written before the response": true} {
