@@ -206,7 +206,7 @@ type ProblemType struct {
 // getProblemType returns the description of an error code.
 //
 //	@Summary		Get a problem type
-//	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
+//	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address. Browsers, which accept `text/html`, get a page.
 //	@Param			code			path	string	true	"The error code"	example(parent-not-found)
 //	@Success		200	{object}	ProblemType	"The problem type"
 //	@Failure		404	"The problem type does not exist"
@@ -215,10 +215,12 @@ func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error
 	if !slices.Contains(errs.Codes(), code) {
 		return errs.New(errs.NotFound, "there is no problem type %s", input.Quote(string(code)))
 	}
-	return p.writeJSON(w, r, ProblemType{
-		Type: "/problems/" + string(code), Code: code, Title: code.Title(),
-		Status: statusOf(code),
-	})
+	about := ProblemType{Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code)}
+	w.Header().Add("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		return writePage(w, "problem.html", about)
+	}
+	return p.writeJSON(w, r, about)
 }
 
 // notFound responds to requests for unknown paths.

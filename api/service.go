@@ -1,8 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"embed"
+	"html/template"
 	"net/http"
 	"strconv"
 	"sync"
@@ -41,21 +43,58 @@ func (s *Server) getHealth(w http.ResponseWriter, r *http.Request) error {
 //	@Header			200	{string}	ETag
 //	@Failure		503	{object}	Problem			"Not ready; `checks` contains the failed checks"
 func (s *Server) getReadiness(w http.ResponseWriter, r *http.Request) error {
-	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
-	defer cancel()
-	checks, failed := map[string]string{}, ""
-	for name, check := range s.opts.Checks {
-		checks[name] = "ok"
-		if err := check(ctx); err != nil {
-			checks[name], failed = errs.From(err).Detail, name
-			s.log.WarnContext(r.Context(), "not ready", "check", name, "error", err)
-		}
-	}
-	if failed != "" {
+	checks, ready := s.readiness(r)
+	if !ready {
 		w.Header().Set("Connection", "close") // the client's next request opens a connection to another server
 		return errs.New(errs.Unavailable, "the server is not ready").With("checks", checks)
 	}
 	return s.writeJSON(w, r, healthStatus{"ready", checks})
+}
+
+// readiness runs the checks and returns the result of each.
+func (s *Server) readiness(r *http.Request) (checks map[string]string, ready bool) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
+	defer cancel()
+	checks, ready = map[string]string{}, true
+	for name, check := range s.opts.Checks {
+		checks[name] = "ok"
+		if err := check(ctx); err != nil {
+			checks[name], ready = errs.From(err).Detail, false
+			s.log.WarnContext(r.Context(), "not ready", "check", name, "error", err)
+		}
+	}
+	return checks, ready
+}
+
+// getHome serves the start page.
+//
+//	@Summary		Read the start page
+//	@Description	A page with the state of the server, links and the first steps.
+//	@Produce		html
+//	@Success		200	{string}	string	"The page"
+func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
+	url, state := "http://"+r.Host, "ready"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		url = "https://" + r.Host
+	}
+	if _, ready := s.readiness(r); !ready {
+		state = "unavailable"
+	}
+	return writePage(w, "home.html", map[string]any{"URL": url, "State": state, "Metrics": s.opts.Metrics != nil})
+}
+
+// writePage writes a page for browsers from its template.
+func writePage(w http.ResponseWriter, name string, data any) error {
+	var page bytes.Buffer
+	if err := template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(&page, data); err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", docsPolicy)
+	h.Set("Cache-Control", "no-store")
+	_, _ = w.Write(page.Bytes())
+	return nil
 }
 
 // getMetrics serves the Prometheus metrics.
@@ -82,10 +121,11 @@ func docsRoutes(r chi.Router) {
 	r.Get("/openapi.json", getOpenAPIJSON())
 	r.Get("/openapi.yaml", getOpenAPIYAML())
 	r.Get("/docs", getDocs())
-
+	r.Get("/docs/", http.RedirectHandler("/docs", http.StatusMovedPermanently).ServeHTTP)
+	r.Get("/favicon.ico", staticDocument("image/png", func() []byte { return docsFile("favicon-32x32.png") }))
 	for name, contentType := range map[string]string{
 		"init.js": "text/javascript; charset=utf-8", "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
-		"swagger-ui.css": "text/css; charset=utf-8", "favicon-32x32.png": "image/png",
+		"swagger-ui.css": "text/css; charset=utf-8", "page.css": "text/css; charset=utf-8", "favicon-32x32.png": "image/png",
 	} {
 		r.Get("/docs/"+name, staticDocument(contentType, func() []byte { return docsFile(name) }))
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -54,6 +55,13 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
+	if _, err := os.Stat(a.cfg.Data); errors.Is(err, fs.ErrNotExist) && a.cfg.Listen != "" {
+		l, err := listen(ctx, a.cfg.Listen, "--listen") // an address in use leaves no new data directory
+		if err != nil {
+			return err
+		}
+		_ = l.Close()
+	}
 	if a.lock, err = lockDir(a.cfg.Data); err != nil {
 		return err
 	}

@@ -185,12 +185,13 @@ func TestStartErrors(t *testing.T) {
 		t.Parallel()
 		p := serve(t, t.TempDir())
 		address := strings.TrimPrefix(p.url(t), "http://")
-		data := t.TempDir()
+		data := filepath.Join(t.TempDir(), "data")
 		code, message := start(t, []string{"serve", "--listen", address, "--data", data}).fails(t)
 		require.Equal(t, 1, code)
 		for _, part := range []string{address, "address already in use", "--listen"} {
 			require.Contains(t, message, part)
 		}
+		require.NoDirExists(t, data)
 		serve(t, data).stopOnceUp(t)
 	})
 
