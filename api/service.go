@@ -7,12 +7,14 @@ import (
 	"html/template"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/openapi"
 )
 
@@ -66,22 +68,49 @@ func (s *Server) readiness(r *http.Request) (checks map[string]string, ready boo
 	return checks, ready
 }
 
+// serverStatus is the state of the server, for its start page.
+type serverStatus struct {
+	Status   string            `json:"status" enums:"ready,unavailable" example:"ready"` // Whether all checks succeeded.
+	Checks   map[string]string `json:"checks"`                                           // Result of each check by name: `ok` or the error.
+	Version  string            `json:"version" example:"v1.4.0"`                         // Version of the server.
+	Database string            `json:"database" enums:"sqlite,postgres" example:"sqlite"`
+	Agents   *int64            `json:"agents" example:"10"`  // Number of agents; null if the database does not respond.
+	Docs     string            `json:"docs" example:"/docs"` // Address of the API reference.
+	Metrics  bool              `json:"-"`
+	URL      string            `json:"-"`
+}
+
 // getHome serves the start page.
 //
 //	@Summary		Read the start page
-//	@Description	A page with the state of the server, links and the first steps.
+//	@Description	Returns the state of the server: a page with links and the first steps or, if the request accepts `application/json` and not `text/html`, a JSON object.
 //	@Produce		html
-//	@Success		200	{string}	string	"The page"
+//	@Produce		json
+//	@Success		200	{object}	serverStatus	"The state"
 func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
-	url, state := "http://"+r.Host, "ready"
+	checks, ready := s.readiness(r)
+	v := serverStatus{"unavailable", checks, s.opts.Version, s.opts.Database, nil, "/docs", s.opts.Metrics != nil, "http://" + r.Host}
+	if ready {
+		v.Status = "ready"
+	}
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		url = "https://" + r.Host
+		v.URL = "https://" + r.Host
 	}
-	if _, ready := s.readiness(r); !ready {
-		state = "unavailable"
+	if all, err := s.core.Registry.List(r.Context(), registry.AgentQuery{Count: true, Sort: "id", Limit: 1}); err == nil {
+		v.Agents = all.Total
 	}
-	return writePage(w, "home.html", map[string]any{"URL": url, "State": state, "Metrics": s.opts.Metrics != nil})
+	w.Header().Add("Vary", "Accept")
+	if !acceptsHTML(r) && strings.Contains(r.Header.Get("Accept"), contentTypeJSON) {
+		return s.writeJSON(w, r, v)
+	}
+	return writePage(w, "home.html", v)
 }
+
+// acceptsHTML reports whether the client is a browser.
+func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
+
+// pagePolicy allows a page styles and images of this server, and no scripts.
+const pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // writePage writes a page for browsers from its template.
 func writePage(w http.ResponseWriter, name string, data any) error {
@@ -91,7 +120,8 @@ func writePage(w http.ResponseWriter, name string, data any) error {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", docsPolicy)
+	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	_, _ = w.Write(page.Bytes())
 	return nil
@@ -122,10 +152,10 @@ func docsRoutes(r chi.Router) {
 	r.Get("/openapi.yaml", getOpenAPIYAML())
 	r.Get("/docs", getDocs())
 	r.Get("/docs/", http.RedirectHandler("/docs", http.StatusMovedPermanently).ServeHTTP)
-	r.Get("/favicon.ico", staticDocument("image/png", func() []byte { return docsFile("favicon-32x32.png") }))
+	r.Get("/favicon.ico", staticDocument("image/x-icon", func() []byte { return docsFile("favicon.ico") }))
 	for name, contentType := range map[string]string{
 		"init.js": "text/javascript; charset=utf-8", "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
-		"swagger-ui.css": "text/css; charset=utf-8", "page.css": "text/css; charset=utf-8", "favicon-32x32.png": "image/png",
+		"swagger-ui.css": "text/css; charset=utf-8", "page.css": "text/css; charset=utf-8",
 	} {
 		r.Get("/docs/"+name, staticDocument(contentType, func() []byte { return docsFile(name) }))
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -55,12 +54,8 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
-	if _, err := os.Stat(a.cfg.Data); errors.Is(err, fs.ErrNotExist) && a.cfg.Listen != "" {
-		l, err := listen(ctx, a.cfg.Listen, "--listen") // an address in use leaves no new data directory
-		if err != nil {
-			return err
-		}
-		_ = l.Close()
+	if err := a.checkAddresses(ctx); err != nil {
+		return err
 	}
 	if a.lock, err = lockDir(a.cfg.Data); err != nil {
 		return err
@@ -156,6 +151,25 @@ func (a *App) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// checkAddresses returns an error if the data directory is new and an address to listen on is in use,
+// so that a start that fails makes no data directory.
+func (a *App) checkAddresses(ctx context.Context) error {
+	if entries, _ := os.ReadDir(a.cfg.Data); len(entries) > 0 {
+		return nil
+	}
+	for _, l := range [][2]string{{"--listen", a.cfg.Listen}, {"--v5-listen", a.cfg.Transport.V5Listen}, {"--debug-listen", a.cfg.DebugListen}} {
+		if l[1] == "" {
+			continue
+		}
+		listener, err := listen(ctx, l[1], l[0])
+		if err != nil {
+			return err
+		}
+		_ = listener.Close()
+	}
+	return nil
+}
+
 func (a *App) openStore(ctx context.Context) (err error) {
 	if a.cfg.DatabaseURL == "" {
 		if err := checkDatabase(a.cfg.Data); err != nil {
@@ -230,6 +244,8 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 		Logger:       a.log,
 		Clock:        a.opts.Clock,
 		AccessSample: a.cfg.Log.Sample,
+		Version:      a.opts.Build.Version,
+		Database:     a.store.Database(),
 		Checks: map[string]func(context.Context) error{
 			"server":     a.ready,
 			"database":   a.store.Ping,
