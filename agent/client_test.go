@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -229,9 +228,9 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"new worker 0 ", "running  40 pulling", "done  100 "}, seen)
 	require.Equal(t, 0, *last.ExitCode)
-	var out bytes.Buffer
-	require.NoError(t, c.Log(t.Context(), uuid.New(), &out))
-	require.Equal(t, "one two", out.String())
+	out, err := io.ReadAll(c.Log(t.Context(), uuid.New()))
+	require.NoError(t, err)
+	require.Equal(t, "one two", string(out))
 }
 
 // An agent with one work type. It runs until its context ends.

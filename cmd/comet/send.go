@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -128,11 +129,21 @@ func workerCommand(r *agent.Request) string {
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
-	// The result of the request reports the errors of both.
-	following.Go(func() { _, _ = c.Follow(ctx, r.TaskID, show.task) })
-	if s.out.format == formatTable {
-		following.Go(func() { _ = c.Log(ctx, r.TaskID, show) })
+	var log io.Reader
+	attempt, printed := 0, int64(0)
+	each := func(t agent.Task) error {
+		if t.Attempt != attempt {
+			log, attempt, printed = c.Log(ctx, r.TaskID), t.Attempt, 0
+		}
+		if s.out.format != formatTable || log == nil {
+			return show.task(t)
+		}
+		// An agent reports the progress after the output before it.
+		n, err := io.CopyN(show, log, t.Log.Bytes-printed)
+		printed += n
+		return errors.Join(err, show.task(t))
 	}
+	following.Go(func() { _, _ = c.Follow(ctx, r.TaskID, each) }) // the result of the request reports the errors
 	return func(ended bool) {
 		const lastWords = 5 * time.Second
 		if ended {

@@ -154,18 +154,15 @@ func (a *App) open(ctx context.Context) (err error) {
 // checkAddresses returns an error if the data directory is new and an address to listen on is in use,
 // so that a start that fails makes no data directory.
 func (a *App) checkAddresses(ctx context.Context) error {
-	if entries, _ := os.ReadDir(a.cfg.Data); len(entries) > 0 {
-		return nil
-	}
-	for _, l := range [][2]string{{"--listen", a.cfg.Listen}, {"--v5-listen", a.cfg.Transport.V5Listen}, {"--debug-listen", a.cfg.DebugListen}} {
-		if l[1] == "" {
-			continue
+	entries, _ := os.ReadDir(a.cfg.Data)
+	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
+		if len(entries) == 0 && address != "" {
+			l, err := listen(ctx, address, flag)
+			if err != nil {
+				return err
+			}
+			_ = l.Close()
 		}
-		listener, err := listen(ctx, l[1], l[0])
-		if err != nil {
-			return err
-		}
-		_ = listener.Close()
 	}
 	return nil
 }
