@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -228,9 +229,9 @@ func TestFollow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"new worker 0 ", "running  40 pulling", "done  100 "}, seen)
 	require.Equal(t, 0, *last.ExitCode)
-	out, err := io.ReadAll(c.Log(t.Context(), uuid.New()))
-	require.NoError(t, err)
-	require.Equal(t, "one two", string(out))
+	var out bytes.Buffer
+	require.NoError(t, c.Log(t.Context(), uuid.New(), &out))
+	require.Equal(t, "one two", out.String())
 }
 
 // An agent with one work type. It runs until its context ends.

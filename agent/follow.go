@@ -66,44 +66,34 @@ func (c *Client) Follow(ctx context.Context, task uuid.UUID, each func(Task) err
 	return t, err
 }
 
-// LogReader reads the log of a task as it grows, until the task has ended. It reconnects if the network
-// fails.
-type LogReader struct {
-	ctx    context.Context
-	client *Client
-	task   uuid.UUID
-	at     int64
-	body   io.ReadCloser // nil while it is not connected
-}
-
-// Log returns a reader of the log of the newest attempt at a task. It is connected until ctx ends.
-func (c *Client) Log(ctx context.Context, task uuid.UUID) *LogReader {
-	return &LogReader{ctx: ctx, client: c, task: task}
-}
-
-// Read implements io.Reader.
-func (l *LogReader) Read(p []byte) (n int, err error) {
-	err = retry(l.ctx, func(reset func()) (bool, error) {
-		if l.body == nil {
-			resp, err := l.client.get(l.ctx, "/api/v1/tasks/"+l.task.String()+"/output",
-				url.Values{"stream": {"log"}, "follow": {"true"}, "from": {strconv.FormatInt(l.at, 10)}})
-			if err != nil {
-				return false, err
-			}
-			reset()
-			l.body = resp.Body
+// Log copies the log of a task as it grows, until the task has ended. The log of the next attempt
+// follows that of the one before.
+func (c *Client) Log(ctx context.Context, task uuid.UUID, to io.Writer) error {
+	out := &counter{to: to}
+	return retry(ctx, func(reset func()) (bool, error) {
+		resp, err := c.get(ctx, "/api/v1/tasks/"+task.String()+"/output",
+			url.Values{"stream": {"log"}, "follow": {"true"}, "from": {strconv.FormatInt(out.n, 10)}})
+		if err != nil {
+			return false, err
 		}
-		var err error
-		if n, err = l.body.Read(p); err != nil {
-			_ = l.body.Close()
-			l.body = nil
-		}
-		l.at += int64(n)
-		if n > 0 {
-			return true, nil
-		}
-		return errors.Is(err, io.EOF), err
+		defer resp.Body.Close()
+		reset()
+		_, err = io.Copy(out, resp.Body)
+		return err == nil || out.err != nil, err
 	})
+}
+
+// counter counts the bytes that it passes on.
+type counter struct {
+	to  io.Writer
+	n   int64
+	err error
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	c.err = err
 	return n, err
 }
 

@@ -36,10 +36,10 @@ func requireHTML(t *testing.T, response *http.Response, body string) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	require.Equal(t, "text/html; charset=utf-8", response.Header.Get("Content-Type"))
-	require.Equal(t, pagePolicy, response.Header.Get("Content-Security-Policy"))
+	require.Equal(t, docsPolicy, response.Header.Get("Content-Security-Policy"))
 	require.Equal(t, "no-referrer", response.Header.Get("Referrer-Policy"))
 	require.Equal(t, "nosniff", response.Header.Get("X-Content-Type-Options"))
-	require.Equal(t, "no-store", response.Header.Get("Cache-Control"))
+	require.Equal(t, "public, no-cache", response.Header.Get("Cache-Control"))
 	d := xml.NewDecoder(strings.NewReader(regexp.MustCompile(`<(meta|link)([^>]*)>`).ReplaceAllString(body, "<$1$2/>")))
 	d.Entity = xml.HTMLEntity
 	for {
@@ -51,7 +51,7 @@ func requireHTML(t *testing.T, response *http.Response, body string) {
 		if e, ok := token.(xml.StartElement); ok {
 			require.NotContains(t, []string{"script", "style", "iframe"}, e.Name.Local)
 			for _, a := range e.Attr {
-				require.False(t, strings.HasPrefix(a.Name.Local, "on") || a.Name.Local == "style", "the policy ignores %s", a.Name.Local)
+				require.False(t, strings.HasPrefix(a.Name.Local, "on") || a.Name.Local == "style", "the policy forbids %s", a.Name.Local)
 				if a.Name.Local == "href" || a.Name.Local == "src" {
 					require.Regexp(t, `^/[^/]|^/$`, a.Value)
 				}

@@ -197,14 +197,12 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 
 // ProblemType describes an error code. Its address is the `type` of problem documents.
 type ProblemType struct {
-	Type   string    `json:"type" example:"/problems/parent-not-found"` // Address of this description.
-	Code   errs.Code `json:"code" example:"parent-not-found"`           // The stable identifier of the error.
-	Title  string    `json:"title" example:"Parent not found"`          // A short text for the code.
-	Status int       `json:"status" example:"400"`                      // The HTTP status.
-	// What the error means.
-	Meaning string `json:"meaning" example:"“parent_id” is not the id of an agent."`
-	// What the client can do.
-	Action string `json:"action" example:"List the agents, and use the id of an agent of the level above."`
+	Type    string    `json:"type" example:"/problems/parent-not-found"`                       // Address of this description.
+	Code    errs.Code `json:"code" example:"parent-not-found"`                                 // The stable identifier of the error.
+	Title   string    `json:"title" example:"Parent not found"`                                // A short text for the code.
+	Status  int       `json:"status" example:"400"`                                            // The HTTP status.
+	Meaning string    `json:"meaning" example:"The id of the parent is not that of an agent."` // What the error means.
+	Action  string    `json:"action" example:"List the agents, and use the id of an agent."`   // What the client can do.
 }
 
 // problemTexts returns the meaning of each code and what the client can do.
@@ -231,7 +229,7 @@ func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error
 	about := ProblemType{"/problems/" + string(code), code, code.Title(), statusOf(code), texts[0], texts[1]}
 	w.Header().Add("Vary", "Accept")
 	if acceptsHTML(r) {
-		return writePage(w, "problem.html", about)
+		return writePage(w, r, "problem.html", about)
 	}
 	return p.writeJSON(w, r, about)
 }

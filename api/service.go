@@ -23,8 +23,8 @@ const readyWithin = 3 * time.Second
 
 // healthStatus is the state of the server.
 type healthStatus struct {
-	Status string            `json:"status" example:"ready" enums:"alive,ready"` // `ok`.
-	Checks map[string]string `json:"checks,omitempty"`                           // Result of each check by name: `ok` or the error.
+	Status string            `json:"status" example:"ready" enums:"alive,ready,unavailable"` // `ok`.
+	Checks map[string]string `json:"checks,omitempty"`                                       // Result of each check by name: `ok` or the error.
 }
 
 // getHealth reports that the process is alive.
@@ -45,39 +45,37 @@ func (s *Server) getHealth(w http.ResponseWriter, r *http.Request) error {
 //	@Header			200	{string}	ETag
 //	@Failure		503	{object}	Problem			"Not ready; `checks` contains the failed checks"
 func (s *Server) getReadiness(w http.ResponseWriter, r *http.Request) error {
-	checks, ready := s.readiness(r)
-	if !ready {
+	health := s.readiness(r)
+	if health.Status != "ready" {
 		w.Header().Set("Connection", "close") // the client's next request opens a connection to another server
-		return errs.New(errs.Unavailable, "the server is not ready").With("checks", checks)
+		return errs.New(errs.Unavailable, "the server is not ready").With("checks", health.Checks)
 	}
-	return s.writeJSON(w, r, healthStatus{"ready", checks})
+	return s.writeJSON(w, r, health)
 }
 
-// readiness runs the checks and returns the result of each.
-func (s *Server) readiness(r *http.Request) (checks map[string]string, ready bool) {
+// readiness returns the state of the server and the result of each check.
+func (s *Server) readiness(r *http.Request) healthStatus {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
-	checks, ready = map[string]string{}, true
+	health := healthStatus{"ready", map[string]string{}}
 	for name, check := range s.opts.Checks {
-		checks[name] = "ok"
+		health.Checks[name] = "ok"
 		if err := check(ctx); err != nil {
-			checks[name], ready = errs.From(err).Detail, false
+			health.Checks[name], health.Status = errs.From(err).Detail, "unavailable"
 			s.log.WarnContext(r.Context(), "not ready", "check", name, "error", err)
 		}
 	}
-	return checks, ready
+	return health
 }
 
 // serverStatus is the state of the server, for its start page.
 type serverStatus struct {
-	Status   string            `json:"status" enums:"ready,unavailable" example:"ready"` // Whether all checks succeeded.
-	Checks   map[string]string `json:"checks"`                                           // Result of each check by name: `ok` or the error.
-	Version  string            `json:"version" example:"v1.4.0"`                         // Version of the server.
-	Database string            `json:"database" enums:"sqlite,postgres" example:"sqlite"`
-	Agents   *int64            `json:"agents" example:"10"`  // Number of agents; null if the database does not respond.
-	Docs     string            `json:"docs" example:"/docs"` // Address of the API reference.
-	Metrics  bool              `json:"-"`
-	URL      string            `json:"-"`
+	healthStatus
+	Version  string `json:"version" example:"v1.4.0"`                          // Version of the server.
+	Database string `json:"database" enums:"sqlite,postgres" example:"sqlite"` // The kind of database.
+	Agents   *int64 `json:"agents" example:"10"`                               // Number of agents; null if the database does not respond.
+	Metrics  bool   `json:"-"`
+	URL      string `json:"-"`
 }
 
 // getHome serves the start page.
@@ -88,14 +86,11 @@ type serverStatus struct {
 //	@Produce		json
 //	@Success		200	{object}	serverStatus	"The state"
 func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
-	checks, ready := s.readiness(r)
-	v := serverStatus{"unavailable", checks, s.opts.Version, s.opts.Database, nil, "/docs", s.opts.Metrics != nil, "http://" + r.Host}
-	if ready {
-		v.Status = "ready"
-	}
+	scheme := "http"
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		v.URL = "https://" + r.Host
+		scheme = "https"
 	}
+	v := serverStatus{s.readiness(r), s.opts.Version, s.opts.Database, nil, s.opts.Metrics != nil, scheme + "://" + r.Host}
 	if all, err := s.core.Registry.List(r.Context(), registry.AgentQuery{Count: true, Sort: "id", Limit: 1}); err == nil {
 		v.Agents = all.Total
 	}
@@ -103,27 +98,19 @@ func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
 	if !acceptsHTML(r) && strings.Contains(r.Header.Get("Accept"), contentTypeJSON) {
 		return s.writeJSON(w, r, v)
 	}
-	return writePage(w, "home.html", v)
+	return writePage(w, r, "home.html", v)
 }
 
 // acceptsHTML reports whether the client is a browser.
 func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
-// pagePolicy allows a page styles and images of this server, and no scripts.
-const pagePolicy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
 // writePage writes a page for browsers from its template.
-func writePage(w http.ResponseWriter, name string, data any) error {
+func writePage(w http.ResponseWriter, r *http.Request, name string, data any) error {
 	var page bytes.Buffer
 	if err := template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(&page, data); err != nil {
 		return err
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", pagePolicy)
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(page.Bytes())
+	staticDocument(contentTypeHTML, page.Bytes)(w, r)
 	return nil
 }
 
@@ -140,7 +127,7 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) { s.opts.Met
 //go:embed docs
 var docsPage embed.FS
 
-// docsPolicy restricts the page to resources of this server. Swagger UI draws its icons from data
+// docsPolicy restricts pages to resources of this server. Swagger UI draws its icons from data
 // URLs.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -202,13 +189,10 @@ func getOpenAPIYAML() http.HandlerFunc {
 //	@Success		200				{string}	string	"The page"
 //	@Header			200				{string}	Cache-Control
 func getDocs() http.HandlerFunc {
-	page := staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Security-Policy", docsPolicy)
-		w.Header().Set("Referrer-Policy", "no-referrer")
-		page(w, r)
-	}
+	return staticDocument(contentTypeHTML, func() []byte { return docsFile("index.html") })
 }
+
+const contentTypeHTML = "text/html; charset=utf-8"
 
 // staticDocument serves a response that does not change while the program runs. It is read at the
 // first request. Caches may store it but must revalidate it, because it may change with each release.
@@ -221,6 +205,10 @@ func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
 		body, tag := document()
 		h := w.Header()
 		h.Set("Cache-Control", "public, no-cache")
+		if contentType == contentTypeHTML {
+			h.Set("Content-Security-Policy", docsPolicy)
+			h.Set("Referrer-Policy", "no-referrer")
+		}
 		if known, ok := matchingTag(r.Header["If-None-Match"], tag); ok {
 			h.Set("ETag", known)
 			w.WriteHeader(http.StatusNotModified)

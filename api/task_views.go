@@ -15,16 +15,14 @@ const tasksPath = "/api/v1/tasks"
 
 // taskView is the state of a task.
 type taskView struct {
-	ID        string  `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`         // The task's id.
-	SessionID *string `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // Null without a session.
-	ParentID  *string `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`  // The task from which this one was handed off, or whose work several agents do in parallel.
-	Depth     int     `json:"depth" example:"0"`                                         // Number of hand-offs above it.
-	Class     string  `json:"class" example:"default"`                                   // Name of the policy for deadlines and retries.
-	// Capabilities that the worker must have. Only lists and `GET` of a task have this and the next two
-	// members, which are absent if the task does not require them.
-	Capabilities     []string         `json:"capabilities,omitempty" example:"web-search"`
-	AgentType        *string          `json:"agent_type,omitempty" example:"research"`                                                // The required agent type.
-	RequestedAgentID *string          `json:"requested_agent_id,omitempty" example:"research-web-01"`                                 // The requested agent.
+	ID               string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                      // The task's id.
+	SessionID        *string          `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                              // Null without a session.
+	ParentID         *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                               // The task from which this one was handed off, or whose work several agents do in parallel.
+	Depth            int              `json:"depth" example:"0"`                                                                      // Number of hand-offs above it.
+	Class            string           `json:"class" example:"default"`                                                                // Name of the policy for deadlines and retries.
+	Capabilities     []string         `json:"capabilities,omitempty" example:"web-search"`                                            // Capabilities that the worker must have; absent without any and in responses to changes.
+	AgentType        *string          `json:"agent_type,omitempty" example:"research"`                                                // The required agent type; absent like `capabilities`.
+	RequestedAgentID *string          `json:"requested_agent_id,omitempty" example:"research-web-01"`                                 // The requested agent; absent like `capabilities`.
 	Owner            string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`                                   // Id of the token that requested it.
 	Priority         int              `json:"priority" example:"1"`                                                                   // The priority, 0 to 3.
 	State            models.TaskState `json:"state" swaggertype:"string" enums:"new,running,done,failed,cancelled" example:"running"` // The state of the task.

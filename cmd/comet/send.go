@@ -125,25 +125,31 @@ func workerCommand(r *agent.Request) string {
 }
 
 // follow prints output and progress of a task until the function it returns is called; with ended
-// it prints the rest of the output first.
+// it prints the rest of the output first. Agents report output before the progress that follows it, so
+// it prints the output up to each report, and then the progress.
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
-	var log io.Reader
+	log, to := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = log.Close() })
+	if s.out.format == formatTable {
+		go func() { _ = to.CloseWithError(c.Log(ctx, r.TaskID, to)) }()
+	} else {
+		_ = to.Close()
+	}
 	attempt, printed := 0, int64(0)
 	each := func(t agent.Task) error {
 		if t.Attempt != attempt {
-			log, attempt, printed = c.Log(ctx, r.TaskID), t.Attempt, 0
+			attempt, printed = t.Attempt, 0
 		}
-		if s.out.format != formatTable || log == nil {
-			return show.task(t)
-		}
-		// An agent reports the progress after the output before it.
-		n, err := io.CopyN(show, log, t.Log.Bytes-printed)
+		n, _ := io.CopyN(show, log, t.Log.Bytes-printed)
 		printed += n
-		return errors.Join(err, show.task(t))
+		return show.task(t)
 	}
-	following.Go(func() { _, _ = c.Follow(ctx, r.TaskID, each) }) // the result of the request reports the errors
+	following.Go(func() { // the result of the request reports the errors
+		_, _ = c.Follow(ctx, r.TaskID, each)
+		_, _ = io.Copy(show, log)
+	})
 	return func(ended bool) {
 		const lastWords = 5 * time.Second
 		if ended {

@@ -54,8 +54,16 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
-	if err := a.checkAddresses(ctx); err != nil {
-		return err
+	// An address in use leaves no new data directory.
+	entries, _ := os.ReadDir(a.cfg.Data)
+	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
+		if len(entries) == 0 && address != "" {
+			l, err := listen(ctx, address, flag)
+			if err != nil {
+				return err
+			}
+			_ = l.Close()
+		}
 	}
 	if a.lock, err = lockDir(a.cfg.Data); err != nil {
 		return err
@@ -147,22 +155,6 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	if a.cfg.Listen != "" {
 		a.services.Add("the HTTP server", a.http)
-	}
-	return nil
-}
-
-// checkAddresses returns an error if the data directory is new and an address to listen on is in use,
-// so that a start that fails makes no data directory.
-func (a *App) checkAddresses(ctx context.Context) error {
-	entries, _ := os.ReadDir(a.cfg.Data)
-	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
-		if len(entries) == 0 && address != "" {
-			l, err := listen(ctx, address, flag)
-			if err != nil {
-				return err
-			}
-			_ = l.Close()
-		}
 	}
 	return nil
 }
