@@ -228,7 +228,7 @@ func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error
 	texts := problemTexts()[code]
 	about := ProblemType{"/problems/" + string(code), code, code.Title(), statusOf(code), texts[0], texts[1]}
 	w.Header().Add("Vary", "Accept")
-	if acceptsHTML(r) {
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
 		return writePage(w, r, "problem.html", about)
 	}
 	return p.writeJSON(w, r, about)

@@ -95,14 +95,11 @@ func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
 		v.Agents = all.Total
 	}
 	w.Header().Add("Vary", "Accept")
-	if !acceptsHTML(r) && strings.Contains(r.Header.Get("Accept"), contentTypeJSON) {
+	if accept := r.Header.Get("Accept"); !strings.Contains(accept, "text/html") && strings.Contains(accept, contentTypeJSON) {
 		return s.writeJSON(w, r, v)
 	}
 	return writePage(w, r, "home.html", v)
 }
-
-// acceptsHTML reports whether the client is a browser.
-func acceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 // writePage writes a page for browsers from its template.
 func writePage(w http.ResponseWriter, r *http.Request, name string, data any) error {
@@ -110,7 +107,7 @@ func writePage(w http.ResponseWriter, r *http.Request, name string, data any) er
 	if err := template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(&page, data); err != nil {
 		return err
 	}
-	staticDocument(contentTypeHTML, page.Bytes)(w, r)
+	staticDocument("text/html; charset=utf-8", page.Bytes)(w, r)
 	return nil
 }
 
@@ -189,10 +186,8 @@ func getOpenAPIYAML() http.HandlerFunc {
 //	@Success		200				{string}	string	"The page"
 //	@Header			200				{string}	Cache-Control
 func getDocs() http.HandlerFunc {
-	return staticDocument(contentTypeHTML, func() []byte { return docsFile("index.html") })
+	return staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
 }
-
-const contentTypeHTML = "text/html; charset=utf-8"
 
 // staticDocument serves a response that does not change while the program runs. It is read at the
 // first request. Caches may store it but must revalidate it, because it may change with each release.
@@ -205,10 +200,8 @@ func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
 		body, tag := document()
 		h := w.Header()
 		h.Set("Cache-Control", "public, no-cache")
-		if contentType == contentTypeHTML {
-			h.Set("Content-Security-Policy", docsPolicy)
-			h.Set("Referrer-Policy", "no-referrer")
-		}
+		h.Set("Content-Security-Policy", docsPolicy)
+		h.Set("Referrer-Policy", "no-referrer")
 		if known, ok := matchingTag(r.Header["If-None-Match"], tag); ok {
 			h.Set("ETag", known)
 			w.WriteHeader(http.StatusNotModified)

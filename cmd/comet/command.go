@@ -310,13 +310,6 @@ func setMember(object map[string]any, path []string, value any) {
 	object[path[len(path)-1]] = value
 }
 
-func texts(v any) []string {
-	if list, ok := v.([]string); ok {
-		return list
-	}
-	return []string{fmt.Sprint(v)}
-}
-
 // nameParams replaces the API's parameter names by those of the command, and adds the name of the
 // file that was sent.
 func (c *call) nameParams(err error) error {
