@@ -30,7 +30,10 @@ type Task struct {
 	ExitCode   *int   `json:"exit_code"`
 	Error      string `json:"error"`
 	Tokens     int64  `json:"tokens"`
-	Version    int64  `json:"version"`
+	Log        struct {
+		Bytes int64 `json:"bytes"` // length of the log of the newest attempt
+	} `json:"log"`
+	Version int64 `json:"version"`
 }
 
 // Ended reports whether the task is in a final state.

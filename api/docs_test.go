@@ -83,7 +83,7 @@ func TestDocsPage(t *testing.T) {
 
 	t.Run("all resources are on this server", func(t *testing.T) {
 		t.Parallel()
-		types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".png": "image/png"}
+		types := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".ico": "image/x-icon"}
 		links := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page, -1)
 		require.NotEmpty(t, links)
 		for _, link := range links {

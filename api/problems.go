@@ -197,16 +197,26 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 
 // ProblemType describes an error code. Its address is the `type` of problem documents.
 type ProblemType struct {
-	Type   string    `json:"type" example:"/problems/parent-not-found"` // Address of this description.
-	Code   errs.Code `json:"code" example:"parent-not-found"`           // The stable identifier of the error.
-	Title  string    `json:"title" example:"Parent not found"`          // A short text for the code.
-	Status int       `json:"status" example:"400"`                      // The HTTP status.
+	Type    string    `json:"type" example:"/problems/parent-not-found"`                       // Address of this description.
+	Code    errs.Code `json:"code" example:"parent-not-found"`                                 // The stable identifier of the error.
+	Title   string    `json:"title" example:"Parent not found"`                                // A short text for the code.
+	Status  int       `json:"status" example:"400"`                                            // The HTTP status.
+	Meaning string    `json:"meaning" example:"The id of the parent is not that of an agent."` // What the error means.
+	Action  string    `json:"action" example:"List the agents, and use the id of an agent."`   // What the client can do.
 }
+
+// problemTexts returns the meaning of each code and what the client can do.
+var problemTexts = sync.OnceValue(func() (texts map[errs.Code][2]string) { //nolint:gochecknoglobals // a constant table
+	if err := json.Unmarshal(docsFile("problems.json"), &texts); err != nil {
+		panic(err) // the tests read the file
+	}
+	return texts
+})
 
 // getProblemType returns the description of an error code.
 //
 //	@Summary		Get a problem type
-//	@Description	Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
+//	@Description	Returns what an error code means, what to do, and its HTTP status. The `type` of a problem document is this address. Browsers, which accept `text/html`, get a page.
 //	@Param			code			path	string	true	"The error code"	example(parent-not-found)
 //	@Success		200	{object}	ProblemType	"The problem type"
 //	@Failure		404	"The problem type does not exist"
@@ -215,10 +225,13 @@ func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error
 	if !slices.Contains(errs.Codes(), code) {
 		return errs.New(errs.NotFound, "there is no problem type %s", input.Quote(string(code)))
 	}
-	return p.writeJSON(w, r, ProblemType{
-		Type: "/problems/" + string(code), Code: code, Title: code.Title(),
-		Status: statusOf(code),
-	})
+	texts := problemTexts()[code]
+	about := ProblemType{"/problems/" + string(code), code, code.Title(), statusOf(code), texts[0], texts[1]}
+	w.Header().Add("Vary", "Accept")
+	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		return writePage(w, r, "problem.html", about)
+	}
+	return p.writeJSON(w, r, about)
 }
 
 // notFound responds to requests for unknown paths.

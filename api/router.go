@@ -28,6 +28,7 @@ func (s *Server) router() http.Handler {
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.methodNotAllowed(r))
 
+	r.Get("/", s.handle(s.getHome))
 	r.Get("/healthz", s.handle(s.getHealth))
 	r.Get("/readyz", s.handle(s.getReadiness))
 	if s.opts.Metrics != nil {

@@ -31,6 +31,8 @@ type Options struct {
 	Logger *slog.Logger
 	// AccessSample logs every n-th successful request, default 1: all.
 	AccessSample int
+	// Version and Database describe the server on its start page, default "".
+	Version, Database string
 	// Checks are the readiness checks of /readyz by name; each returns nil when its part is ready.
 	Checks map[string]func(context.Context) error
 	// Metrics serves /metrics; nil leaves the route out.

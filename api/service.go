@@ -1,16 +1,20 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"embed"
+	"html/template"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/registry"
 	"comet/openapi"
 )
 
@@ -19,8 +23,8 @@ const readyWithin = 3 * time.Second
 
 // healthStatus is the state of the server.
 type healthStatus struct {
-	Status string            `json:"status" example:"ready" enums:"alive,ready"` // `ok`.
-	Checks map[string]string `json:"checks,omitempty"`                           // Result of each check by name: `ok` or the error.
+	Status string            `json:"status" example:"ready" enums:"alive,ready,unavailable"` // `ok`.
+	Checks map[string]string `json:"checks,omitempty"`                                       // Result of each check by name: `ok` or the error.
 }
 
 // getHealth reports that the process is alive.
@@ -41,21 +45,70 @@ func (s *Server) getHealth(w http.ResponseWriter, r *http.Request) error {
 //	@Header			200	{string}	ETag
 //	@Failure		503	{object}	Problem			"Not ready; `checks` contains the failed checks"
 func (s *Server) getReadiness(w http.ResponseWriter, r *http.Request) error {
+	health := s.readiness(r)
+	if health.Status != "ready" {
+		w.Header().Set("Connection", "close") // the client's next request opens a connection to another server
+		return errs.New(errs.Unavailable, "the server is not ready").With("checks", health.Checks)
+	}
+	return s.writeJSON(w, r, health)
+}
+
+// readiness returns the state of the server and the result of each check.
+func (s *Server) readiness(r *http.Request) healthStatus {
 	ctx, cancel := context.WithTimeout(r.Context(), readyWithin)
 	defer cancel()
-	checks, failed := map[string]string{}, ""
+	health := healthStatus{"ready", map[string]string{}}
 	for name, check := range s.opts.Checks {
-		checks[name] = "ok"
+		health.Checks[name] = "ok"
 		if err := check(ctx); err != nil {
-			checks[name], failed = errs.From(err).Detail, name
+			health.Checks[name], health.Status = errs.From(err).Detail, "unavailable"
 			s.log.WarnContext(r.Context(), "not ready", "check", name, "error", err)
 		}
 	}
-	if failed != "" {
-		w.Header().Set("Connection", "close") // the client's next request opens a connection to another server
-		return errs.New(errs.Unavailable, "the server is not ready").With("checks", checks)
+	return health
+}
+
+// serverStatus is the state of the server, for its start page.
+type serverStatus struct {
+	healthStatus
+	Version  string `json:"version" example:"v1.4.0"`                          // Version of the server.
+	Database string `json:"database" enums:"sqlite,postgres" example:"sqlite"` // The kind of database.
+	Agents   *int64 `json:"agents" example:"10"`                               // Number of agents; null if the database does not respond.
+	Metrics  bool   `json:"-"`
+	URL      string `json:"-"`
+}
+
+// getHome serves the start page.
+//
+//	@Summary		Read the start page
+//	@Description	Returns the state of the server: a page with links and the first steps or, if the request accepts `application/json` and not `text/html`, a JSON object.
+//	@Produce		html
+//	@Produce		json
+//	@Success		200	{object}	serverStatus	"The state"
+func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
 	}
-	return s.writeJSON(w, r, healthStatus{"ready", checks})
+	v := serverStatus{s.readiness(r), s.opts.Version, s.opts.Database, nil, s.opts.Metrics != nil, scheme + "://" + r.Host}
+	if all, err := s.core.Registry.List(r.Context(), registry.AgentQuery{Count: true, Sort: "id", Limit: 1}); err == nil {
+		v.Agents = all.Total
+	}
+	w.Header().Add("Vary", "Accept")
+	if accept := r.Header.Get("Accept"); !strings.Contains(accept, "text/html") && strings.Contains(accept, contentTypeJSON) {
+		return s.writeJSON(w, r, v)
+	}
+	return writePage(w, r, "home.html", v)
+}
+
+// writePage writes a page for browsers from its template.
+func writePage(w http.ResponseWriter, r *http.Request, name string, data any) error {
+	var page bytes.Buffer
+	if err := template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(&page, data); err != nil {
+		return err
+	}
+	staticDocument("text/html; charset=utf-8", page.Bytes)(w, r)
+	return nil
 }
 
 // getMetrics serves the Prometheus metrics.
@@ -71,7 +124,7 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) { s.opts.Met
 //go:embed docs
 var docsPage embed.FS
 
-// docsPolicy restricts the page to resources of this server. Swagger UI draws its icons from data
+// docsPolicy restricts pages to resources of this server. Swagger UI draws its icons from data
 // URLs.
 const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -82,10 +135,11 @@ func docsRoutes(r chi.Router) {
 	r.Get("/openapi.json", getOpenAPIJSON())
 	r.Get("/openapi.yaml", getOpenAPIYAML())
 	r.Get("/docs", getDocs())
-
+	r.Get("/docs/", http.RedirectHandler("/docs", http.StatusMovedPermanently).ServeHTTP)
+	r.Get("/favicon.ico", staticDocument("image/x-icon", func() []byte { return docsFile("favicon.ico") }))
 	for name, contentType := range map[string]string{
 		"init.js": "text/javascript; charset=utf-8", "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
-		"swagger-ui.css": "text/css; charset=utf-8", "favicon-32x32.png": "image/png",
+		"swagger-ui.css": "text/css; charset=utf-8", "page.css": "text/css; charset=utf-8",
 	} {
 		r.Get("/docs/"+name, staticDocument(contentType, func() []byte { return docsFile(name) }))
 	}
@@ -132,12 +186,7 @@ func getOpenAPIYAML() http.HandlerFunc {
 //	@Success		200				{string}	string	"The page"
 //	@Header			200				{string}	Cache-Control
 func getDocs() http.HandlerFunc {
-	page := staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
-	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Security-Policy", docsPolicy)
-		w.Header().Set("Referrer-Policy", "no-referrer")
-		page(w, r)
-	}
+	return staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
 }
 
 // staticDocument serves a response that does not change while the program runs. It is read at the
@@ -151,6 +200,8 @@ func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
 		body, tag := document()
 		h := w.Header()
 		h.Set("Cache-Control", "public, no-cache")
+		h.Set("Content-Security-Policy", docsPolicy)
+		h.Set("Referrer-Policy", "no-referrer")
 		if known, ok := matchingTag(r.Header["If-None-Match"], tag); ok {
 			h.Set("ETag", known)
 			w.WriteHeader(http.StatusNotModified)

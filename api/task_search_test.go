@@ -33,10 +33,16 @@ func TestTaskSearch(t *testing.T) {
 		for query, want := range map[string]int{
 			"request_id=r-1": 1, "request_id=r-1&owner=" + task.Owner: 1, "request_id=r-2": 0, "owner=" + task.Owner: 2, "owner=other": 0,
 			"request_id=r-1&owner=other": 0, "trace_id=" + trace: 1, "trace_id=4bf92f35-77b3-4da6-a3ce-929d0e0e4736": 1, "trace_id=5bf92f3577b34da6a3ce929d0e0e4736": 0,
+			"id_prefix=" + id[:30]: 1, "id_prefix=" + id: 1, "id_prefix=" + id[:30] + "%25": 0, "id_prefix=" + id[:30] + "&state=new": 0,
 		} {
-			var page struct{ Tasks []any }
+			var page struct {
+				Tasks []struct{ Capabilities []string }
+			}
 			h.do(t, "GET", "/api/v1/tasks?"+query, "").decode(t, http.StatusOK, &page)
 			require.Len(t, page.Tasks, want, query)
+			for _, task := range page.Tasks {
+				require.Equal(t, []string{"read"}, task.Capabilities)
+			}
 		}
 		for _, query := range []string{"trace_id=4bf9", "owner=other&mine=true"} {
 			require.Equal(t, http.StatusBadRequest, h.do(t, "GET", "/api/v1/tasks?"+query, "").status, query)

@@ -15,24 +15,29 @@ const tasksPath = "/api/v1/tasks"
 
 // taskView is the state of a task.
 type taskView struct {
-	ID        string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                      // The task's id.
-	SessionID *string          `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                              // Null without a session.
-	ParentID  *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                               // The task from which this one was handed off, or whose work several agents do in parallel.
-	Depth     int              `json:"depth" example:"0"`                                                                      // Number of hand-offs above it.
-	Class     string           `json:"class" example:"default"`                                                                // Name of the policy for deadlines and retries.
-	Owner     string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`                                   // Id of the token that requested it.
-	Priority  int              `json:"priority" example:"1"`                                                                   // The priority, 0 to 3.
-	State     models.TaskState `json:"state" swaggertype:"string" enums:"new,running,done,failed,cancelled" example:"running"` // The state of the task.
+	ID               string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                      // The task's id.
+	SessionID        *string          `json:"session_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                              // Null without a session.
+	ParentID         *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                               // The task from which this one was handed off, or whose work several agents do in parallel.
+	Depth            int              `json:"depth" example:"0"`                                                                      // Number of hand-offs above it.
+	Class            string           `json:"class" example:"default"`                                                                // Name of the policy for deadlines and retries.
+	Capabilities     []string         `json:"capabilities,omitempty" example:"web-search"`                                            // Capabilities that the worker must have; absent without any and in responses to changes.
+	AgentType        *string          `json:"agent_type,omitempty" example:"research"`                                                // The required agent type; absent like `capabilities`.
+	RequestedAgentID *string          `json:"requested_agent_id,omitempty" example:"research-web-01"`                                 // The requested agent; absent like `capabilities`.
+	Owner            string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`                                   // Id of the token that requested it.
+	Priority         int              `json:"priority" example:"1"`                                                                   // The priority, 0 to 3.
+	State            models.TaskState `json:"state" swaggertype:"string" enums:"new,running,done,failed,cancelled" example:"running"` // The state of the task.
 	// What the task waits for: a free worker, the next attempt, or the reply to its worker's
 	// question. Null while a worker executes it and after its end.
 	WaitingFor *models.WaitReason `json:"waiting_for" swaggertype:"string" enums:"worker,retry,reply" example:"worker"`
-	Attempt    int                `json:"attempt" example:"1"`                // Number of the newest attempt, 0 before the first.
-	AgentID    *string            `json:"agent_id" example:"research-web-01"` // Worker of the newest attempt.
-	Budget     *int64             `json:"budget" example:"4000"`              // Maximum number of tokens of all attempts; null for no limit.
-	Tokens     int64              `json:"tokens" example:"1730"`              // Tokens that all attempts have used.
-	Progress   int                `json:"progress" example:"40"`              // In percent.
-	Step       int                `json:"step" example:"2"`                   // The number of the current step.
-	StepName   string             `json:"step_name" example:"reading"`        // The name of the current step.
+	// Why the last selection of a worker found none for a task that waits for one or for a retry.
+	WaitCause *string `json:"wait_cause,omitempty" enums:"saturated,excluded,unavailable,unsupported,over_budget" example:"saturated"`
+	Attempt   int     `json:"attempt" example:"1"`                // Number of the newest attempt, 0 before the first.
+	AgentID   *string `json:"agent_id" example:"research-web-01"` // Worker of the newest attempt.
+	Budget    *int64  `json:"budget" example:"4000"`              // Maximum number of tokens of all attempts; null for no limit.
+	Tokens    int64   `json:"tokens" example:"1730"`              // Tokens that all attempts have used.
+	Progress  int     `json:"progress" example:"40"`              // In percent.
+	Step      int     `json:"step" example:"2"`                   // The number of the current step.
+	StepName  string  `json:"step_name" example:"reading"`        // The name of the current step.
 	// When the current attempt or wait times out; null after the end.
 	Deadline *time.Time `json:"deadline" example:"2026-01-10T15:30:30Z"`
 	ExitCode *int       `json:"exit_code" example:"0"` // The exit code of the result; null without one.
@@ -79,9 +84,19 @@ func newTaskView(t models.Task) taskView {
 	if !t.State.Ended() {
 		v.Deadline = &t.Deadline
 	}
+	var last struct{ Verdict string }
+	if t.WaitingFor != models.NotWaiting && json.Unmarshal(t.Decision, &last) == nil && last.Verdict != "chosen" {
+		v.WaitCause = orNull(last.Verdict)
+	}
 	if len(t.Detail) > 0 && t.State != models.TaskDone {
 		v.FailureDetail = jsontext.Value(t.Detail)
 	}
+	return v
+}
+
+func newListedTask(t models.ListedTask) taskView {
+	v := newTaskView(t.Task)
+	v.Capabilities, v.AgentType, v.RequestedAgentID = t.Capabilities, orNull(t.AgentType), orNull(t.RequestedAgentID)
 	return v
 }
 
@@ -160,7 +175,8 @@ type taskEventView struct {
 }
 
 func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
-	v := taskDetail{taskView: newTaskView(d.Task), Attempts: views(d.Attempts, newAttemptView), Timeline: views(d.Timeline, newTaskEventView)}
+	listed := models.ListedTask{Task: d.Task, Capabilities: d.Input.Capabilities, AgentType: d.Input.AgentType, RequestedAgentID: d.Input.RequestedAgentID}
+	v := taskDetail{taskView: newListedTask(listed), Attempts: views(d.Attempts, newAttemptView), Timeline: views(d.Timeline, newTaskEventView)}
 	var err error
 	if v.Request, err = newTaskRequest(d.Input); err != nil {
 		return v, err

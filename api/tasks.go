@@ -22,6 +22,7 @@ import (
 //	@Summary		List tasks
 //	@Description	Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //	@Param			state			query	string	false	"Only tasks in this state"	enums(new,running,done,failed,cancelled)	example(running)
+//	@Param			id_prefix		query	string	false	"Only tasks whose id begins with this text"	maxlength(64)	example(01890a5d-ac96)
 //	@Param			agent_id		query	string	false	"Only tasks whose newest attempt is assigned to this agent"	maxlength(64)	example(research-web-01)
 //	@Param			session_id		query	string	false	"Only tasks of this session"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8058)
 //	@Param			parent_id		query	string	false	"Only subtasks of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8059)
@@ -41,16 +42,17 @@ func (s *Server) listTasks(r request) (any, error) {
 	limit := q.Limit
 	q.Limit++ // one more than the page shows whether there is a next page
 	tasks, err := s.core.Orchestrator.Tasks(r.Context(), q)
-	tasks, next := cutPage(tasks, limit, func(t models.Task) string { return creationPosition(t.CreatedAt, t.ID) })
-	return reply{next: next, body: taskList{views(tasks, newTaskView), next}}, err
+	tasks, next := cutPage(tasks, limit, func(t models.ListedTask) string { return creationPosition(t.CreatedAt, t.ID) })
+	return reply{next: next, body: taskList{views(tasks, newListedTask), next}}, err
 }
 
 // taskQuery reads the query parameters of a list of tasks.
 func taskQuery(r request) (orchestrator.TaskQuery, error) {
-	q := newQuery(r.Request, "state", "agent_id", "session_id", "parent_id", "owner", "request_id", "trace_id", "since", "until", "mine", "limit", "cursor")
+	q := newQuery(r.Request, "state", "id_prefix", "agent_id", "session_id", "parent_id", "owner", "request_id", "trace_id", "since", "until", "mine", "limit", "cursor")
 	out := orchestrator.TaskQuery{
 		State: models.TaskState(q.Enum("state", "", string(models.TaskNew), string(models.TaskRunning),
 			string(models.TaskDone), string(models.TaskFailed), string(models.TaskCancelled))),
+		IDPrefix:  orZero(q.OptString("id_prefix", input.MaxID)),
 		AgentID:   orZero(q.OptString("agent_id", input.MaxID)),
 		SessionID: orZero(q.OptString("session_id", input.MaxID)),
 		ParentID:  orZero(q.OptString("parent_id", input.MaxID)),

@@ -132,6 +132,14 @@ func (t *Task) SetNewestAttempt(a Attempt) {
 	t.ChunkStep, t.ChunkTotal = a.ChunkStep, a.ChunkTotal
 }
 
+// ListedTask is a task with its requirements, as TaskInput has them.
+type ListedTask struct {
+	Task             `gorm:"embedded"`
+	Capabilities     []string `gorm:"serializer:json"`
+	AgentType        string
+	RequestedAgentID string
+}
+
 // TaskInput is the input of a task. It never changes.
 type TaskInput struct {
 	TaskID string `gorm:"-"`

@@ -176,9 +176,9 @@ func (r taskReader) Input(t models.Task) (models.TaskInput, error) {
 type longInput struct{ Parameters, Meta json.RawMessage }
 
 // List returns the page of tasks that q selects, the newest first.
-func (r taskReader) List(q TaskQuery) ([]models.Task, error) {
+func (r taskReader) List(q TaskQuery) ([]models.ListedTask, error) {
 	query, args := tasksQuery(q)
-	return list[models.Task](r.reader, query, args...)
+	return list[models.ListedTask](r.reader, query, args...)
 }
 
 func tasksQuery(q TaskQuery) (string, []any) {
@@ -195,6 +195,7 @@ func tasksQuery(q TaskQuery) (string, []any) {
 		where.And("(agent_id "+inSubtree+" OR owner_agent_id "+inSubtree+")", q.Root, q.Root)
 	}
 	where.Equal("parent_id", q.ParentID)
+	where.Prefix("id", q.IDPrefix)
 	if q.RequestID != "" {
 		where.And("request_key = ?", TaskRequest{Owner: q.Owner, RequestID: q.RequestID}.key())
 	}
@@ -213,7 +214,7 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	if q.Before.ID != "" {
 		where.And("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)
 	}
-	return selectRows[models.Task](where.SQL()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.Args, q.Limit)
+	return selectRows[models.ListedTask](where.SQL()) + " ORDER BY created_at DESC, id DESC LIMIT ?", append(where.Args, q.Limit)
 }
 
 // NextQueued returns the first task of a queue, except those in except, and locks it. ok is false
@@ -313,10 +314,9 @@ var ErrRequestExists = errors.New("a concurrent request has made the task")
 
 // TaskQuery selects a page of tasks, newest first. Zero fields do not filter.
 type TaskQuery struct {
-	State     models.TaskState
-	AgentID   string
-	SessionID string
-	Owner     string
+	State models.TaskState
+	// IDPrefix is the beginning of the ids.
+	IDPrefix, AgentID, SessionID, Owner string
 	// RequestID selects the task that Owner requested with it; TraceID those of a trace.
 	RequestID, TraceID string
 	// Root selects the tasks of an agent and of the agents below it, and those that they requested.

@@ -123,7 +123,7 @@ func runRow(cmd *cobra.Command, row command, args []string) error {
 		return err
 	}
 	c := &call{session: s, command: row, cmd: cmd, args: args}
-	if err := c.parse(); err != nil {
+	if err := c.parse(cmd.Context()); err != nil {
 		return err
 	}
 	if c.settings != "" {
@@ -138,12 +138,20 @@ func runRow(cmd *cobra.Command, row command, args []string) error {
 }
 
 // parse reads the values of the arguments and flags.
-func (c *call) parse() error {
+func (c *call) parse(ctx context.Context) (err error) {
+	for i, id := range c.args {
+		if c.args[i], err = c.fullID(ctx, listOf(c.ids, c.args[:i]), id); err != nil {
+			return err
+		}
+	}
 	c.sent, c.local = map[string]any{}, map[string]any{}
 	maps.Copy(c.sent, c.fixed)
 	given := map[string]string{}
 	for _, p := range c.params {
 		v, ok, err := c.valueOf(p)
+		if id, isText := v.(string); isText && err == nil {
+			v, err = c.fullID(ctx, p.kind.ids, id)
+		}
 		switch name := p.display(); {
 		case errors.As(err, new(*fs.PathError)):
 			return usageError{err} // it names the file
@@ -300,13 +308,6 @@ func setMember(object map[string]any, path []string, value any) {
 		object = inner
 	}
 	object[path[len(path)-1]] = value
-}
-
-func texts(v any) []string {
-	if list, ok := v.([]string); ok {
-		return list
-	}
-	return []string{fmt.Sprint(v)}
 }
 
 // nameParams replaces the API's parameter names by those of the command, and adds the name of the

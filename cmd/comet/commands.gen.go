@@ -523,6 +523,7 @@ func commandTable() []command {
 		{
 			use:     "tasks list",
 			short:   "List tasks, newest first",
+			long:    "List tasks, newest first. WORK is the required capabilities, or else the required agent or type.\nTIME is how long the task took, or how long it has been running or waiting.",
 			example: "  comet tasks list --state running --since 1h",
 			request: "GET /api/v1/tasks",
 			pages:   "tasks",
@@ -540,12 +541,13 @@ func commandTable() []command {
 			},
 			columns: []column{
 				{"ID", "id"},
-				{"STATE", "{{.state}}{{with .waiting_for}}, {{waits .}}{{end}}"},
+				{"STATE", "{{.state}}{{with .waiting_for}}, {{waits .}}{{end}}{{with .wait_cause}} ({{.}}){{end}}"},
+				{"WORK", "{{if .capabilities}}{{join .capabilities \",\"}}{{else if .requested_agent_id}}agent {{.requested_agent_id}}{{else if .agent_type}}type {{.agent_type}}{{else}}-{{end}}"},
 				{"AGENT", "agent_id"},
 				{"ATTEMPT", "attempt"},
 				{"PROGRESS", "{{.progress}}%"},
 				{"CREATED", "created_at"},
-				{"TOOK", "{{took .started_at .ended_at}}"},
+				{"TIME", "{{took (or .started_at .created_at) .ended_at}}"},
 				{"ERROR", "{{with .failure}}{{.}}: {{end}}{{with .error}}{{.}}{{else}}-{{end}}"},
 			},
 		},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"strings"
@@ -124,15 +125,31 @@ func workerCommand(r *agent.Request) string {
 }
 
 // follow prints output and progress of a task until the function it returns is called; with ended
-// it prints the rest of the output first.
+// it prints the rest of the output first. Agents report output before the progress that follows it, so
+// it prints the output up to each report, and then the progress.
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
-	// The result of the request reports the errors of both.
-	following.Go(func() { _, _ = c.Follow(ctx, r.TaskID, show.task) })
+	log, to := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = log.Close() })
 	if s.out.format == formatTable {
-		following.Go(func() { _ = c.Log(ctx, r.TaskID, show) })
+		go func() { _ = to.CloseWithError(c.Log(ctx, r.TaskID, to)) }()
+	} else {
+		_ = to.Close()
 	}
+	attempt, printed := 0, int64(0)
+	each := func(t agent.Task) error {
+		if t.Attempt != attempt {
+			attempt, printed = t.Attempt, 0
+		}
+		n, _ := io.CopyN(show, log, t.Log.Bytes-printed)
+		printed += n
+		return show.task(t)
+	}
+	following.Go(func() { // the result of the request reports the errors
+		_, _ = c.Follow(ctx, r.TaskID, each)
+		_, _ = io.Copy(show, log)
+	})
 	return func(ended bool) {
 		const lastWords = 5 * time.Second
 		if ended {

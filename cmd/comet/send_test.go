@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"comet/agent"
@@ -84,6 +86,46 @@ func TestSendThroughARestart(t *testing.T) {
 	require.NoError(t, s.sendRequest(t.Context(), c, &agent.Request{WorkType: "echo"}, 0, false))
 	require.Equal(t, "hello\n", out.String())
 	require.Equal(t, 2, asked)
+}
+
+func TestSendKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	const log = "fetching\nbuilding\nlinking\n"
+	type report struct {
+		attempt, progress, log int
+		state, step            string
+	}
+	reports := []report{
+		{0, 0, 0, "new", ""}, {1, 10, 9, "running", "fetch"}, {1, 40, 18, "running", "build"}, {1, 60, 18, "running", "test"}, {1, 60, 26, "done", "test"},
+	}
+	version, ended := 0, make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/output"): // the whole log has arrived already
+			_, _ = io.WriteString(w, log)
+		case r.Method == http.MethodGet:
+			now := reports[version]
+			_, _ = fmt.Fprintf(w, `{"id":"x","state":%q,"attempt":%d,"progress":%d,"step_name":%q,"log":{"bytes":%d},"version":%d}`,
+				now.state, now.attempt, now.progress, now.step, now.log, version)
+			if version++; version == len(reports) {
+				close(ended)
+			}
+		case r.Header.Get("Prefer") == "":
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, envelopeOf("work_status", `{"task_id":"550e8400-e29b-41d4-a716-446655440004","status":"running","progress_percent":0}`))
+		default:
+			<-ended
+			_, _ = io.WriteString(w, envelopeOf("work_result", `{"task_id":"550e8400-e29b-41d4-a716-446655440004","status":"success","exit_code":0,"output":"all done"}`))
+		}
+	}))
+	t.Cleanup(server.Close)
+	c, err := agent.NewClient(server.URL, "secret", server.Client())
+	require.NoError(t, err)
+	var both bytes.Buffer
+	s := &session{out: output{w: &both, format: formatTable}, messages: &both}
+	r := &agent.Request{WorkType: "build", TaskID: uuid.New()}
+	require.NoError(t, s.sendRequest(t.Context(), c, r, 0, false))
+	require.Equal(t, "task "+r.TaskID.String()+"\nfetching\n 10%  fetch\nbuilding\n 40%  build\n 60%  test\nlinking\nall done\n", both.String())
 }
 
 // envelopeOf is a response of the server.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -83,6 +84,25 @@ func (s *session) unknownArgument(ctx context.Context, lists, arguments []string
 		}
 	}
 	return "", nil
+}
+
+// fullID returns the UUID in a list that begins with text, or text if there is none. If there are
+// several, the error lists ten of them.
+func (s *session) fullID(ctx context.Context, list, text string) (string, error) {
+	if list == "" || len(text) < 6 || len(text) >= 36 || strings.Trim(text, "0123456789abcdef-") != "" {
+		return text, nil
+	}
+	if strings.HasPrefix(list, "/api/v1/tasks?") {
+		list = "/api/v1/tasks?limit=10&id_prefix=" + text
+	}
+	ids := slices.DeleteFunc(s.names(ctx, list), func(id string) bool { return !strings.HasPrefix(id, text) || id != text && uuid.Validate(id) != nil })
+	switch {
+	case len(ids) == 0 || slices.Contains(ids, text):
+		return text, nil
+	case len(ids) == 1:
+		return ids[0], nil
+	}
+	return "", usagef("%q is the beginning of several ids: %s", text, strings.Join(ids[:min(len(ids), 10)], ", "))
 }
 
 // listOf returns the path of the list of ids for the argument after those in before, "" for none.

@@ -192,3 +192,10 @@ func parseKeyFile(s *session, name string) (any, error) {
 	}
 	return key, nil
 }
+
+func texts(v any) []string {
+	if list, ok := v.([]string); ok {
+		return list
+	}
+	return []string{fmt.Sprint(v)}
+}

@@ -276,14 +276,14 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 
 func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-// tookText is the time between two times, of which the second may be missing.
+// tookText is the time between two times; the second is now if it is missing.
 func tookText(from, to any) string {
-	begin, _ := time.Parse(time.RFC3339, fmt.Sprint(from))
+	begin, _ := time.Parse(time.RFC3339, fmt.Sprint(from)) // from is a time of the response
 	end, err := time.Parse(time.RFC3339, fmt.Sprint(to))
-	if err != nil || begin.IsZero() {
-		return "-"
+	if err != nil {
+		end = time.Now().Truncate(time.Second)
 	}
-	return input.Duration(end.Sub(begin))
+	return input.Duration(max(end.Sub(begin), 0))
 }
 
 // fixed formats a number with that many decimals.

@@ -54,6 +54,17 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
+	// An address in use leaves no new data directory.
+	entries, _ := os.ReadDir(a.cfg.Data)
+	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
+		if len(entries) == 0 && address != "" {
+			l, err := listen(ctx, address, flag)
+			if err != nil {
+				return err
+			}
+			_ = l.Close()
+		}
+	}
 	if a.lock, err = lockDir(a.cfg.Data); err != nil {
 		return err
 	}
@@ -222,6 +233,8 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 		Logger:       a.log,
 		Clock:        a.opts.Clock,
 		AccessSample: a.cfg.Log.Sample,
+		Version:      a.opts.Build.Version,
+		Database:     a.store.Database(),
 		Checks: map[string]func(context.Context) error{
 			"server":     a.ready,
 			"database":   a.store.Ping,

@@ -102,10 +102,9 @@ func (s *httpServer) Start(ctx context.Context) error {
 	if s.listener != nil {
 		return nil
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.addr)
+	l, err := listen(ctx, s.addr, s.flag)
 	if err != nil {
-		return fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, s.flag)
+		return err
 	}
 	s.listener = netutil.LimitListener(l, s.connections)
 	go func() {
@@ -115,6 +114,16 @@ func (s *httpServer) Start(ctx context.Context) error {
 		}
 	}()
 	return nil
+}
+
+// listen listens on the address that a flag sets.
+func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		err = fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, flag)
+	}
+	return l, err
 }
 
 // Stop implements background.Service. The server becomes not ready, serves requests for the drain

@@ -185,13 +185,18 @@ func TestStartErrors(t *testing.T) {
 		t.Parallel()
 		p := serve(t, t.TempDir())
 		address := strings.TrimPrefix(p.url(t), "http://")
-		data := t.TempDir()
-		code, message := start(t, []string{"serve", "--listen", address, "--data", data}).fails(t)
-		require.Equal(t, 1, code)
-		for _, part := range []string{address, "address already in use", "--listen"} {
-			require.Contains(t, message, part)
+		data := filepath.Join(t.TempDir(), "data")
+		for _, flag := range []string{"--listen", "--v5-listen", "--debug-listen"} {
+			code, message := start(t, []string{"serve", "--listen", "127.0.0.1:0", flag, address, "--data", data}).fails(t)
+			require.Equal(t, 1, code)
+			for _, part := range []string{address, "address already in use", flag} {
+				require.Contains(t, message, part)
+			}
+			require.NoDirExists(t, data)
 		}
-		serve(t, data).stopOnceUp(t)
+		again := serve(t, data)
+		again.says(t, `(?m)^  Admin token +(\S+)$`) // the first start shows it
+		again.stopOnceUp(t)
 	})
 
 	t.Run("a data directory that cannot be created", func(t *testing.T) {

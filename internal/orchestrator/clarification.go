@@ -147,7 +147,7 @@ func (o *Orchestrator) Questions(ctx context.Context, sessionID string) ([]OpenQ
 		if running[i].WaitingFor != models.WaitForReply {
 			continue
 		}
-		asked, err := o.OpenQuestion(ctx, running[i])
+		asked, err := o.OpenQuestion(ctx, running[i].Task)
 		if err != nil {
 			return nil, err
 		}

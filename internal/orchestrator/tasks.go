@@ -61,7 +61,7 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 }
 
 // Tasks returns the page of tasks that q selects, newest first.
-func (o *Orchestrator) Tasks(ctx context.Context, q store.TaskQuery) ([]models.Task, error) {
+func (o *Orchestrator) Tasks(ctx context.Context, q store.TaskQuery) ([]models.ListedTask, error) {
 	return o.store.Tasks(ctx).List(q)
 }
 

@@ -444,8 +444,9 @@ func (e ErrorEnvelopeType) Valid() bool {
 
 // Defines values for HealthStatusStatus.
 const (
-	HealthStatusStatusAlive HealthStatusStatus = "alive"
-	HealthStatusStatusReady HealthStatusStatus = "ready"
+	HealthStatusStatusAlive       HealthStatusStatus = "alive"
+	HealthStatusStatusReady       HealthStatusStatus = "ready"
+	HealthStatusStatusUnavailable HealthStatusStatus = "unavailable"
 )
 
 // Valid indicates whether the value is a known member of the HealthStatusStatus enum.
@@ -454,6 +455,8 @@ func (e HealthStatusStatus) Valid() bool {
 	case HealthStatusStatusAlive:
 		return true
 	case HealthStatusStatusReady:
+		return true
+	case HealthStatusStatusUnavailable:
 		return true
 	default:
 		return false
@@ -709,6 +712,45 @@ func (e ReservationState) Valid() bool {
 	}
 }
 
+// Defines values for ServerStatusDatabase.
+const (
+	ServerStatusDatabasePostgres ServerStatusDatabase = "postgres"
+	ServerStatusDatabaseSqlite   ServerStatusDatabase = "sqlite"
+)
+
+// Valid indicates whether the value is a known member of the ServerStatusDatabase enum.
+func (e ServerStatusDatabase) Valid() bool {
+	switch e {
+	case ServerStatusDatabasePostgres:
+		return true
+	case ServerStatusDatabaseSqlite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ServerStatusStatus.
+const (
+	ServerStatusStatusAlive       ServerStatusStatus = "alive"
+	ServerStatusStatusReady       ServerStatusStatus = "ready"
+	ServerStatusStatusUnavailable ServerStatusStatus = "unavailable"
+)
+
+// Valid indicates whether the value is a known member of the ServerStatusStatus enum.
+func (e ServerStatusStatus) Valid() bool {
+	switch e {
+	case ServerStatusStatusAlive:
+		return true
+	case ServerStatusStatusReady:
+		return true
+	case ServerStatusStatusUnavailable:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SessionViewState.
 const (
 	SessionViewStateClosed SessionViewState = "closed"
@@ -748,6 +790,33 @@ func (e TaskDetailState) Valid() bool {
 	case TaskDetailStateNew:
 		return true
 	case TaskDetailStateRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskDetailWaitCause.
+const (
+	TaskDetailWaitCauseExcluded    TaskDetailWaitCause = "excluded"
+	TaskDetailWaitCauseOverBudget  TaskDetailWaitCause = "over_budget"
+	TaskDetailWaitCauseSaturated   TaskDetailWaitCause = "saturated"
+	TaskDetailWaitCauseUnavailable TaskDetailWaitCause = "unavailable"
+	TaskDetailWaitCauseUnsupported TaskDetailWaitCause = "unsupported"
+)
+
+// Valid indicates whether the value is a known member of the TaskDetailWaitCause enum.
+func (e TaskDetailWaitCause) Valid() bool {
+	switch e {
+	case TaskDetailWaitCauseExcluded:
+		return true
+	case TaskDetailWaitCauseOverBudget:
+		return true
+	case TaskDetailWaitCauseSaturated:
+		return true
+	case TaskDetailWaitCauseUnavailable:
+		return true
+	case TaskDetailWaitCauseUnsupported:
 		return true
 	default:
 		return false
@@ -796,6 +865,33 @@ func (e TaskViewState) Valid() bool {
 	case TaskViewStateNew:
 		return true
 	case TaskViewStateRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TaskViewWaitCause.
+const (
+	TaskViewWaitCauseExcluded    TaskViewWaitCause = "excluded"
+	TaskViewWaitCauseOverBudget  TaskViewWaitCause = "over_budget"
+	TaskViewWaitCauseSaturated   TaskViewWaitCause = "saturated"
+	TaskViewWaitCauseUnavailable TaskViewWaitCause = "unavailable"
+	TaskViewWaitCauseUnsupported TaskViewWaitCause = "unsupported"
+)
+
+// Valid indicates whether the value is a known member of the TaskViewWaitCause enum.
+func (e TaskViewWaitCause) Valid() bool {
+	switch e {
+	case TaskViewWaitCauseExcluded:
+		return true
+	case TaskViewWaitCauseOverBudget:
+		return true
+	case TaskViewWaitCauseSaturated:
+		return true
+	case TaskViewWaitCauseUnavailable:
+		return true
+	case TaskViewWaitCauseUnsupported:
 		return true
 	default:
 		return false
@@ -3588,10 +3684,20 @@ type ProblemCode string
 
 // ProblemType Describes an error code. Its address is the `type` of problem documents.
 type ProblemType struct {
+	// Action What the client can do.
+	//
+	// Example: List the agents, and use the id of an agent.
+	Action string `json:"action" yaml:"action"`
+
 	// Code The stable identifier of the error.
 	//
 	// Example: parent-not-found
 	Code ProblemCode `json:"code" yaml:"code"`
+
+	// Meaning What the error means.
+	//
+	// Example: The id of the parent is not that of an agent.
+	Meaning string `json:"meaning" yaml:"meaning"`
 
 	// Status The HTTP status.
 	//
@@ -4051,6 +4157,42 @@ type SecretRotation struct {
 	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
 }
 
+// ServerStatus The state of the server, for its start page.
+type ServerStatus struct {
+	// Agents Number of agents; null if the database does not respond.
+	//
+	// Example: 10
+	Agents *int64 `json:"agents" yaml:"agents"`
+
+	// Checks Result of each check by name: `ok` or the error.
+	Checks *map[string]string `json:"checks,omitempty" yaml:"checks,omitempty"`
+
+	// Database The kind of database.
+	//
+	// Example: sqlite
+	Database ServerStatusDatabase `json:"database" yaml:"database"`
+
+	// Status `ok`.
+	//
+	// Example: ready
+	Status ServerStatusStatus `json:"status" yaml:"status"`
+
+	// Version Version of the server.
+	//
+	// Example: v1.4.0
+	Version string `json:"version" yaml:"version"`
+}
+
+// ServerStatusDatabase The kind of database.
+//
+// Example: sqlite
+type ServerStatusDatabase string
+
+// ServerStatusStatus `ok`.
+//
+// Example: ready
+type ServerStatusStatus string
+
 // SessionDraft The body of a request to open a session.
 type SessionDraft struct {
 	// Context An object with information for the agents that work in the session.
@@ -4162,6 +4304,11 @@ type TaskDetail struct {
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
+	// AgentType The required agent type; absent like `capabilities`.
+	//
+	// Example: research
+	AgentType *string `json:"agent_type,omitempty" yaml:"agent_type,omitempty"`
+
 	// Attempt Number of the newest attempt, 0 before the first.
 	//
 	// Example: 1
@@ -4174,6 +4321,11 @@ type TaskDetail struct {
 	//
 	// Example: 4000
 	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// Capabilities Capabilities that the worker must have; absent without any and in responses to changes.
+	//
+	// Example: ["web-search"]
+	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Class Name of the policy for deadlines and retries.
 	//
@@ -4258,6 +4410,11 @@ type TaskDetail struct {
 	// Request What the client requested.
 	Request TaskRequest `json:"request" yaml:"request"`
 
+	// RequestedAgentID The requested agent; absent like `capabilities`.
+	//
+	// Example: research-web-01
+	RequestedAgentID *string `json:"requested_agent_id,omitempty" yaml:"requested_agent_id,omitempty"`
+
 	// SessionID Null without a session.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
@@ -4301,6 +4458,11 @@ type TaskDetail struct {
 	// Example: 4
 	Version int64 `json:"version" yaml:"version"`
 
+	// WaitCause Why the last selection of a worker found none for a task that waits for one or for a retry.
+	//
+	// Example: saturated
+	WaitCause *TaskDetailWaitCause `json:"wait_cause,omitempty" yaml:"wait_cause,omitempty"`
+
 	// WaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
 	// question. Null while a worker executes it and after its end.
 	//
@@ -4312,6 +4474,11 @@ type TaskDetail struct {
 //
 // Example: running
 type TaskDetailState string
+
+// TaskDetailWaitCause Why the last selection of a worker found none for a task that waits for one or for a retry.
+//
+// Example: saturated
+type TaskDetailWaitCause string
 
 // TaskDetailWaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
 // question. Null while a worker executes it and after its end.
@@ -4620,6 +4787,11 @@ type TaskView struct {
 	// Example: research-web-01
 	AgentID *string `json:"agent_id" yaml:"agent_id"`
 
+	// AgentType The required agent type; absent like `capabilities`.
+	//
+	// Example: research
+	AgentType *string `json:"agent_type,omitempty" yaml:"agent_type,omitempty"`
+
 	// Attempt Number of the newest attempt, 0 before the first.
 	//
 	// Example: 1
@@ -4629,6 +4801,11 @@ type TaskView struct {
 	//
 	// Example: 4000
 	Budget *int64 `json:"budget" yaml:"budget"`
+
+	// Capabilities Capabilities that the worker must have; absent without any and in responses to changes.
+	//
+	// Example: ["web-search"]
+	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Class Name of the policy for deadlines and retries.
 	//
@@ -4704,6 +4881,11 @@ type TaskView struct {
 	// Example: 40
 	Progress int `json:"progress" yaml:"progress"`
 
+	// RequestedAgentID The requested agent; absent like `capabilities`.
+	//
+	// Example: research-web-01
+	RequestedAgentID *string `json:"requested_agent_id,omitempty" yaml:"requested_agent_id,omitempty"`
+
 	// SessionID Null without a session.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
@@ -4744,6 +4926,11 @@ type TaskView struct {
 	// Example: 4
 	Version int64 `json:"version" yaml:"version"`
 
+	// WaitCause Why the last selection of a worker found none for a task that waits for one or for a retry.
+	//
+	// Example: saturated
+	WaitCause *TaskViewWaitCause `json:"wait_cause,omitempty" yaml:"wait_cause,omitempty"`
+
 	// WaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
 	// question. Null while a worker executes it and after its end.
 	//
@@ -4755,6 +4942,11 @@ type TaskView struct {
 //
 // Example: running
 type TaskViewState string
+
+// TaskViewWaitCause Why the last selection of a worker found none for a task that waits for one or for a retry.
+//
+// Example: saturated
+type TaskViewWaitCause string
 
 // TaskViewWaitingFor What the task waits for: a free worker, the next attempt, or the reply to its worker's
 // question. Null while a worker executes it and after its end.
@@ -7025,6 +7217,9 @@ type ListTasksParams struct {
 	// State Only tasks in this state
 	State *ListTasksParamsState `form:"state,omitempty" json:"state,omitempty" yaml:"state,omitempty"`
 
+	// IDPrefix Only tasks whose id begins with this text
+	IDPrefix *string `form:"id_prefix,omitempty" json:"id_prefix,omitempty" yaml:"id_prefix,omitempty"`
+
 	// AgentID Only tasks whose newest attempt is assigned to this agent
 	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
@@ -7938,6 +8133,13 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+
+	// GetHome Read the start page
+	//
+	// Returns the state of the server: a page with links and the first steps or, if the request accepts `application/json` and not `text/html`, a JSON object.
+	//
+	// Corresponds with GET / (the `GetHome` operationId).
+	GetHome(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ConnectAgent Open a WebSocket
 	//
@@ -9146,7 +9348,7 @@ type ClientInterface interface {
 
 	// GetProblemType Get a problem type
 	//
-	// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
+	// Returns what an error code means, what to do, and its HTTP status. The `type` of a problem document is this address. Browsers, which accept `text/html`, get a page.
 	//
 	// Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 	GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9157,6 +9359,23 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// GetHome Read the start page
+//
+// Returns the state of the server: a page with links and the first steps or, if the request accepts `application/json` and not `text/html`, a JSON object.
+//
+// Corresponds with GET / (the `GetHome` operationId).
+func (c *Client) GetHome(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetHomeRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // ConnectAgent Open a WebSocket
@@ -11596,7 +11815,7 @@ func (c *Client) GetOpenAPIYAML(ctx context.Context, params *GetOpenAPIYAMLParam
 
 // GetProblemType Get a problem type
 //
-// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
+// Returns what an error code means, what to do, and its HTTP status. The `type` of a problem document is this address. Browsers, which accept `text/html`, get a page.
 //
 // Corresponds with GET /problems/{code} (the `GetProblemType` operationId).
 func (c *Client) GetProblemType(ctx context.Context, code string, params *GetProblemTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11626,6 +11845,33 @@ func (c *Client) GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewGetHomeRequest constructs an http.Request for the GetHome method
+func NewGetHomeRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewConnectAgentRequest constructs an http.Request for the ConnectAgent method
@@ -14405,6 +14651,18 @@ func NewListTasksRequest(server string, params *ListTasksParams) (*http.Request,
 		if params.State != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.IDPrefix != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "id_prefix", *params.IDPrefix, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -17494,6 +17752,15 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// GetHomeWithResponse Read the start page
+	//
+	// Returns the state of the server: a page with links and the first steps or, if the request accepts `application/json` and not `text/html`, a JSON object.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET / (the `GetHome` operationId).
+	GetHomeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHomeResponse, error)
+
 	// ConnectAgentWithResponse Open a WebSocket
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -18823,7 +19090,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetProblemTypeWithResponse Get a problem type
 	//
-	// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
+	// Returns what an error code means, what to do, and its HTTP status. The `type` of a problem document is this address. Browsers, which accept `text/html`, get a page.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18838,6 +19105,54 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadinessWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadinessResponse, error)
+}
+
+type GetHomeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServerStatus
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetHomeResponse) GetJSON200() *ServerStatus {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetHomeResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetHomeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetHomeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetHomeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetHomeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type ConnectAgentResponse struct {
@@ -26524,6 +26839,21 @@ func (r GetReadinessResponse) ContentType() string {
 	return ""
 }
 
+// GetHomeWithResponse Read the start page
+//
+// Returns the state of the server: a page with links and the first steps or, if the request accepts `application/json` and not `text/html`, a JSON object.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET / (the `GetHome` operationId).
+func (c *ClientWithResponses) GetHomeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHomeResponse, error) {
+	rsp, err := c.GetHome(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetHomeResponse(rsp)
+}
+
 // ConnectAgentWithResponse Open a WebSocket
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -28591,7 +28921,7 @@ func (c *ClientWithResponses) GetOpenAPIYAMLWithResponse(ctx context.Context, pa
 
 // GetProblemTypeWithResponse Get a problem type
 //
-// Returns the title and the HTTP status of an error code. The `type` of a problem document is this address.
+// Returns what an error code means, what to do, and its HTTP status. The `type` of a problem document is this address. Browsers, which accept `text/html`, get a page.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28617,6 +28947,42 @@ func (c *ClientWithResponses) GetReadinessWithResponse(ctx context.Context, reqE
 		return nil, err
 	}
 	return ParseGetReadinessResponse(rsp)
+}
+
+// ParseGetHomeResponse parses an HTTP response from a GetHomeWithResponse call
+func ParseGetHomeResponse(rsp *http.Response) (*GetHomeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetHomeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServerStatus
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/html) unsupported
+
+	}
+
+	return response, nil
 }
 
 // ParseConnectAgentResponse parses an HTTP response from a ConnectAgentWithResponse call

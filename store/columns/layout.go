@@ -146,7 +146,7 @@ func (n Names) TableName(name string) string {
 		return "usage_facts"
 	case "InboxMessage":
 		return "inbox"
-	case "taskRow", "TaskInput":
+	case "taskRow", "TaskInput", "ListedTask":
 		return "tasks"
 	case "outcomeRow":
 		return "outcomes"

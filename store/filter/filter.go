@@ -21,6 +21,13 @@ func (c *Clause) Equal(column, value string) {
 	}
 }
 
+// Prefix adds that a column starts with a value, in bytes, unless the value is "".
+func (c *Clause) Prefix(column, value string) {
+	if value != "" {
+		c.And(column+" BETWEEN ? AND ?", value, value+"\U0010FFFF")
+	}
+}
+
 // SQL returns the clause, "" without a term.
 func (c *Clause) SQL() string {
 	if len(c.terms) == 0 {

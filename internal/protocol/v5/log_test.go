@@ -161,7 +161,7 @@ func TestMessageLog(t *testing.T) {
 		subtasks, err := f.work.Tasks(t.Context(), store.TaskQuery{ParentID: id, Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, subtasks, 1)
-		stored, err := f.messages.ByTask(t.Context(), subtasks[0], "", 100)
+		stored, err := f.messages.ByTask(t.Context(), subtasks[0].Task, "", 100)
 		require.NoError(t, err)
 		require.Len(t, stored, 5, "the X twice, the S, and the replies")
 		for _, m := range stored {

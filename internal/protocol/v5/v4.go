@@ -109,9 +109,9 @@ func (p *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
 	if err != nil {
 		return err
 	}
-	tasks := make([]models.Task, len(open))
+	tasks := make([]models.ListedTask, len(open))
 	for i, o := range open {
-		tasks[i] = o.Task
+		tasks[i].Task = o.Task
 	}
 	onlyV4 := p.knowsOnlyV4(s.agentID)
 	found, err := p.filterByTaskV4(ctx, tasks, tid, onlyV4)
@@ -134,9 +134,9 @@ func (p *Protocol) findWorkV4(ctx context.Context, s *sender, tid int) error {
 
 // filterByTaskV4 returns the tasks with a TID: that of V4 for a V4 worker, and otherwise that in
 // the task's session.
-func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid int, onlyV4 bool) (found []models.Task, err error) {
+func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.ListedTask, tid int, onlyV4 bool) (found []models.Task, err error) {
 	for _, t := range tasks {
-		h, err := p.shortID(ctx, t)
+		h, err := p.shortID(ctx, t.Task)
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func (p *Protocol) filterByTaskV4(ctx context.Context, tasks []models.Task, tid 
 			name = taskV4(wire.Message{Task: name, Context: shortid.ContextName(h.Context), Depth: min(t.Depth, wire.MaxDepth)})
 		}
 		if name == wire.NewTask(tid) {
-			found = append(found, t)
+			found = append(found, t.Task)
 		}
 	}
 	return found, nil
