@@ -179,8 +179,7 @@ func (s *Server) deleteAgent(r request) error {
 
 // withoutPointers removes the JSON pointers from the error of a request without a body.
 func withoutPointers(err error) error {
-	var e *errs.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*errs.Error](err); ok {
 		for i := range e.Fields {
 			e.Fields[i].Pointer = ""
 		}

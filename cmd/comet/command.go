@@ -312,8 +312,8 @@ func texts(v any) []string {
 // nameParams replaces the API's parameter names by those of the command, and adds the name of the
 // file that was sent.
 func (c *call) nameParams(err error) error {
-	var refused *apiError
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*apiError](err)
+	if !ok {
 		return err
 	}
 	refused.file = c.file

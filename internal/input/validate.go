@@ -128,8 +128,8 @@ func violations(err error) errs.Violations {
 	if err == nil {
 		return nil
 	}
-	var failures validator.ValidationErrors
-	if !errors.As(err, &failures) {
+	failures, ok := errors.AsType[validator.ValidationErrors](err)
+	if !ok {
 		return errs.Violations{{Code: errs.Internal, Rule: "type", Detail: "the value cannot be checked"}}
 	}
 	var all errs.Violations
