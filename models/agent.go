@@ -3,6 +3,7 @@
 package models
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -88,3 +89,13 @@ const CustomPrefix = "custom:"
 // CapabilityKey returns the name without the prefix custom:. Names with equal keys are the same
 // capability.
 func CapabilityKey(name string) string { return strings.TrimPrefix(name, CustomPrefix) }
+
+// CapabilityKeys returns the keys of names, sorted and without duplicates.
+func CapabilityKeys(names []string) []string {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = CapabilityKey(name)
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
