@@ -60,7 +60,10 @@ func (x *Index) Change(id string, fn func(*Agent) bool) {
 	}
 	e.Agent, e.names = a, models.CapabilityKeys(a.Capabilities)
 	x.agents[id] = e
-	x.link(e)
+	for _, k := range e.keys() {
+		x.groups[k] = append(x.groups[k], e)
+	}
+	x.countOffers(e, 1)
 }
 
 // keys returns the groups of an agent.
@@ -73,14 +76,6 @@ func (e *entry) keys() []key {
 		keys = append(keys, key{capability: name})
 	}
 	return keys
-}
-
-// link adds an agent to its groups.
-func (x *Index) link(e *entry) {
-	for _, k := range e.keys() {
-		x.groups[k] = append(x.groups[k], e)
-	}
-	x.countOffers(e, 1)
 }
 
 // unlink removes an agent from its groups.

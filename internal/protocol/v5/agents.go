@@ -81,14 +81,6 @@ func (p *Protocol) updateCapabilities(ctx context.Context, agentID string, caps 
 	return err
 }
 
-// handleLeave handles L: the agent takes no more work, and its tasks go to other workers.
-func (p *Protocol) handleLeave(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	if err := p.orchestrator.Leave(ctx, s.agentID, true); err != nil {
-		return protocol.Reply{}, err
-	}
-	return p.acknowledge(m, "left", true)
-}
-
 // handleCaps handles K.
 func (p *Protocol) handleCaps(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
 	caps, ok := m.Data.Pair("caps")
