@@ -82,7 +82,12 @@ func newGroupWriter(s *Store, conn *pinned.Conn) *groupWriter {
 		queue: make(chan *writeRequest, maxBatch),
 		done:  make(chan struct{}),
 	}
-	go w.loop()
+	go func() {
+		defer close(w.done)
+		for r := range w.queue {
+			w.batch(r)
+		}
+	}()
 	return w
 }
 
@@ -132,13 +137,6 @@ func (w *groupWriter) close() error {
 	w.mu.Unlock()
 	<-w.done
 	return w.conn.Close()
-}
-
-func (w *groupWriter) loop() {
-	defer close(w.done)
-	for r := range w.queue {
-		w.batch(r)
-	}
 }
 
 // batch is one transaction of the writer.
