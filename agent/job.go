@@ -159,7 +159,9 @@ func (a *Agent) sendUpdates(j *job, ended <-chan struct{}) {
 		case <-flush.C:
 			err = j.work.flushBuffer()
 		case <-begun.C:
-			err = j.work.sendStarted()
+			if !j.work.statusSent.Load() { // otherwise another status says that the work has started
+				err = j.work.resendStatus()
+			}
 		case <-j.repeated:
 			err = j.work.resendStatus()
 		case <-silent:

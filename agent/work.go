@@ -215,14 +215,6 @@ func (w *Work) resendStatus() error {
 	return w.sendStatus(text, rest)
 }
 
-// sendStarted reports that the work has started, unless another status was sent.
-func (w *Work) sendStarted() error {
-	if w.statusSent.Load() {
-		return nil
-	}
-	return w.resendStatus()
-}
-
 // close sends the rest and returns the last status. Nothing is sent afterwards.
 func (w *Work) close(send func(envelope.WorkStatus) error) envelope.WorkStatus {
 	w.setSend(send)

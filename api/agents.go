@@ -174,14 +174,9 @@ func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 //	@Failure		409	"The agent has active children or is protected"
 //	@Failure		412	"The agent has another version"
 func (s *Server) deleteAgent(r request) error {
-	return withoutPointers(s.core.Registry.Deactivate(r.Context(), r.caller, r.id, r.pre))
-}
-
-// withoutPointers removes the JSON pointers from the error of a request without a body.
-func withoutPointers(err error) error {
-	var e *errs.Error
-	if errors.As(err, &e) {
-		for i := range e.Fields {
+	err := s.core.Registry.Deactivate(r.Context(), r.caller, r.id, r.pre)
+	if e, ok := errors.AsType[*errs.Error](err); ok {
+		for i := range e.Fields { // the request has no body
 			e.Fields[i].Pointer = ""
 		}
 	}

@@ -107,7 +107,7 @@ func (s *Server) readIdempotencyKey(r *http.Request, body []byte, render func(re
 		return nil, nil //nolint:nilnil // the header is optional
 	}
 	key := lines[0]
-	if len(lines) > 1 || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, notVisible) {
+	if len(lines) > 1 || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return nil, invalidHeader("Idempotency-Key", "idempotency_key",
 			"Idempotency-Key must be one value of 1 to %d visible ASCII characters", maxIdempotencyKey)
 	}
@@ -118,8 +118,6 @@ func (s *Server) readIdempotencyKey(r *http.Request, body []byte, render func(re
 	h.Sum(o.RequestHash[:0])
 	return o, nil
 }
-
-func notVisible(r rune) bool { return r < 0x21 || r > 0x7e }
 
 // writeReplay writes the stored response of an earlier request with the same key. It reports
 // whether there was one.
@@ -226,7 +224,9 @@ func (s *Server) readRequest(w http.ResponseWriter, r *http.Request, rule bodyRu
 	var body []byte
 	switch rule {
 	case withoutBody:
-		err = rejectBody(r)
+		if r.ContentLength != 0 {
+			err = errs.New(errs.InvalidRequest, "this request must not have a body")
+		}
 	case validBody:
 		if body, err = s.decode(w, r, v, false); err == nil {
 			err = input.Validate(v).Err()
@@ -262,14 +262,6 @@ func readPath(r *http.Request) (request, error) {
 // storable reports whether all databases can store the text.
 func storable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsRune(text, 0)
-}
-
-// rejectBody returns an error for a request with a body where none is allowed.
-func rejectBody(r *http.Request) error {
-	if r.ContentLength == 0 {
-		return nil
-	}
-	return errs.New(errs.InvalidRequest, "this request must not have a body")
 }
 
 const contentTypeMergePatch = "application/merge-patch+json"

@@ -151,7 +151,7 @@ func parseCondition(lines []string) (c condition, ok bool) {
 			return condition{}, false
 		}
 		end := strings.IndexByte(rest[1:], '"')
-		if end < 0 || strings.ContainsFunc(rest[1:1+end], notTagChar) {
+		if end < 0 || strings.ContainsFunc(rest[1:1+end], func(r rune) bool { return r <= 0x20 || r == 0x7F }) {
 			return condition{}, false
 		}
 		t.opaque, rest = rest[1:1+end], strings.TrimLeft(rest[end+2:], " \t")
@@ -161,8 +161,6 @@ func parseCondition(lines []string) (c condition, ok bool) {
 		c.tags = append(c.tags, t)
 	}
 }
-
-func notTagChar(r rune) bool { return r <= 0x20 || r == 0x7F }
 
 // matchingTag looks for a response's tag in an If-None-Match header. It compares weakly and treats
 // the tag of the compressed form as equal. It returns the tag to send with the 304. A malformed

@@ -11,7 +11,6 @@ import (
 	"gorm.io/gorm/clause"
 	"gorm.io/gorm/logger"
 
-	"comet/internal/errs"
 	"comet/store/columns"
 	"comet/store/sqlerr"
 	"comet/store/txconn"
@@ -89,12 +88,4 @@ func (p readPool) QueryContext(ctx context.Context, query string, args ...any) (
 // forUpdate locks the rows that a statement reads. gorm leaves locks out on SQLite.
 func forUpdate(db *gorm.DB) *gorm.DB {
 	return db.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate})
-}
-
-// deleteOne returns errs.NotFound with a detail for a statement that deleted no row.
-func deleteOne(db *gorm.DB, format string, args ...any) error {
-	if db.Error == nil && db.RowsAffected == 0 {
-		return errs.New(errs.NotFound, format, args...)
-	}
-	return db.Error
 }

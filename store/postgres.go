@@ -99,16 +99,12 @@ func (w *postgresWriter) write(ctx context.Context, fn func(*Tx) error) error {
 	return err
 }
 
-// enter waits for a slot.
-func (w *postgresWriter) enter(ctx context.Context) error {
-	w.queue.Add(1)
-	defer w.queue.Add(-1)
-	return w.slots.Acquire(ctx, 1)
-}
-
 func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 	// The wait for a connection may be cut off; the transaction may not.
-	if err := w.enter(ctx); err != nil {
+	w.queue.Add(1)
+	err := w.slots.Acquire(ctx, 1)
+	w.queue.Add(-1)
+	if err != nil {
 		return err
 	}
 	defer w.slots.Release(1)

@@ -7,6 +7,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
+	"comet/internal/errs"
 	"comet/models"
 	"comet/store/columns"
 	"comet/store/filter"
@@ -23,7 +24,11 @@ func (tx Tools) SaveUpstream(u *models.Upstream) error {
 
 // DeleteUpstream deletes an upstream, or returns errs.NotFound.
 func (tx Tools) DeleteUpstream(id string) error {
-	return deleteOne(tx.db().Delete(&models.Upstream{}, "id = ?", id), "no upstream %q was added", id)
+	deleted := tx.db().Delete(&models.Upstream{}, "id = ?", id)
+	if deleted.Error == nil && deleted.RowsAffected == 0 {
+		return errs.New(errs.NotFound, "no upstream %q was added", id)
+	}
+	return deleted.Error
 }
 
 // Upstreams returns the upstreams that were added, ordered by id.

@@ -82,7 +82,12 @@ func newGroupWriter(s *Store, conn *pinned.Conn) *groupWriter {
 		queue: make(chan *writeRequest, maxBatch),
 		done:  make(chan struct{}),
 	}
-	go w.loop()
+	go func() {
+		defer close(w.done)
+		for r := range w.queue {
+			w.batch(r)
+		}
+	}()
 	return w
 }
 
@@ -132,13 +137,6 @@ func (w *groupWriter) close() error {
 	w.mu.Unlock()
 	<-w.done
 	return w.conn.Close()
-}
-
-func (w *groupWriter) loop() {
-	defer close(w.done)
-	for r := range w.queue {
-		w.batch(r)
-	}
 }
 
 // batch is one transaction of the writer.
@@ -301,11 +299,7 @@ func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 
 // forget removes the rows that members have changed from the cache, before the commit.
 func (w *groupWriter) forget(members ...*writeRequest) {
-	changes := make([]*cache.Change, len(members))
-	for i, r := range members {
-		changes[i] = &r.tx.state.cached
-	}
-	w.store.cache.Forget(changes...)
+	w.store.cache.Forget(convert(members, func(r *writeRequest) *cache.Change { return &r.tx.state.cached })...)
 }
 
 // answer returns the results to the members of a committed batch.

@@ -15,13 +15,6 @@ const leaseBatch = 100
 // idleShare is the pause of the dispatcher as a multiple of its last look; wake-ups do not shorten it.
 const idleShare = 4
 
-// dispatch looks for webhooks with due deliveries and runs a worker for each that this replica
-// can lease, until ctx and the workers end.
-func (w *Webhooks) dispatch(ctx context.Context) {
-	defer w.running.Wait()
-	w.poll.Run(ctx)
-}
-
 // look starts due workers, then rests. It returns how long nothing is due.
 func (w *Webhooks) look(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()

@@ -69,8 +69,3 @@ func (r *runners) collect() []result {
 	r.results, r.collected = nil, time.Now()
 	return out
 }
-
-func (r *runners) stop() {
-	close(r.jobs)
-	r.crew.Wait()
-}

@@ -60,7 +60,10 @@ func New(s *store.Store, opts *Options) *Webhooks {
 		workers:  map[string]*worker{},
 	}
 	w.poll = background.NewPollLoop(background.PollOptions{Task: "looking for due deliveries", Logger: o.Logger, Signal: s.DeliveriesWritten()}, w.look)
-	w.loop = background.NewLoop(w.dispatch)
+	w.loop = background.NewLoop(func(ctx context.Context) {
+		defer w.running.Wait()
+		w.poll.Run(ctx)
+	})
 	w.work, w.interrupt = context.WithCancel(context.Background())
 	return w
 }

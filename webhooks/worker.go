@@ -80,7 +80,8 @@ func newWorker(w *Webhooks, hook models.Webhook, until time.Time) *worker {
 func (k *worker) run(ctx context.Context) {
 	k.ctx = ctx
 	defer k.release()
-	defer k.stop()
+	defer k.crew.Wait()
+	defer close(k.jobs)
 	defer context.AfterFunc(ctx, k.wake.Set)()
 	defer context.AfterFunc(k.work, k.wake.Set)()
 	for {

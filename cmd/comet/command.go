@@ -235,12 +235,13 @@ func (c *call) newRequest(ctx context.Context) (*http.Request, error) {
 			}
 		}
 	}
+	hasBody := len(c.fixed) > 0 || slices.ContainsFunc(c.params, func(p param) bool { return p.to != "" && !isHeader(p.to) })
 	switch {
 	case isDocument && len(members) > 0:
 		return nil, usagef("--file replaces the arguments and flags that describe the request; give one or the other")
 	case method == http.MethodPatch && len(members) == 0 && !isDocument:
 		return nil, usagef("there is nothing to change; see --help for the flags")
-	case !isDocument && method != http.MethodGet && (len(members) > 0 || c.hasBody()):
+	case !isDocument && method != http.MethodGet && (len(members) > 0 || hasBody):
 		if body, err = json.Marshal(members); err != nil {
 			return nil, err
 		}
@@ -249,11 +250,6 @@ func (c *call) newRequest(ctx context.Context) (*http.Request, error) {
 		path += "?" + query.Encode()
 	}
 	return c.httpRequest(ctx, method, path, header, body)
-}
-
-// hasBody reports whether the request has a body, even if it has no members.
-func (c *call) hasBody() bool {
-	return slices.ContainsFunc(c.params, func(p param) bool { return p.to != "" && !isHeader(p.to) }) || len(c.fixed) > 0
 }
 
 // isHeader reports whether a parameter is sent in a header, such as Idempotency-Key.
@@ -313,8 +309,8 @@ func setMember(object map[string]any, path []string, value any) {
 // nameParams replaces the API's parameter names by those of the command, and adds the name of the
 // file that was sent.
 func (c *call) nameParams(err error) error {
-	var refused *apiError
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*apiError](err)
+	if !ok {
 		return err
 	}
 	refused.file = c.file

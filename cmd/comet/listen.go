@@ -87,8 +87,7 @@ func (c *call) registerListener(ctx context.Context, address, secret string) (ho
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
 	body, err := c.send(ctx)
-	var refused *apiError
-	if errors.As(err, &refused) && refused.problem.Code == "address-refused" {
+	if refused, ok := errors.AsType[*apiError](err); ok && refused.problem.Code == "address-refused" {
 		c.explain(address)
 	}
 	if err == nil {

@@ -84,7 +84,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxEvent))
-	if over := (*http.MaxBytesError)(nil); errors.As(err, &over) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
@@ -191,7 +191,7 @@ func (p *printer) printRejected(from string, err error) {
 
 // detailOf is the text of an error for a person.
 func detailOf(err error) string {
-	if known := (*errs.Error)(nil); errors.As(err, &known) {
+	if known, ok := errors.AsType[*errs.Error](err); ok {
 		return known.Detail
 	}
 	return err.Error()

@@ -136,8 +136,7 @@ func (s *session) unreachable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	var inURL *url.Error
-	if errors.As(err, &inURL) {
+	if inURL, ok := errors.AsType[*url.Error](err); ok {
 		err = inURL.Err
 	}
 	return &unreachableError{server: s.server, cause: err}

@@ -53,8 +53,8 @@ var noAgent = regexp.MustCompile(`no agent "([^"]+)"`)
 // suggest adds the nearest name to an error about a name that does not exist. lists are those of the
 // arguments.
 func (s *session) suggest(ctx context.Context, err error, lists, arguments []string) error {
-	var refused *apiError
-	if !errors.As(err, &refused) || refused.problem.Detail == nil || strings.Contains(*refused.problem.Detail, "did you mean") {
+	refused, ok := errors.AsType[*apiError](err)
+	if !ok || refused.problem.Detail == nil || strings.Contains(*refused.problem.Detail, "did you mean") {
 		return err
 	}
 	near := ""

@@ -99,8 +99,7 @@ func (e *toolFailure) Error() string { return e.text }
 
 // withToolError adds the name that MCP clients see to the error of a call.
 func withToolError(err error) error {
-	var api *apiError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*apiError](err); ok {
 		var more struct {
 			Name string `json:"tool_error"`
 		}
@@ -200,8 +199,8 @@ func (s *session) printLogs(logs []codeLog) error {
 
 // codeFailed prints the log of code that failed, and adds the location to its error.
 func (s *session) codeFailed(err error) error {
-	var failed *toolFailure
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*toolFailure](err)
+	if !ok {
 		return err
 	}
 	var more struct {

@@ -116,7 +116,7 @@ func (s *session) workerIdentity(ctx context.Context, wanted change) (client.Age
 	if err != nil {
 		return who, err
 	}
-	if !hasScope(me.Token, "agents:write") {
+	if !slices.ContainsFunc(me.Token.Scopes, func(s client.TokenScope) bool { return s == "agents:write" || s == "admin" }) {
 		return who, usagef(`the registry differs for %s, and the token may not change it; with the scope agents:write run: curl -X PATCH %s/api/v1/agents/%s -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '%s'`,
 			who.ID, strings.TrimSuffix(s.server, "/"), who.ID, strings.ReplaceAll(string(text), "'", `'\''`))
 	}
@@ -175,10 +175,6 @@ func workerReady(who client.AgentItem) error {
 		return usagef("the agent %s is not active; comet agents restore %s restores it", who.ID, who.ID)
 	}
 	return nil
-}
-
-func hasScope(t client.TokenView, scope string) bool {
-	return slices.ContainsFunc(t.Scopes, func(s client.TokenScope) bool { return string(s) == scope || string(s) == "admin" })
 }
 
 // openState opens the directory with results for this process alone, until unlock is called.

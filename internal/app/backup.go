@@ -206,8 +206,7 @@ func setAside(ctx context.Context, dir string, exists bool) (former string, err 
 
 // reason returns the text of an error without its code.
 func reason(err error) string {
-	var coded *errs.Error
-	if errors.As(err, &coded) {
+	if coded, ok := errors.AsType[*errs.Error](err); ok {
 		return coded.Detail
 	}
 	return err.Error()

@@ -91,7 +91,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
 	a.metrics.Registerer().MustRegister(ledger)
-	hooks := a.newWebhooks()
+	hooks := webhooks.New(a.store, &webhooks.Options{
+		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Timeout: a.cfg.Webhooks.Timeout, Poll: a.cfg.Events.PollInterval, Retention: a.cfg.Webhooks.Retention,
+		OnAttempt: countAttempts(a.metrics.Registerer()), Logger: a.log,
+	})
 	feed := events.NewFeed(a.store, &events.Options{Poll: a.cfg.Events.PollInterval, Logger: a.log})
 	relay := events.NewRelay(a.store, feed, &events.Options{Poll: a.cfg.Events.PollInterval, Deliveries: hooks, Logger: a.log})
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{
@@ -105,7 +109,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	work, wakeups := a.newOrchestrator(reg, ledger, feed, natsBus)
 	messages := messagelog.New(a.store, &messagelog.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
-	protocolV5 := a.newV5(work, messages)
+	protocolV5 := v5.New(work, a.store, &v5.Options{Keys: a.keys, MessageLog: messages, Retention: a.cfg.Tasks.Retention, Clock: a.opts.Clock, Logger: a.log})
 	stack, err := a.newToolStack(reg, ledger, work, feed, limits)
 	if err != nil {
 		return err
@@ -118,7 +122,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	options.Untimed = func(r *http.Request) bool { return agents.IsStreaming(r) || mcp.IsStreaming(r) }
 	options.MountPublic = func(r chi.Router) {
 		agents.Mount(r)
-		stack.mount(r)
+		for _, path := range stack.handler.Paths() {
+			r.Handle(path, stack.handler)
+		}
 	}
 	server := api.New(core, options)
 	a.http = newHTTPServer(a.cfg, "--listen", a.cfg.Listen, a.log, server)
@@ -175,15 +181,6 @@ func (a *App) openStore(ctx context.Context) (err error) {
 		a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))
 	}
 	return err
-}
-
-func (a *App) newWebhooks() *webhooks.Webhooks {
-	return webhooks.New(a.store, &webhooks.Options{
-		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly,
-		UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
-		Timeout:   a.cfg.Webhooks.Timeout, Poll: a.cfg.Events.PollInterval, Retention: a.cfg.Webhooks.Retention,
-		OnAttempt: countAttempts(a.metrics.Registerer()), Logger: a.log,
-	})
 }
 
 // tracer returns the tracer of a package, nil if traces are not exported.
@@ -245,7 +242,7 @@ func (a *App) apiOptions(relay *events.Relay, natsBus *bus.Bus, work *orchestrat
 			"agents":     work.Check,
 		},
 		Metrics:        a.metrics.Handler(),
-		Measure:        a.metrics.Measure(routeOf),
+		Measure:        a.metrics.Measure(func(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }),
 		OnFailure:      func(code errs.Code) { a.metrics.CountFailure("rest", string(code)) },
 		RequestTimeout: a.cfg.HTTP.RequestTimeout,
 		MaxBody:        a.cfg.HTTP.MaxBodyBytes,

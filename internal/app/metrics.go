@@ -3,10 +3,8 @@ package app
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -87,6 +85,3 @@ func (b *backlog) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(b.events, prometheus.GaugeValue, float64(n.Events))
 	to <- prometheus.MustNewConstMetric(b.jobs, prometheus.GaugeValue, float64(n.Jobs))
 }
-
-// routeOf returns the route pattern that a request matched, "" for none.
-func routeOf(r *http.Request) string { return chi.RouteContext(r.Context()).RoutePattern() }

@@ -30,7 +30,8 @@ func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.W
 	if err = a.Start(ctx); err == nil {
 		a.tools.WaitForUpstreams(ctx, upstreamWait)
 		a.log.Info("serving one MCP client over stdio", "data", cfg.Data)
-		err = a.mcpServer.ServeStream(ctx, operator(), in, out)
+		user := models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}} // who started the program
+		err = a.mcpServer.ServeStream(ctx, user, in, out)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
 			err = nil // the client has closed in, or the program ends
 		}
@@ -59,11 +60,6 @@ func newWithOwnData(ctx context.Context, cfg config.Config, opts *Options) (a *A
 		remove()
 	}
 	return a, remove, err
-}
-
-// operator returns the principal of a client over stdio: the user who started the program.
-func operator() models.Principal {
-	return models.Principal{TokenID: auth.BootstrapTokenID, Name: "stdio", Scopes: []models.Scope{models.ScopeAdmin}}
 }
 
 // RelayStdio connects one MCP client over in and out to a server.

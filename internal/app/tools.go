@@ -5,8 +5,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/mcp"
@@ -113,11 +111,4 @@ func (t *toolStack) addServices(a *App) {
 	a.services.Add("the upstreams", t.upstreams)
 	a.services.Add("the tools", t.service)
 	a.services.Add("the MCP server", t.server)
-}
-
-// mount adds the routes of the MCP server.
-func (t *toolStack) mount(r chi.Router) {
-	for _, path := range t.handler.Paths() {
-		r.Handle(path, t.handler)
-	}
 }

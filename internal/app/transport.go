@@ -53,13 +53,6 @@ func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5
 	})
 }
 
-// newV5 returns PROTOCOL_V5.
-func (a *App) newV5(work *orchestrator.Orchestrator, messages *messagelog.Log) *v5.Protocol {
-	return v5.New(work, a.store, &v5.Options{
-		Keys: a.keys, MessageLog: messages, Retention: a.cfg.Tasks.Retention, Clock: a.opts.Clock, Logger: a.log,
-	})
-}
-
 // v5ForAPI returns the part of PROTOCOL_V5 that the API reads.
 func (a *App) v5ForAPI(protocol *v5.Protocol, messages *messagelog.Log) api.MessageProtocol {
 	return api.MessageProtocol{

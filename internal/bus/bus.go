@@ -52,7 +52,8 @@ func New(opts *Options) (*Bus, error) {
 	}
 	b := &Bus{opts: o, log: o.Logger, id: uuid.NewString(), closed: make(chan struct{}), subs: map[*nats.Subscription]*Subscription{}}
 	b.metrics = newMetrics(b.isConnected)
-	b.gaps = newGaps(b.settle)
+	b.gaps = &gaps{settle: b.settle, added: background.NewSignal()}
+	b.gaps.Loop = background.NewLoop(b.gaps.run)
 	return b, nil
 }
 

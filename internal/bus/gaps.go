@@ -22,12 +22,6 @@ type gaps struct {
 	listeners []*func()
 }
 
-func newGaps(settle func(context.Context)) *gaps {
-	g := &gaps{settle: settle, added: background.NewSignal()}
-	g.Loop = background.NewLoop(g.run)
-	return g
-}
-
 // add adds a listener, which stop removes.
 func (g *gaps) add(fn func()) (stop func()) {
 	g.mu.Lock()

@@ -60,9 +60,6 @@ func (k Kind) NameIn(subject string) (name string, ok bool) {
 	return fromWord(text)
 }
 
-// repliesTo returns the prefix of the subjects at which an agent receives responses.
-func repliesTo(agent string) string { return "comet.agents." + word(agent) + ".reply" }
-
 // mayReply reports whether the response to a message on subject may be published to reply: to any
 // subject outside of comet's own ones, and among those only to the reply subjects of the sender.
 func mayReply(subject, reply string) bool {
@@ -73,7 +70,7 @@ func mayReply(subject, reply string) bool {
 		return true
 	}
 	agent, ok := AgentOutboxes.NameIn(subject)
-	return ok && strings.HasPrefix(reply, repliesTo(agent)+".")
+	return ok && strings.HasPrefix(reply, "comet.agents."+word(agent)+".reply.")
 }
 
 const (

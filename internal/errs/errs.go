@@ -83,8 +83,7 @@ func (e *Error) With(key string, value any) *Error {
 
 // From returns the *Error inside err, or an Internal one that wraps it.
 func From(err error) *Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return Wrap(Internal, err, "an internal error occurred")
@@ -95,8 +94,7 @@ func CodeOf(err error) Code {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return Internal

@@ -102,13 +102,10 @@ func (r *Relay) number(ctx context.Context) error {
 				return err
 			}
 		}
-		after, upTo, err := tx.Events().Number(batch(rows))
+		after, upTo, err := tx.Events().Number(min(maxBatch, max(1, maxRows/max(1, rows))))
 		if err != nil || upTo == after || r.opts.Deliveries == nil {
 			return err
 		}
 		return r.opts.Deliveries.Numbered(tx, after, upTo)
 	})
 }
-
-// batch returns the number of events that one transaction handles, given the number of rows per event.
-func batch(rows int) int { return min(maxBatch, max(1, maxRows/max(1, rows))) }

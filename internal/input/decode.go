@@ -86,8 +86,8 @@ func checkJSON(data []byte, v any) error {
 
 // decodeError converts an error of a type with its own decoding, for which there is no rule.
 func decodeError(data []byte, err error) error {
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) || semantic.JSONKind == 0 {
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	if !ok || semantic.JSONKind == 0 {
 		return errs.Wrap(errs.Internal, err, "the document could not be decoded")
 	}
 	pointer := Pointer(string(semantic.JSONPointer))

@@ -145,8 +145,8 @@ func (p *jsonParser) members(n *Node) (err error) {
 
 // failSyntax records an error of the decoder.
 func (p *jsonParser) failSyntax(err error) {
-	var syntactic *jsontext.SyntacticError
-	if !errors.As(err, &syntactic) {
+	syntactic, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok {
 		p.fail(1, errs.MalformedJSON, "", "syntax", "the document ends before it is complete")
 		return
 	}

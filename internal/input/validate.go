@@ -82,21 +82,17 @@ func stringRules() map[string]func(string) bool {
 			// The prefix alone is no capability (CHE·NU §6.2).
 			return len(s) <= MaxCapability && capability.MatchString(models.CapabilityKey(s))
 		},
-		"word":      func(s string) bool { return len(s) <= maxTypeWord && word.MatchString(s) },
-		"notblank":  func(s string) bool { return strings.ContainsFunc(s, visible) },
+		"word": func(s string) bool { return len(s) <= maxTypeWord && word.MatchString(s) },
+		"notblank": func(s string) bool {
+			// Format characters, such as the zero width space, are not visible.
+			return strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) })
+		},
 		"printable": func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) },
-		"text":      func(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, controlInText) },
-		"scope":     func(s string) bool { return slices.Contains(models.Scopes(), models.Scope(s)) },
+		"text": func(s string) bool { // of several lines
+			return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' })
+		},
+		"scope": func(s string) bool { return slices.Contains(models.Scopes(), models.Scope(s)) },
 	}
-}
-
-// visible reports whether a character is visible. Format characters, such as the zero width space,
-// are not.
-func visible(r rune) bool { return !unicode.IsSpace(r) && !unicode.Is(unicode.Cf, r) }
-
-// controlInText reports whether a character is not allowed in text of several lines.
-func controlInText(r rune) bool {
-	return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r'
 }
 
 // registerOptionals applies the tags of a models.Optional to its value. An absent or null member
@@ -128,8 +124,8 @@ func violations(err error) errs.Violations {
 	if err == nil {
 		return nil
 	}
-	var failures validator.ValidationErrors
-	if !errors.As(err, &failures) {
+	failures, ok := errors.AsType[validator.ValidationErrors](err)
+	if !ok {
 		return errs.Violations{{Code: errs.Internal, Rule: "type", Detail: "the value cannot be checked"}}
 	}
 	var all errs.Violations

@@ -117,13 +117,17 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 				r.Params = &params
 				return next(context.WithValue(ctx, calledToolKey{}, p.Name), method, &r)
 			case *mcp.ListToolsParams:
-				return g.listTools(ctx, by, paramsOrZero(p))
+				page, next, err := pageOf(ctx, by, g.tools.MCPTools, paramsOrZero(p).Cursor)
+				return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: cacheHints()}, err
 			case *mcp.ListPromptsParams:
-				return g.listPrompts(ctx, by, paramsOrZero(p))
+				page, next, err := pageOf(ctx, by, g.tools.Prompts, paramsOrZero(p).Cursor)
+				return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: cacheHints()}, err
 			case *mcp.ListResourcesParams:
-				return g.listResources(ctx, by, paramsOrZero(p))
+				page, next, err := pageOf(ctx, by, g.tools.Resources, paramsOrZero(p).Cursor)
+				return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: cacheHints()}, err
 			case *mcp.ListResourceTemplatesParams:
-				return g.listTemplates(ctx, by, paramsOrZero(p))
+				page, next, err := pageOf(ctx, by, g.tools.ResourceTemplates, paramsOrZero(p).Cursor)
+				return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: cacheHints()}, err
 			case *mcp.GetPromptParams:
 				out := g.answer(ctx, newClientRequest(by, method+p.Name, req, p.InputResponses, p.RequestState), func(ctx context.Context, o *tools.CallOptions) (any, error) {
 					return g.tools.Prompt(ctx, by, p, o)

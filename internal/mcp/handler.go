@@ -118,11 +118,12 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 		defer d.add(who.token, cancel)()
 		r = r.WithContext(ctx)
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Header.Get("Mcp-Session-Id") == "":
-		o, err := d.openSession(who)
+		release, err := d.reserve(who.token) // it may start a session
 		if err != nil {
 			d.writeLimitReached(w, err)
 			return
 		}
+		o := &opening{table: d.sessionTable, by: who, release: release}
 		defer o.end()
 		r = r.WithContext(context.WithValue(r.Context(), openingKey{}, o))
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion:

@@ -23,37 +23,13 @@ func cacheHints() mcp.Cacheable {
 	return mcp.Cacheable{TTLMs: int((5 * time.Second).Milliseconds()), CacheScope: "private"}
 }
 
-func (g *Server) listTools(ctx context.Context, by tools.Caller, p *mcp.ListToolsParams) (*mcp.ListToolsResult, error) {
-	list, err := g.tools.MCPTools(ctx, by)
-	page, next, err := pageOf(list, err, p.Cursor)
-	return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: cacheHints()}, err
-}
-
-// listResources answers resources/list with the resources of all upstreams, sorted by server.
-func (g *Server) listResources(ctx context.Context, by tools.Caller, p *mcp.ListResourcesParams) (*mcp.ListResourcesResult, error) {
-	list, err := g.tools.Resources(ctx, by)
-	page, next, err := pageOf(list, err, p.Cursor)
-	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: cacheHints()}, err
-}
-
-func (g *Server) listTemplates(ctx context.Context, by tools.Caller, p *mcp.ListResourceTemplatesParams) (*mcp.ListResourceTemplatesResult, error) {
-	list, err := g.tools.ResourceTemplates(ctx, by)
-	page, next, err := pageOf(list, err, p.Cursor)
-	return &mcp.ListResourceTemplatesResult{ResourceTemplates: page, NextCursor: next, Cacheable: cacheHints()}, err
-}
-
-func (g *Server) listPrompts(ctx context.Context, by tools.Caller, p *mcp.ListPromptsParams) (*mcp.ListPromptsResult, error) {
-	list, err := g.tools.Prompts(ctx, by)
-	page, next, err := pageOf(list, err, p.Cursor)
-	return &mcp.ListPromptsResult{Prompts: page, NextCursor: next, Cacheable: cacheHints()}, err
-}
-
-// pageOf returns one page of a list. listErr is the error of the list.
-func pageOf[T any](list []tools.Listed[T], listErr error, cursor string) (items []T, next string, err error) {
-	if listErr != nil {
-		return nil, "", toRPCError(listErr)
+// pageOf returns one page of what the caller may list.
+func pageOf[T any](ctx context.Context, by tools.Caller, list func(context.Context, tools.Caller) ([]tools.Listed[T], error), cursor string) (items []T, next string, err error) {
+	all, err := list(ctx, by)
+	if err != nil {
+		return nil, "", toRPCError(err)
 	}
-	page, next, err := paginate(list, cursor, pageSize)
+	page, next, err := paginate(all, cursor, pageSize)
 	items = make([]T, 0, len(page))
 	for _, o := range page {
 		items = append(items, o.Item)

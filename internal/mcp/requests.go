@@ -151,8 +151,8 @@ func printable(name string) string { return input.Clip(strings.ToValidUTF8(name,
 // describeMistake returns a sentence with the location of a value of the wrong type.
 func describeMistake(err error) string {
 	at := "params"
-	var e *json.SemanticError
-	if !errors.As(err, &e) || e.GoType == nil {
+	e, ok := errors.AsType[*json.SemanticError](err)
+	if !ok || e.GoType == nil {
 		return at + " is unreadable"
 	}
 	for token := range e.JSONPointer.Tokens() {

@@ -276,12 +276,6 @@ type opening struct {
 	ended   bool
 }
 
-// openSession begins a request that may start a session; the errors are those of reserve.
-func (t *sessionTable) openSession(by identity) (*opening, error) {
-	release, err := t.reserve(by.token)
-	return &opening{table: t, by: by, release: release}, err
-}
-
 func (o *opening) end() {
 	o.table.mu.Lock()
 	o.ended = true

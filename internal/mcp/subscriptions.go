@@ -101,13 +101,6 @@ func (s *subscriptions) remove(ctx context.Context, of *mcp.ServerSession, uri s
 	}
 }
 
-// resourceUpdated notifies the subscribers of a resource. Several updates may be merged.
-func (s *subscriptions) resourceUpdated(uri string) {
-	if s.updated.Len() < maxUpdates {
-		s.updated.Add(uri)
-	}
-}
-
 // send sends pending updates, and removes subscriptions of disconnected clients every sweepEvery.
 func (s *subscriptions) send(ctx context.Context) (time.Duration, error) {
 	for _, uri := range s.updated.Take() {
@@ -153,7 +146,9 @@ func (s *subscriptions) sweep(ctx context.Context) {
 // clients of a changed list when an item is added.
 func (g *Server) OnChange(c upstream.Change) {
 	if c.Kind == upstream.ResourceUpdated {
-		g.subs.resourceUpdated(c.URI)
+		if g.subs.updated.Len() < maxUpdates {
+			g.subs.updated.Add(c.URI)
+		}
 		return
 	}
 	for _, s := range g.sdkServers() {

@@ -119,7 +119,9 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 // rejectMisplaced responds to unknown methods and to requests without the session that they need.
 // The SDK would reject them as invalid HTTP requests.
 func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Request) bool {
-	known := d.requests.isKnownMethod(req.Method)
+	known := d.requests[req.Method] != nil || slices.Contains([]string{
+		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",
+	}, req.Method)
 	switch {
 	case !known && req.IsCall():
 		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("unknown method %q", input.Clip(req.Method))})
@@ -134,11 +136,4 @@ func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *j
 		return false
 	}
 	return true
-}
-
-// isKnownMethod reports whether a method belongs to versions with sessions or may be tried.
-func (c requestChecker) isKnownMethod(method string) bool {
-	return c[method] != nil || slices.Contains([]string{
-		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",
-	}, method)
 }

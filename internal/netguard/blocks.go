@@ -64,7 +64,7 @@ func (g *Guard) kind(addr netip.Addr) string {
 			return b.kind
 		}
 	}
-	if addr.Is6() && !global(addr) {
+	if addr.Is6() && addr.As16()[0]>>5 != 1 { // not in 2000::/3, the only part that is allocated for public addresses
 		return "a reserved address"
 	}
 	return ""
@@ -79,7 +79,3 @@ func translated(addr netip.Addr) (netip.Addr, bool) {
 	}
 	return netip.AddrFrom4([4]byte(b[12:])), true
 }
-
-// global reports whether addr is in 2000::/3, the only part of IPv6 that is allocated for
-// public addresses.
-func global(addr netip.Addr) bool { return addr.As16()[0]>>5 == 1 }

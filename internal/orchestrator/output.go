@@ -12,14 +12,6 @@ const MaxOutput = 256 << 20
 // maxInlineOutput is the largest result, in bytes, that is stored in the row of its task.
 const maxInlineOutput = 4 << 10
 
-// storeOutput stores the log and the chunk of a progress report.
-func (op *operation) storeOutput(t *models.Task, a *models.Attempt, p Progress) error {
-	if err := op.appendLog(t, a.Attempt, p.Log); err != nil || p.Chunk == nil {
-		return err
-	}
-	return op.storeChunk(t, a, *p.Chunk)
-}
-
 // appendLog appends data to the log of an attempt.
 func (op *operation) appendLog(t *models.Task, attempt int, data []byte) error {
 	if len(data) == 0 {

@@ -66,7 +66,11 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 	}
 	before := t
 	op.markAccepted(&t, &a)
-	if err := op.storeOutput(&t, &a, p); err != nil {
+	err = op.appendLog(&t, a.Attempt, p.Log)
+	if err == nil && p.Chunk != nil {
+		err = op.storeChunk(&t, &a, *p.Chunk)
+	}
+	if err != nil {
 		return t, err
 	}
 	reported := p.Percent != nil || p.Step != 0 || p.StepName != ""

@@ -54,6 +54,10 @@ func (o *Orchestrator) serveQueues(ctx context.Context) error {
 }
 
 func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
+	together := 1 // two transactions of several processes that lock several accounts each could wait for each other
+	if o.store.Alone() {
+		together = maxAssignedTogether
+	}
 	var passed []string
 	for more := true; more && ctx.Err() == nil; {
 		if needs, known := o.queues.requests.Get(route); known && !canLeaveQueue(o.index.Select(needs).Verdict) {
@@ -62,7 +66,7 @@ func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
 		var next []string
 		err := o.transact(ctx, func(op *operation) (err error) {
 			next, more = passed, true
-			for n := 0; n < o.maxTogether() && more && err == nil; n++ {
+			for n := 0; n < together && more && err == nil; n++ {
 				next, more, err = op.assignNext(route, next)
 			}
 			return err
@@ -79,15 +83,6 @@ func (o *Orchestrator) serveQueue(ctx context.Context, route string) error {
 // excluded agents, and it waits for another one.
 func canLeaveQueue(v selection.Verdict) bool {
 	return v != selection.Saturated && v != selection.Unavailable && v != selection.Excluded
-}
-
-// maxTogether is how many tasks of a queue are assigned in one transaction. It is one if other
-// processes write as well: two transactions that lock several accounts each could wait for each other.
-func (o *Orchestrator) maxTogether() int {
-	if o.store.Alone() {
-		return maxAssignedTogether
-	}
-	return 1
 }
 
 // maxSkipped is how many tasks are skipped because no free agent's budget covers them.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,12 +129,7 @@ func (sub Submission) digest() [32]byte {
 // do all. So tasks that were handed off have queues of their own, and a subtask, which some
 // agents must not get, has one for itself.
 func (sub Submission) queueKey(in models.TaskInput) string {
-	names := make([]string, len(in.Capabilities))
-	for i, c := range in.Capabilities {
-		names[i] = models.CapabilityKey(c)
-	}
-	slices.Sort(names)
-	needs := append(slices.Compact(names), in.AgentType, strconv.Itoa(in.Sphere), in.RequestedAgentID, sub.Class)
+	needs := append(models.CapabilityKeys(in.Capabilities), in.AgentType, strconv.Itoa(in.Sphere), in.RequestedAgentID, sub.Class)
 	if sub.depth != 0 {
 		needs = append(needs, "depth", strconv.Itoa(sub.depth))
 	}

@@ -64,7 +64,9 @@ func (o *Orchestrator) handleDeadline(ctx context.Context, taskID string) error 
 			return err
 		}
 		if op.missedWhileStopped(t) {
-			return op.grantRestartGrace(t)
+			before := t
+			t.Deadline = op.tx.Now().Add(restartGrace)
+			return op.saveTask(before, &t)
 		}
 		return op.onDeadline(t)
 	})
@@ -82,13 +84,6 @@ const (
 func (op *operation) missedWhileStopped(t models.Task) bool {
 	now := op.tx.Now()
 	return t.WaitingFor == models.NotWaiting && now.Sub(t.Deadline) > lateTimer && now.Sub(time.UnixMicro(op.availableSince.Load())) < restartGrace
-}
-
-// grantRestartGrace extends the deadline of an attempt by restartGrace.
-func (op *operation) grantRestartGrace(t models.Task) error {
-	before := t
-	t.Deadline = op.tx.Now().Add(restartGrace)
-	return op.saveTask(before, &t)
 }
 
 // onDeadline handles the deadline of a task.

@@ -146,8 +146,11 @@ func (c *child) run(js string) error {
 	case time.Now().Before(c.deadline):
 		f = engineFailure(err)
 	default:
-		e.readPosition()
-		f = failedFrame{Name: Timeout, Stack: e.stack}
+		f = failedFrame{Name: Timeout}
+		_ = e.runJobs(grace / 10) // the interrupted code reports its stack
+		if reported, ok := e.outcome.(failedFrame); ok {
+			f.Stack = reported.Stack
+		}
 	}
 	return c.send(kindFailed, c.sourceMap.locate(f))
 }

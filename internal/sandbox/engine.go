@@ -48,7 +48,6 @@ type engine struct {
 	logsTruncated bool // further output is dropped
 	moreJobs      bool // runJobs stopped before the last one
 	outcome       any  // doneFrame or failedFrame; nil while the code runs
-	stack         string
 }
 
 // queuedCall is a call or a read that waits until fewer are in progress.
@@ -64,8 +63,9 @@ func newEngine(c *child) (*engine, error) {
 	}
 	e := &engine{child: c, vm: vm}
 	for name, f := range map[string]any{
-		"__done": e.succeed, "__failed": e.fail, "__relax": e.raiseMemoryLimit, "__log": e.sendLog,
+		"__done": e.succeed, "__failed": e.fail, "__log": e.sendLog,
 		"__call": e.call, "__read": e.read, "__timer": e.setTimer, "__clear": e.timers.clear,
+		"__relax":  func() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }, // to report that no memory is left
 		"__random": randomHex, "__now": func() float64 { return float64(time.Since(c.begin).Microseconds()) / 1000 },
 	} {
 		if err := vm.RegisterFunc(name, f, false); err != nil {
@@ -121,19 +121,6 @@ func (e *engine) runJobs(left time.Duration) error {
 	}
 	return err
 }
-
-// readPosition lets interrupted code report its stack.
-func (e *engine) readPosition() {
-	if e.outcome == nil {
-		_ = e.runJobs(grace / 10)
-	}
-	if f, ok := e.outcome.(failedFrame); ok {
-		e.stack = f.Stack
-	}
-}
-
-// raiseMemoryLimit gives the engine enough memory to report that it has none left.
-func (e *engine) raiseMemoryLimit() { e.vm.SetMemoryLimit(uintptr(e.memory + 8<<20)) }
 
 // reportStall reports code that waits for nothing: its promise never settles, or it has no memory.
 func (e *engine) reportStall() error {

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -90,21 +91,14 @@ func (m *Metrics) Measure(route func(*http.Request) string) func(http.Handler) h
 				case !finished:
 					status = http.StatusInternalServerError
 				}
-				m.observe(route(r), r.Method, status, time.Since(started))
+				name, method := cmp.Or(route(r), "unmatched"), knownMethod(r.Method)
+				m.requests.WithLabelValues(name, method, statusClass(status)).Inc()
+				m.duration.WithLabelValues(name, method).Observe(time.Since(started).Seconds())
 			}()
 			next.ServeHTTP(known, r)
 			finished = true
 		})
 	}
-}
-
-func (m *Metrics) observe(route, method string, status int, elapsed time.Duration) {
-	if route == "" {
-		route = "unmatched"
-	}
-	method = knownMethod(method)
-	m.requests.WithLabelValues(route, method, statusClass(status)).Inc()
-	m.duration.WithLabelValues(route, method).Observe(elapsed.Seconds())
 }
 
 // statusWriter is a writer that records the status that was sent, 0 for none yet.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -136,7 +137,7 @@ func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (er
 func (svc *Service) missingTool(c *Invocation, name string) error {
 	server, bare, ok := splitID(name)
 	if !ok {
-		server, bare, ok = splitListed(name)
+		server, bare, ok = strings.Cut(name, "__") // a server's id has no underscore
 	}
 	if !ok || !c.policy.allowsTool(server, bare, models.ToolRead) {
 		return svc.toolNotFound(name)

@@ -156,8 +156,7 @@ func (l *definitionLoader) loadFile(ctx context.Context) error {
 
 // fileError returns an error of the file that names it.
 func (l *definitionLoader) fileError(err error) error {
-	var system *os.PathError
-	if errors.As(err, &system) {
+	if system, ok := errors.AsType[*os.PathError](err); ok {
 		return errs.Wrap(errs.InvalidRequest, err, "the upstreams file %s cannot be read: %v", l.path, system.Err)
 	}
 	return errs.New(errs.InvalidRequest, "the upstreams file %s: %s", l.path, Detail(err))

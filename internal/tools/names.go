@@ -58,9 +58,6 @@ func (s NameStyle) listed(server, tool string) string {
 	return portable(server, tool)
 }
 
-// splitListed splits a portable name; a server's id has no underscore.
-func splitListed(name string) (server, tool string, ok bool) { return strings.Cut(name, "__") }
-
 // hexDigest returns the SHA-256 of a text in hexadecimal digits.
 func hexDigest(text []byte) string {
 	sum := sha256.Sum256(text)

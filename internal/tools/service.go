@@ -144,7 +144,8 @@ func New(p Dependencies, opts *Options) *Service {
 	svc.policies, _ = lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
 	svc.auditLog = newAuditLog(svc.store, p.Usage, svc.opts.Clock, svc.log)
 	svc.lastCalls, _ = lru.New[string, lastCall](maxSequences) // fails only for a size that is not positive
-	svc.upstreamAgents = newUpstreamAgents(svc)
+	svc.upstreamAgents = &upstreamAgents{svc: svc, workers: map[string]*upstreamWorker{}}
+	svc.upstreamAgents.Loop = background.NewLoop(svc.upstreamAgents.run)
 	svc.loader = newDefinitionLoader(svc, svc.opts.UpstreamsFile)
 	svc.catalogue.Store(newCatalogue(nil, nil))
 

@@ -34,12 +34,6 @@ type upstreamAgents struct {
 	running       sync.WaitGroup
 }
 
-func newUpstreamAgents(svc *Service) *upstreamAgents {
-	a := &upstreamAgents{svc: svc, workers: map[string]*upstreamWorker{}}
-	a.Loop = background.NewLoop(a.run)
-	return a
-}
-
 func (a *upstreamAgents) run(ctx context.Context) {
 	a.mu.Lock()
 	a.workerContext = ctx

@@ -33,14 +33,6 @@ const (
 	fields
 )
 
-// fieldParameters returns the weight of each field and its length normalisation (b of BM25F),
-// 0 for none. Names are short and chosen with care; parameter texts mention everything.
-func fieldParameters() (weight, normalisation [fields]float32) {
-	weight = [fields]float32{nameField: 5.5, serverField: 2.5, titleField: 1.4, summaryField: 1.6, descriptionField: 0.6, parameterField: 0.3, parameterTextField: 0.3}
-	normalisation = [fields]float32{nameField: 0.4, serverField: 0, titleField: 0.4, summaryField: 0.4, descriptionField: 0.6, parameterField: 0.65, parameterTextField: 0.7}
-	return weight, normalisation
-}
-
 const (
 	// maxParameters is how many parameters of a tool are indexed, and maxDepth how deep.
 	maxParameters = 200

@@ -51,7 +51,10 @@ func newSnapshot(number uint64, docs []*document) *snapshot {
 	slices.SortFunc(docs, func(a, b *document) int { return strings.Compare(a.id, b.id) })
 	docs = slices.CompactFunc(docs, func(a, b *document) bool { return a.id == b.id })
 	s := &snapshot{number: number, docs: docs, byID: make(map[string]int32, len(docs)), postings: map[string][]posting{}}
-	weight, normalisation := fieldParameters()
+	// The weight of each field and its length normalisation (b of BM25F), 0 for none. Names are short
+	// and chosen with care; parameter texts mention everything.
+	weight := [fields]float32{nameField: 5.5, serverField: 2.5, titleField: 1.4, summaryField: 1.6, descriptionField: 0.6, parameterField: 0.3, parameterTextField: 0.3}
+	normalisation := [fields]float32{nameField: 0.4, serverField: 0, titleField: 0.4, summaryField: 0.4, descriptionField: 0.6, parameterField: 0.65, parameterTextField: 0.7}
 	average := averageLengths(docs)
 	for i, d := range docs {
 		s.byID[d.id] = int32(i)

@@ -54,12 +54,6 @@ type vectorSet struct {
 	by     map[string][]float32 // by digest
 }
 
-func newVectors(db *store.Store, opts *Options, tools func() []*document) *vectors {
-	v := &vectors{store: db, opts: opts, tools: tools, changed: background.NewSignal()}
-	v.current.Store(&vectorSet{})
-	return v
-}
-
 // digest returns the key under which the vector of a text is stored.
 func (v *vectors) digest(text string) string {
 	sum := sha256.Sum256([]byte(v.opts.Embedder.Model() + "\x00" + text))

@@ -105,8 +105,9 @@ func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(out
 		err = d.forgetRemoved(ctx, inbox, len(inbox) == window)
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			d.server.logInboxFailure(d.conn.agentID, err)
+		// Every connection tries again every second.
+		if ctx.Err() == nil && d.server.ctx.Err() == nil && d.server.inboxFailures.AllowN(d.server.opts.Clock(), 1) {
+			d.server.log.Warn("cannot read inboxes; trying again every second", "agent", d.conn.agentID, "error", err)
 		}
 		return time.Second, nil // the database is unavailable; the messages are kept
 	}
@@ -215,6 +216,9 @@ func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev del
 		d.conn.inFlight.remove([]string{m.ID})
 		return false, err
 	}
-	d.server.metrics.countDelivered(d.conn.peer.Transport, prev.attempts > 0)
+	d.server.metrics.messages.WithLabelValues(d.conn.peer.Transport, "out").Inc()
+	if prev.attempts > 0 {
+		d.server.metrics.redelivered.WithLabelValues(d.conn.peer.Transport).Inc()
+	}
 	return true, nil
 }

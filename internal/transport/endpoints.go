@@ -117,7 +117,9 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 	if slices.Contains(beforeBody, errs.CodeOf(err)) && !httpkit.IsThrottled(err) {
 		raw = readShortBody(r)
 	}
-	err = explainMissingHeader(r, err)
+	if errs.CodeOf(err) == errs.Unauthenticated && len(r.Header["Authorization"]) == 0 {
+		err = errs.New(errs.Unauthenticated, "the header Authorization is missing").With("header", "Authorization")
+	}
 	e := errs.From(err)
 	status := map[errs.Code]int{
 		errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.UnsupportedMediaType: http.StatusUnsupportedMediaType,
@@ -144,15 +146,6 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	writeReply(w, reply)
-}
-
-// explainMissingHeader replaces the error of a request without an Authorization header by one that
-// says so.
-func explainMissingHeader(r *http.Request, err error) error {
-	if errs.CodeOf(err) != errs.Unauthenticated || len(r.Header["Authorization"]) > 0 {
-		return err
-	}
-	return errs.New(errs.Unauthenticated, "the header Authorization is missing").With("header", "Authorization")
 }
 
 func writeReply(w http.ResponseWriter, reply protocol.Reply) {

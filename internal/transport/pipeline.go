@@ -52,13 +52,6 @@ func (m *pipelined) place(ordered bool) {
 	})
 }
 
-// awaitDependency waits until a message with the order next that depends on m may begin. m must be placed.
-func (m *pipelined) awaitDependency(next protocol.Order) {
-	if !m.order.Atomic || !next.Blind || !m.isOrdered {
-		<-m.processed
-	}
-}
-
 func newPipeline() *pipeline {
 	none := newPipelined(protocol.Order{})
 	none.place(true)
@@ -96,7 +89,9 @@ func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, pr
 		<-prev.placed
 		if !order.Independent {
 			<-creator.processed
-			dependency.awaitDependency(order)
+			if !dependency.order.Atomic || !order.Blind || !dependency.isOrdered { // dependency is placed
+				<-dependency.processed
+			}
 		}
 		reply := process(m.place)
 		m.place(false)

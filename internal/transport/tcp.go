@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -89,7 +90,10 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	if l.opts.IsEnrolled == nil {
 		l.opts.IsEnrolled = func(models.Agent) bool { return false }
 	}
-	l.unauthenticated = newAnonymousLimiter(l.opts.MaxUnauthenticated)
+	l.unauthenticated = &anonymousLimiter{
+		limit:  l.opts.MaxUnauthenticated,
+		remote: background.NewLimiter[netip.Prefix](l.opts.MaxUnauthenticated-l.opts.MaxUnauthenticated/4, maxPerRemotePrefix),
+	}
 	l.enrollments = rate.NewLimiter(enrollmentRate, enrollmentBurst)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -156,7 +160,10 @@ func (l *TCPListener) handshake(conn net.Conn, from origin) {
 	if from.remote {
 		timeout = l.opts.RemoteHandshakeTimeout
 	}
-	tcp := newTCPConn(conn, rate.NewLimiter(rate.Limit(l.opts.MaxMessageRate), l.opts.MaxMessageRate), timeout)
+	tcp := &tcpConn{
+		Conn: conn, reader: bufio.NewReaderSize(conn, 4<<10), maxBytes: maxFirstBytes, idleTimeout: timeout, onPing: func() {},
+		rateLimit: rate.NewLimiter(rate.Limit(l.opts.MaxMessageRate), l.opts.MaxMessageRate),
+	}
 	// The timeout covers everything before the agent identifies itself, including empty lines.
 	readCtx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()

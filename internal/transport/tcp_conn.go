@@ -37,10 +37,6 @@ type tcpConn struct {
 	onPing func()
 }
 
-func newTCPConn(c net.Conn, rateLimit *rate.Limiter, idleTimeout time.Duration) *tcpConn {
-	return &tcpConn{Conn: c, reader: bufio.NewReaderSize(c, 4<<10), maxBytes: maxFirstBytes, rateLimit: rateLimit, idleTimeout: idleTimeout, onPing: func() {}}
-}
-
 func (c *tcpConn) read(ctx context.Context) ([]byte, error) {
 	for {
 		if err := c.rateLimit.Wait(ctx); err != nil {
@@ -129,10 +125,6 @@ type anonymousLimiter struct {
 	remote *background.Limiter[netip.Prefix]
 	mu     sync.Mutex
 	local  []net.Conn // the oldest first
-}
-
-func newAnonymousLimiter(limit int) *anonymousLimiter {
-	return &anonymousLimiter{limit: limit, remote: background.NewLimiter[netip.Prefix](limit-limit/4, maxPerRemotePrefix)}
 }
 
 // acquire counts a connection until release is called, which is nil if there are too many from other

@@ -209,14 +209,6 @@ func (s *Server) logWarning(message, agentID string, err error) {
 	}
 }
 
-// logInboxFailure logs that an inbox could not be read. It logs once a minute, because every
-// connection tries again every second.
-func (s *Server) logInboxFailure(agentID string, err error) {
-	if s.ctx.Err() == nil && s.inboxFailures.AllowN(s.opts.Clock(), 1) {
-		s.log.Warn("cannot read inboxes; trying again every second", "agent", agentID, "error", err)
-	}
-}
-
 // metrics are the metrics of the transports.
 type metrics struct {
 	connections *prometheus.GaugeVec
@@ -246,11 +238,4 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 
 func (m *metrics) countReceived(transport string) {
 	m.messages.WithLabelValues(transport, "in").Inc()
-}
-
-func (m *metrics) countDelivered(transport string, redelivered bool) {
-	m.messages.WithLabelValues(transport, "out").Inc()
-	if redelivered {
-		m.redelivered.WithLabelValues(transport).Inc()
-	}
 }

@@ -87,8 +87,7 @@ func (s *session) resourcePage(ctx context.Context, cursor string) ([]*mcp.Resou
 
 func (s *session) templatePage(ctx context.Context, cursor string) ([]*mcp.ResourceTemplate, string, error) {
 	res, err := s.client.ListResourceTemplates(ctx, &mcp.ListResourceTemplatesParams{Cursor: cursor})
-	var rpc *jsonrpc.Error
-	if errors.As(err, &rpc) && rpc.Code == jsonrpc.CodeMethodNotFound {
+	if rpc, ok := errors.AsType[*jsonrpc.Error](err); ok && rpc.Code == jsonrpc.CodeMethodNotFound {
 		return nil, "", nil // many servers have resources without templates
 	}
 	return pageOf(res, err, func(r *mcp.ListResourceTemplatesResult) ([]*mcp.ResourceTemplate, string) {

@@ -93,8 +93,7 @@ func classify(err error) (errs.Code, string) {
 		busy        = "the database is busy, try again"
 		unavailable = "the database does not take the request"
 	)
-	var lite *sqlite.Error
-	if errors.As(err, &lite) {
+	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch lite.Code() {
 		case sqlitePrimaryKey, sqliteUnique, sqliteForeignKey, sqliteCheck:
 			return errs.Conflict, conflict
@@ -107,8 +106,7 @@ func classify(err error) (errs.Code, string) {
 		}
 		return "", ""
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch pg.Code {
 		case pgUniqueViolation, pgForeignKeyViolation, pgCheckViolation:
 			return errs.Conflict, conflict
@@ -135,6 +133,6 @@ func classify(err error) (errs.Code, string) {
 // Retryable reports whether the database undid a transaction only because of the
 // others that ran beside it.
 func Retryable(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
 }

@@ -107,7 +107,7 @@ func (r *relay) post(ctx context.Context, m *message, write func([]byte)) (answe
 		if res.StatusCode == http.StatusNotFound && reply.isError() && !m.isStateless() {
 			break // the session is not known any more
 		}
-		isResponse := reply.isTo(m)
+		isResponse := reply.Method == "" && (m.raw[0] == '[' || bytes.Equal(reply.ID, m.ID))
 		if res.StatusCode >= http.StatusMultipleChoices && !isResponse {
 			refusal = bytes.Clone(msg) // an error without the id of the request
 			continue
@@ -262,11 +262,6 @@ func parseResponse(msg []byte) (m response) {
 }
 
 func (m response) isError() bool { return len(m.Error) > 0 }
-
-// isTo reports whether m is the response to asked, a message of the client.
-func (m response) isTo(asked *message) bool {
-	return m.Method == "" && (asked.raw[0] == '[' || bytes.Equal(m.ID, asked.ID))
-}
 
 // responseMessages yields the messages of an HTTP response: one message or a stream.
 func responseMessages(res *http.Response) iter.Seq[[]byte] {

@@ -58,9 +58,12 @@ func (x *Index) Change(id string, fn func(*Agent) bool) {
 	for i, name := range a.Capabilities { // many agents have the same
 		a.Capabilities[i] = unique.Make(name).Value()
 	}
-	e.Agent, e.names = a, canonical(a.Capabilities)
+	e.Agent, e.names = a, models.CapabilityKeys(a.Capabilities)
 	x.agents[id] = e
-	x.link(e)
+	for _, k := range e.keys() {
+		x.groups[k] = append(x.groups[k], e)
+	}
+	x.countOffers(e, 1)
 }
 
 // keys returns the groups of an agent.
@@ -73,14 +76,6 @@ func (e *entry) keys() []key {
 		keys = append(keys, key{capability: name})
 	}
 	return keys
-}
-
-// link adds an agent to its groups.
-func (x *Index) link(e *entry) {
-	for _, k := range e.keys() {
-		x.groups[k] = append(x.groups[k], e)
-	}
-	x.countOffers(e, 1)
 }
 
 // unlink removes an agent from its groups.
@@ -109,16 +104,6 @@ func (x *Index) countOffers(e *entry, n int) {
 			}
 		}
 	}
-}
-
-// canonical returns the names in canonical form, sorted and without duplicates.
-func canonical(names []string) []string {
-	out := make([]string, len(names))
-	for i, name := range names {
-		out[i] = models.CapabilityKey(name)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // Agent returns an agent.
@@ -212,7 +197,7 @@ func (x *Index) Select(r Request) Decision {
 // judge checks the agents that have any of the required capabilities or, if none is required, the
 // requested agent or the agents of the type.
 func (x *Index) judge(r *Request) (rows []judged) {
-	names := canonical(r.Capabilities)
+	names := models.CapabilityKeys(r.Capabilities)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for i, name := range names {

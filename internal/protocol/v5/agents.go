@@ -74,32 +74,11 @@ func checkJoin(m wire.Message) (concurrency int, err error) {
 // it needs no right to change agents.
 func (p *Protocol) updateCapabilities(ctx context.Context, agentID string, caps []string) error {
 	agent, err := p.orchestrator.Agent(ctx, agentID)
-	if err != nil || sameCapabilities(agent.Capabilities, caps) {
+	if err != nil || slices.Equal(models.CapabilityKeys(agent.Capabilities), models.CapabilityKeys(caps)) {
 		return err
 	}
 	_, err = p.orchestrator.UpdateCapabilities(ctx, models.System(), agentID, caps)
 	return err
-}
-
-// sameCapabilities reports whether two lists name the same, with or without "custom:".
-func sameCapabilities(a, b []string) bool {
-	keys := func(names []string) []string {
-		out := make([]string, len(names))
-		for i, name := range names {
-			out[i] = models.CapabilityKey(name)
-		}
-		slices.Sort(out)
-		return slices.Compact(out)
-	}
-	return slices.Equal(keys(a), keys(b))
-}
-
-// handleLeave handles L: the agent takes no more work, and its tasks go to other workers.
-func (p *Protocol) handleLeave(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	if err := p.orchestrator.Leave(ctx, s.agentID, true); err != nil {
-		return protocol.Reply{}, err
-	}
-	return p.acknowledge(m, "left", true)
 }
 
 // handleCaps handles K.

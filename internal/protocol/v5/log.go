@@ -108,15 +108,6 @@ func (p *Protocol) logReply(ctx context.Context, s sender, reply protocol.Reply)
 	return reply
 }
 
-// logFirstReply logs the first reply to a sender that waits for further ones, so that messages
-// that are sent meanwhile come after it.
-func (p *Protocol) logFirstReply(ctx context.Context, s sender, first protocol.Reply) {
-	if in := s.incoming; in != nil && in.logged && !in.firstReplyLogged {
-		p.logReply(ctx, s, first)
-		in.firstReplyLogged = true
-	}
-}
-
 // logIncoming logs a received message with its authenticated sender. An anonymous message, which is
 // a rejected one from another machine, is not known to come from the agent it names.
 func (p *Protocol) logIncoming(ctx context.Context, s sender, m wire.Message, anonymous bool) {

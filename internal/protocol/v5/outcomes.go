@@ -40,7 +40,10 @@ func (p *Protocol) acceptedReply(ctx context.Context, s sender, m wire.Message, 
 	reply.Status, reply.Location = http.StatusAccepted, "/api/v1/tasks/"+t.ID
 	s.incoming.setContext(m) // the sender has made the task, or has shown that it is its own
 	s.incoming.logOnce(m)
-	p.logFirstReply(ctx, s, reply)
+	if in := s.incoming; in != nil && in.logged && !in.firstReplyLogged { // before messages that are sent meanwhile
+		p.logReply(ctx, s, reply)
+		in.firstReplyLogged = true
+	}
 	if last, err := p.outcomeReply(ctx, s, t, wait); err != nil { // the request is accepted all the same
 		p.log.Warn("the outcome of a task could not be sent with the reply", "task", t.ID, "error", err)
 	} else if last.Body != nil {

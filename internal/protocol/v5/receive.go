@@ -117,7 +117,10 @@ func (p *Protocol) handleAgentMessage(ctx context.Context, s sender, m wire.Mess
 	case wire.Join:
 		return p.handleJoin(ctx, s, m)
 	case wire.Leave:
-		return p.handleLeave(ctx, s, m)
+		if err := p.orchestrator.Leave(ctx, s.agentID, true); err != nil { // its tasks go to other workers
+			return protocol.Reply{}, err
+		}
+		return p.acknowledge(m, "left", true)
 	case wire.Caps:
 		return p.handleCaps(ctx, s, m)
 	case wire.Heartbeat:

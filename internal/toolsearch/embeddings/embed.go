@@ -88,8 +88,7 @@ func (c *Client) request(ctx context.Context, texts []string) ([][]float32, erro
 // transportError returns the error of a request without a response. Errors of comet's own, of a
 // rejected address or redirect, are permanent.
 func transportError(err error) error {
-	var own *errs.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*errs.Error](err); ok {
 		return backoff.Permanent(own)
 	}
 	return errs.Wrap(errs.Unavailable, err, "the embeddings server cannot be reached")

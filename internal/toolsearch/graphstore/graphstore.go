@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"math"
 	"slices"
 	"time"
 
@@ -130,7 +129,8 @@ func Vectors(ctx context.Context, s *store.Store, digests []string) ([]Vector, e
 	rows, err := store.Rows[vectorRow](from, "SELECT digest, vector FROM tool_vectors WHERE digest "+store.In(from), store.Keys(digests))
 	vectors := make([]Vector, len(rows))
 	for i, row := range rows {
-		vectors[i] = row.vector()
+		vectors[i] = Vector{Digest: row.Digest, Vector: make([]float32, len(row.Vector)/4)}
+		_, _ = binary.Decode(row.Vector, binary.LittleEndian, vectors[i].Vector) // of the same size
 	}
 	return vectors, err
 }
@@ -138,10 +138,7 @@ func Vectors(ctx context.Context, s *store.Store, digests []string) ([]Vector, e
 // SaveVectors stores vectors and replaces existing ones.
 func SaveVectors(tx *store.Tx, vectors []Vector) error {
 	for _, v := range vectors {
-		raw := make([]byte, 0, 4*len(v.Vector))
-		for _, f := range v.Vector {
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
-		}
+		raw, _ := binary.Append(nil, binary.LittleEndian, v.Vector) // numbers cannot fail
 		if _, err := tx.Exec("INSERT INTO tool_vectors (digest, vector, last_used) VALUES (?, ?, ?) ON CONFLICT (digest) DO UPDATE SET vector = excluded.vector",
 			v.Digest, raw, tx.Now()); err != nil {
 			return err
@@ -166,12 +163,4 @@ func PurgeVectors(tx *store.Tx, before time.Time, limit int) (int64, error) {
 type vectorRow struct {
 	Digest string
 	Vector []byte
-}
-
-func (r vectorRow) vector() Vector {
-	v := Vector{Digest: r.Digest, Vector: make([]float32, len(r.Vector)/4)}
-	for i := range v.Vector {
-		v.Vector[i] = math.Float32frombits(binary.LittleEndian.Uint32(r.Vector[4*i:]))
-	}
-	return v
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/input"
 )
 
 // document finds the known members of the object in data. It runs inside json.Unmarshal, which
@@ -102,7 +104,7 @@ func syntaxProblem(data []byte, err error) *Problem {
 	offset := min(int(syntactic.ByteOffset), len(data))
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		field := fieldName(syntactic.JSONPointer)
+		field := input.Field(string(syntactic.JSONPointer))
 		return &Problem{Field: field, Detail: field + " appears twice"}
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return problemf("the message ends before it is complete")

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/input"
 )
 
 // Format returns an envelope as JSON on one line: its members in the order of the document's
@@ -47,7 +49,7 @@ func writeProblem(err error) Problem {
 	if pointer == "" {
 		return *problemf("the message cannot be written: %s", err)
 	}
-	field := fieldName(pointer)
+	field := input.Field(string(pointer))
 	return Problem{Field: field, Detail: field + " cannot be written: " + cause.Error()}
 }
 

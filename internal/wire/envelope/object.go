@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"comet/internal/input"
 )
 
 // parser collects the problems of a message.
@@ -121,7 +123,7 @@ func (o *object) matching(name, what string, ok func(text []byte) bool) string {
 	}
 	text := unquote(value)
 	if !ok(text) {
-		o.report(name, "must be %s, not %s", what, quote(string(text)))
+		o.report(name, "must be %s, not %s", what, input.Quote(string(text)))
 		return ""
 	}
 	return string(text)
@@ -143,7 +145,7 @@ func oneOf[T ~string](o *object, name string, allowed ...T) T {
 	for i, a := range allowed {
 		names[i] = string(a)
 	}
-	o.report(name, "must be one of %s, not %s", strings.Join(names, ", "), quote(string(text)))
+	o.report(name, "must be one of %s, not %s", strings.Join(names, ", "), input.Quote(string(text)))
 	return ""
 }
 
@@ -154,12 +156,12 @@ func (o *object) integer(name string, n presence, lowest, highest int64) int64 {
 		return 0
 	}
 	if bytes.ContainsAny(value, ".eE") {
-		o.report(name, "must be an integer, not %s", clip(string(value)))
+		o.report(name, "must be an integer, not %s", input.Clip(string(value)))
 		return 0
 	}
 	number, err := strconv.ParseInt(string(value), 10, 64)
 	if errors.Is(err, strconv.ErrRange) || number < lowest || number > highest {
-		o.report(name, "must be from %d to %d, not %s", lowest, highest, clip(string(value)))
+		o.report(name, "must be from %d to %d, not %s", lowest, highest, input.Clip(string(value)))
 		return 0
 	}
 	return number
@@ -184,7 +186,7 @@ func (o *object) uuid(name string, mayBeNil bool) uuid.UUID {
 	id, err := uuid.ParseBytes(text)
 	switch {
 	case err != nil || len(text) != len(form):
-		o.report(name, "must be a UUID such as %s, not %s", form, quote(string(text)))
+		o.report(name, "must be a UUID such as %s, not %s", form, input.Quote(string(text)))
 		return uuid.Nil
 	case id == uuid.Nil && !mayBeNil:
 		o.report(name, "must not be the nil UUID")
@@ -201,7 +203,7 @@ func (o *object) time(name string) time.Time {
 	text := unquote(value)
 	at, ok := parseTime(text)
 	if !ok {
-		o.report(name, "must be an RFC 3339 time with an offset, such as 2026-01-19T04:21:04Z, not %s", quote(string(text)))
+		o.report(name, "must be an RFC 3339 time with an offset, such as 2026-01-19T04:21:04Z, not %s", input.Quote(string(text)))
 	}
 	return at
 }
