@@ -191,7 +191,7 @@ func TestMigrationsWithTasks(t *testing.T) {
 		rows, err := read.List(store.TaskQuery{AgentID: "finance", Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, rows, 2)
-		got := map[string]models.Task{rows[0].Task.ID: rows[0], rows[1].ID: rows[1]}
+		got := map[string]models.Task{rows[0].ID: rows[0].Task, rows[1].ID: rows[1].Task}
 		require.Equal(t, task, got["t"])
 		attempts, err := read.EarlierAttempts("t")
 		require.NoError(t, err)
