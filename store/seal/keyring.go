@@ -9,8 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -19,19 +17,17 @@ import (
 	"comet/internal/errs"
 )
 
-// A sealed value is text: the prefix with the version of the format, the id of the key, a colon, and in
-// base64 the nonce, the ciphertext and the tag of AES-256-GCM. The purpose is its associated data.
+// A sealed value is text: the prefix, the id of the key, a colon, and in base64 the nonce, the
+// ciphertext and the tag of AES-256-GCM. The purpose is the associated data.
 const (
-	prefix   = "sealed:1:"
+	prefix   = "sealed:1:" // with the version of the format
 	keyBytes = 32
 	idBytes  = 4
-	// maxFile limits a file with keys.
-	maxFile = 64 << 10
-	// Setting names the setting of the file with the keys in errors.
-	Setting = "--secret-key-file (COMET_SECRET_KEY_FILE)"
+	maxFile  = 64 << 10
 )
 
-// Keyring holds the keys of sealed values: the first seals, all open. It is safe for concurrent use.
+// Keyring holds the keys of sealed values: the first seals, all open. It is safe for concurrent use. A
+// nil Keyring does not encrypt.
 type Keyring struct{ keys []key }
 
 type key struct {
@@ -46,42 +42,37 @@ func NewKey() string {
 	return base64.StdEncoding.EncodeToString(random)
 }
 
-// Load reads a file with one key of 32 bytes in base64 per line. It skips empty lines and those that
-// begin with #. exposed reports whether other users of the machine can read the file.
+// Load reads a file with one key of 32 bytes in base64 per line. exposed reports whether other users of
+// the machine can read the file. Errors contain no part of a key.
 func Load(path string) (ring *Keyring, exposed bool, err error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return nil, false, fmt.Errorf("the secret key file cannot be read: %w; name another with %s", err, Setting)
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
+		err = fmt.Errorf("it is not a file of at most %d bytes", maxFile)
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxFile {
-		return nil, false, errs.New(errs.InvalidRequest, "the secret key file %s is not a file of at most %d KiB; name another with %s", path, maxFile>>10, Setting)
+	var content []byte
+	if err == nil {
+		content, err = os.ReadFile(path)
 	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, false, fmt.Errorf("the secret key file cannot be read: %w; name another with %s", err, Setting)
+	if err == nil {
+		ring, err = Parse(string(content))
 	}
-	ring, err = Parse(string(content))
 	if err != nil {
-		return nil, false, errs.New(errs.InvalidRequest, "the secret key file %s cannot be used: %v; “openssl rand -base64 32” makes a key", path, err)
+		return nil, false, errs.Wrap(errs.InvalidRequest, err, "the secret key file %s cannot be used: %v; name another with --secret-key-file (COMET_SECRET_KEY_FILE)", path, err)
 	}
 	return ring, info.Mode().Perm()&0o004 != 0 && runtime.GOOS != "windows", nil
 }
 
-// Parse returns the keys of the content of a file as Load does. Its errors contain no part of a key.
+// Parse returns the keys of the content of a file that Load reads. It skips empty lines and those that
+// begin with #.
 func Parse(content string) (*Keyring, error) {
 	ring := &Keyring{}
-	n := 0
-	for line := range strings.Lines(content) {
-		n++
+	for i, line := range strings.Split(content, "\n") {
 		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		raw, err := base64.StdEncoding.DecodeString(line)
-		if err != nil {
-			return nil, fmt.Errorf("line %d is not base64", n)
-		}
-		if len(raw) != keyBytes {
-			return nil, fmt.Errorf("the key on line %d has %d bytes instead of %d", n, len(raw), keyBytes)
+		if err != nil || len(raw) != keyBytes {
+			return nil, fmt.Errorf("line %d is not a key of %d bytes in base64, as “openssl rand -base64 %d” prints it", i+1, keyBytes, keyBytes)
 		}
 		block, err := aes.NewCipher(raw)
 		if err != nil {
@@ -92,48 +83,45 @@ func Parse(content string) (*Keyring, error) {
 			return nil, err
 		}
 		sum := sha256.Sum256(raw)
-		ring.keys = append(ring.keys, key{hex.EncodeToString(sum[:idBytes]), aead})
+		ring.keys = append(ring.keys, key{fmt.Sprintf("%x", sum[:idBytes]), aead})
 	}
 	if len(ring.keys) == 0 {
-		return nil, errors.New("it contains no key")
+		return nil, fmt.Errorf("it contains no key")
 	}
 	return ring, nil
 }
 
-// ID returns the id of the key that seals.
-func (r *Keyring) ID() string { return r.keys[0].id }
+// Prefix returns the beginning of every value that Seal returns.
+func (r *Keyring) Prefix() []byte { return []byte(prefix + r.keys[0].id + ":") }
 
 // Seal encrypts a value. Only Open with the same purpose, such as the name of its column, decrypts it.
 func (r *Keyring) Seal(purpose string, plain []byte) []byte {
-	sealed := r.keys[0].aead.Seal(nil, nil, plain, []byte(purpose))
-	return base64.RawStdEncoding.AppendEncode([]byte(r.Prefix()), sealed)
+	if r == nil {
+		return plain
+	}
+	return base64.RawStdEncoding.AppendEncode(r.Prefix(), r.keys[0].aead.Seal(nil, nil, plain, []byte(purpose)))
 }
 
-// Prefix returns the beginning of every value that Seal returns.
-func (r *Keyring) Prefix() string { return prefix + r.ID() + ":" }
-
-// IsSealed reports whether a value is sealed, with any key.
-func IsSealed(value []byte) bool { return bytes.HasPrefix(value, []byte(prefix)) }
-
-// Open decrypts a value that Seal has encrypted. Its errors name the purpose and the key, and what to do.
+// Open returns the value that Seal has encrypted. It returns any other value, which an earlier program
+// may have stored, as it is.
 func (r *Keyring) Open(purpose string, sealed []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(sealed, []byte(prefix))
-	id, text, cut := bytes.Cut(rest, []byte(":"))
-	if !ok || !cut {
-		return nil, fmt.Errorf("the secret %s is not sealed", purpose)
+	if !ok || r == nil {
+		return sealed, nil
 	}
+	id, text, _ := bytes.Cut(rest, []byte(":"))
 	for _, k := range r.keys {
-		if k.id != string(id) {
-			continue
+		if k.id == string(id) {
+			data, err := base64.RawStdEncoding.AppendDecode(nil, text)
+			if err == nil {
+				data, err = k.aead.Open(nil, nil, data, []byte(purpose))
+			}
+			if err != nil {
+				err = fmt.Errorf("the secret %s is damaged or of another column: the key %s does not decrypt it", purpose, id)
+			}
+			return data, err
 		}
-		data, err := base64.RawStdEncoding.AppendDecode(nil, text)
-		if err == nil {
-			data, err = k.aead.Open(nil, nil, data, []byte(purpose))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the secret %s is damaged or of another column: it cannot be decrypted with the key %s", purpose, id)
-		}
-		return data, nil
 	}
-	return nil, errs.New(errs.Conflict, "the secret %s is encrypted with the key %s, which the secret key file does not contain: name the file with it with %s", purpose, id, Setting)
+	return nil, errs.New(errs.Conflict, "the database has a secret (%s) that is encrypted with the key %s, which this server does not have: "+
+		"name the file that contains it with --secret-key-file (COMET_SECRET_KEY_FILE); all replicas use the same file", purpose, id)
 }

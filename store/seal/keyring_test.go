@@ -2,7 +2,6 @@ package seal
 
 import (
 	"bytes"
-	"encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +22,7 @@ func TestSealedValueOpensWithItsPurposeOnly(t *testing.T) {
 	r := ring(t, NewKey())
 	for _, plain := range []string{"", "x", strings.Repeat("secret", 1000)} {
 		sealed := r.Seal("webhooks.secret", []byte(plain))
-		require.True(t, IsSealed(sealed))
-		require.True(t, bytes.HasPrefix(sealed, []byte(r.Prefix())))
+		require.True(t, bytes.HasPrefix(sealed, r.Prefix()))
 		require.NotContains(t, string(sealed), "secret"+"secret")
 		require.NotEqual(t, sealed, r.Seal("webhooks.secret", []byte(plain)), "the nonce is random")
 		opened, err := r.Open("webhooks.secret", sealed)
@@ -41,12 +39,12 @@ func TestEveryKeyOpensAndTheFirstSeals(t *testing.T) {
 	before := ring(t, first)
 	sealed := before.Seal("p", []byte("v"))
 	after := ring(t, second, first)
-	require.NotEqual(t, before.ID(), after.ID())
+	require.NotEqual(t, before.Prefix(), after.Prefix())
 	opened, err := after.Open("p", sealed)
 	require.NoError(t, err)
 	require.Equal(t, "v", string(opened))
 	_, err = before.Open("p", after.Seal("p", []byte("v")))
-	require.ErrorContains(t, err, "the secret p is encrypted with the key "+after.ID())
+	require.ErrorContains(t, err, "the database has a secret (p) that is encrypted with the key "+after.keys[0].id+", which this server does not have")
 	require.ErrorContains(t, err, "--secret-key-file (COMET_SECRET_KEY_FILE)")
 }
 
@@ -54,7 +52,7 @@ func TestDamagedValueIsAnError(t *testing.T) {
 	t.Parallel()
 	r := ring(t, NewKey())
 	sealed := r.Seal("p", []byte("value"))
-	for i := range sealed {
+	for i := len(prefix); i < len(sealed)-1; i++ {
 		damaged := bytes.Clone(sealed)
 		damaged[i] ^= 2
 		_, err := r.Open("p", damaged)
@@ -83,11 +81,11 @@ func TestLoadReadsKeysAndSaysWhatIsWrong(t *testing.T) {
 	require.True(t, exposed)
 
 	for content, says := range map[string]string{
-		"":                      "it contains no key",
-		"# only a comment\n":    "it contains no key",
-		NewKey() + "\nhunter2!": "line 2 is not base64",
-		base64.StdEncoding.EncodeToString([]byte("sixteen bytes ok")): "the key on line 1 has 16 bytes instead of 32",
-		strings.Repeat("x", maxFile+1):                                "is not a file of at most 64 KiB",
+		"":                             "it contains no key",
+		"# only a comment\n":           "it contains no key",
+		NewKey() + "\nhunter2!":        "line 2 is not a key of 32 bytes in base64, as “openssl rand -base64 32” prints it",
+		"c2l4dGVlbiBieXRlcyBvaw==":     "line 1 is not a key of 32 bytes",
+		strings.Repeat("x", maxFile+1): "it is not a file of at most 65536 bytes",
 	} {
 		write(content, 0o600)
 		_, _, err := Load(path)
@@ -98,4 +96,16 @@ func TestLoadReadsKeysAndSaysWhatIsWrong(t *testing.T) {
 	_, _, err = Load(filepath.Join(filepath.Dir(path), "none"))
 	require.ErrorContains(t, err, "no such file")
 	require.ErrorContains(t, err, "COMET_SECRET_KEY_FILE")
+}
+
+func TestPlainValueIsReadAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, plain := range []string{"", "a secret", `{"Authorization":"x"}`} {
+		for _, r := range []*Keyring{nil, ring(t, NewKey())} {
+			opened, err := r.Open("p", []byte(plain))
+			require.NoError(t, err)
+			require.Equal(t, plain, string(opened))
+		}
+		require.Equal(t, plain, string((*Keyring)(nil).Seal("p", []byte(plain))))
+	}
 }
