@@ -2,6 +2,7 @@
 -- server encrypts their values when it starts.
 
 -- +goose Up
+PRAGMA secure_delete = ON; -- the former columns are overwritten
 -- At most one row. It is sealed with the key of this database, so a server with another key detects that.
 CREATE TABLE secret_keys (
     id     TEXT NOT NULL PRIMARY KEY,

@@ -33,19 +33,23 @@ func Start(ctx context.Context, s *store.Store, keys *seal.Keyring, save func() 
 			return sealed, err
 		}
 		var n int64
-		n, err = s.Repeat(ctx, func(tx *store.Tx, limit int) (int64, error) { return column(tx, keys, c, limit) })
+		n, err = s.Repeat(ctx, func(tx *store.Tx, limit int) (int64, error) { return column(s, tx, keys, c, limit) })
 		sealed += n
 	}
 	return sealed, err
 }
 
 // column seals up to limit values of a column that are not sealed with the first key, and returns their number.
-func column(tx *store.Tx, keys *seal.Keyring, c seal.Column, limit int) (int64, error) {
+func column(s *store.Store, tx *store.Tx, keys *seal.Keyring, c seal.Column, limit int) (int64, error) {
 	type secret struct {
 		Key   string
 		Value []byte
 	}
-	rows, err := store.Rows[secret](tx, "SELECT "+c.Key+", "+c.Name+" FROM "+c.Table+" WHERE substr("+c.Name+", 1, ?) <> ? LIMIT ?", len(keys.Prefix()), keys.Prefix(), limit)
+	rows, err := store.Rows[secret](tx, "SELECT "+c.Key+", "+c.Name+" FROM "+c.Table+" WHERE "+c.Name+" <> '' AND substr("+c.Name+", 1, ?) <> ? LIMIT ?",
+		len(keys.Prefix()), keys.Prefix(), limit)
+	if err == nil && len(rows) > 0 && s.Alone() { // SQLite overwrites the former values, from now on
+		_, err = tx.Exec("PRAGMA secure_delete = ON")
+	}
 	for _, row := range rows {
 		plain, err := keys.Open(c.Purpose(), row.Value)
 		if err == nil { // another replica may have changed it
