@@ -166,14 +166,15 @@ func (n Names) TableName(name string) string {
 // of seal.Columns with keys. The callers set the time stamps.
 func Adapt(s *schema.Schema, keys *seal.Keyring) {
 	for _, f := range s.Fields {
-		purpose := seal.Purpose(s.Table, f.DBName)
+		purpose := s.Table + "." + f.DBName
+		_, sealed := seal.Columns()[purpose]
 		f.AutoCreateTime, f.AutoUpdateTime, f.NewValuePool = 0, 0, columnPool{}
 		f.ValueOf = func(ctx context.Context, row reflect.Value) (any, bool) {
 			field := f.ReflectValueOf(ctx, row)
 			v, err := Value(field.Interface())
 			if err != nil {
 				v = err // Values returns it
-			} else if plain := bytesOf(v); purpose != "" && plain != nil {
+			} else if plain := bytesOf(v); sealed && plain != nil {
 				v = keys.Seal(purpose, plain)
 			}
 			return v, field.IsZero()
@@ -181,7 +182,7 @@ func Adapt(s *schema.Schema, keys *seal.Keyring) {
 		f.Set = func(ctx context.Context, row reflect.Value, v any) error {
 			field := f.ReflectValueOf(ctx, row)
 			if scanned, ok := v.(*any); ok {
-				if v = *scanned; purpose != "" {
+				if v = *scanned; sealed {
 					plain, err := keys.Open(purpose, bytesOf(v))
 					if err != nil {
 						return err

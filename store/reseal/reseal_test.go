@@ -96,8 +96,9 @@ func requireSecrets(t *testing.T, s *store.Store, hook models.Webhook, target mo
 func stored(t *testing.T, db *storetest.DB, s *store.Store) string {
 	t.Helper()
 	var all []byte
-	for _, c := range seal.Columns() {
-		values, err := store.Rows[[]byte](s.Reads(t.Context()), "SELECT "+c.Name+" FROM "+c.Table+" WHERE "+c.Name+" IS NOT NULL")
+	for purpose := range seal.Columns() {
+		table, name, _ := strings.Cut(purpose, ".")
+		values, err := store.Rows[[]byte](s.Reads(t.Context()), "SELECT "+name+" FROM "+table+" WHERE "+name+" IS NOT NULL")
 		require.NoError(t, err)
 		all = append(all, bytes.Join(values, []byte("\n"))...)
 	}
@@ -239,7 +240,7 @@ func TestRotation(t *testing.T) {
 
 		s = reopen(t, db, both)
 		requireSecrets(t, s, hook, target, key)
-		require.EqualValues(t, 8, start(t, s, both), "with the row of the database's key")
+		require.EqualValues(t, 7, start(t, s, both), "with the row of the database's key")
 		requireSecrets(t, s, hook, target, key)
 
 		s = reopen(t, db, last)
@@ -260,5 +261,37 @@ func TestKeyIsSavedBeforeTheDatabaseHasIt(t *testing.T) {
 		_, err = reseal.Start(t.Context(), reopen(t, db, other), other, func() error { saved++; return nil })
 		require.NoError(t, err, "the database has no key")
 		require.Equal(t, 1, saved)
+	})
+}
+
+// TestLostKey deletes what was encrypted with a lost key as docs/operations.md describes.
+func TestLostKey(t *testing.T) {
+	t.Parallel()
+	document, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	_, statements, ok := strings.Cut(string(document), "```sql\nDELETE FROM webhooks;")
+	require.True(t, ok)
+	statements, _, _ = strings.Cut(statements, "```")
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		lost, keys := keyring(t, seal.NewKey()), keyring(t, seal.NewKey())
+		s := reopen(t, db, lost)
+		start(t, s, lost)
+		write(t, s)
+		require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			for _, statement := range strings.Split(strings.TrimSpace("DELETE FROM webhooks;"+statements), ";") {
+				if statement != "" {
+					if _, err := tx.Exec(strings.TrimSpace(statement)); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}))
+		s = reopen(t, db, keys)
+		require.Zero(t, start(t, s, keys))
+		_, err := s.Tokens(t.Context()).AgentKey("nova", "ed25519")
+		require.NoError(t, err)
+		_, err = s.Tokens(t.Context()).AgentKey("nova", "hmac-sha256")
+		require.True(t, errs.Is(err, errs.NotFound))
 	})
 }

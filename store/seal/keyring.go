@@ -26,6 +26,15 @@ const (
 	maxFile  = 64 << 10
 )
 
+// Columns returns the sealed columns, which are columns of bytes, and for each the column that identifies
+// a row together with the value. Their names are the purposes.
+func Columns() map[string]string {
+	return map[string]string{
+		"agent_keys.secret": "agent_id", "push_targets.secret": "agent_id", "secret_keys.sealed": "id",
+		"webhooks.headers": "id", "webhooks.previous_keys": "id", "webhooks.secret": "id", "webhooks.signing_key": "id",
+	}
+}
+
 // Keyring holds the keys of sealed values: the first seals, all open. It is safe for concurrent use. A
 // nil Keyring does not encrypt.
 type Keyring struct{ keys []key }
@@ -45,12 +54,11 @@ func NewKey() string {
 // Load reads a file with one key of 32 bytes in base64 per line. exposed reports whether other users of
 // the machine can read the file. Errors contain no part of a key.
 func Load(path string) (ring *Keyring, exposed bool, err error) {
+	var content []byte
 	info, err := os.Stat(path)
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
 		err = fmt.Errorf("it is not a file of at most %d bytes", maxFile)
-	}
-	var content []byte
-	if err == nil {
+	} else if err == nil {
 		content, err = os.ReadFile(path)
 	}
 	if err == nil {
@@ -74,11 +82,8 @@ func Parse(content string) (*Keyring, error) {
 		if err != nil || len(raw) != keyBytes {
 			return nil, fmt.Errorf("line %d is not a key of %d bytes in base64, as “openssl rand -base64 %d” prints it", i+1, keyBytes, keyBytes)
 		}
-		block, err := aes.NewCipher(raw)
-		if err != nil {
-			return nil, err
-		}
-		aead, err := cipher.NewGCMWithRandomNonce(block)
+		block, _ := aes.NewCipher(raw)                   // fails only for other lengths
+		aead, err := cipher.NewGCMWithRandomNonce(block) // fails only for other ciphers
 		if err != nil {
 			return nil, err
 		}
@@ -94,16 +99,16 @@ func Parse(content string) (*Keyring, error) {
 // Prefix returns the beginning of every value that Seal returns.
 func (r *Keyring) Prefix() []byte { return []byte(prefix + r.keys[0].id + ":") }
 
-// Seal encrypts a value. Only Open with the same purpose, such as the name of its column, decrypts it.
+// Seal encrypts a value that is not empty. Only Open with the same purpose decrypts it.
 func (r *Keyring) Seal(purpose string, plain []byte) []byte {
-	if r == nil {
+	if r == nil || len(plain) == 0 {
 		return plain
 	}
 	return base64.RawStdEncoding.AppendEncode(r.Prefix(), r.keys[0].aead.Seal(nil, nil, plain, []byte(purpose)))
 }
 
-// Open returns the value that Seal has encrypted. It returns any other value, which an earlier program
-// may have stored, as it is.
+// Open decrypts a value that Seal has encrypted. It returns any other value, which an earlier program may
+// have stored, as it is.
 func (r *Keyring) Open(purpose string, sealed []byte) ([]byte, error) {
 	rest, ok := bytes.CutPrefix(sealed, []byte(prefix))
 	if !ok || r == nil {
@@ -112,14 +117,11 @@ func (r *Keyring) Open(purpose string, sealed []byte) ([]byte, error) {
 	id, text, _ := bytes.Cut(rest, []byte(":"))
 	for _, k := range r.keys {
 		if k.id == string(id) {
-			data, err := base64.RawStdEncoding.AppendDecode(nil, text)
-			if err == nil {
-				data, err = k.aead.Open(nil, nil, data, []byte(purpose))
+			data, _ := base64.RawStdEncoding.AppendDecode(nil, text)
+			if data, err := k.aead.Open(nil, nil, data, []byte(purpose)); err == nil {
+				return data, nil
 			}
-			if err != nil {
-				err = fmt.Errorf("the secret %s is damaged or of another column: the key %s does not decrypt it", purpose, id)
-			}
-			return data, err
+			return nil, fmt.Errorf("the secret %s is damaged or of another column: the key %s does not decrypt it", purpose, id)
 		}
 	}
 	return nil, errs.New(errs.Conflict, "the database has a secret (%s) that is encrypted with the key %s, which this server does not have: "+
