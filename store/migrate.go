@@ -125,11 +125,7 @@ func (m *Migrator) names(results []*goose.MigrationResult, err error) ([]string,
 	if err != nil {
 		return nil, m.wrap(err)
 	}
-	out := make([]string, 0, len(results))
-	for _, r := range results {
-		out = append(out, r.Source.Path)
-	}
-	return out, nil
+	return convert(results, func(r *goose.MigrationResult) string { return r.Source.Path }), nil
 }
 
 // wrap adds the database to an error.

@@ -238,11 +238,7 @@ func (s *Store) WebhookChanges() int64 { return s.webhookChanges.Load() }
 
 // committed notifies the listeners of a commit, once for all its transactions.
 func (s *Store) committed(txs ...*Tx) {
-	changes := make([]*cache.Change, len(txs))
-	for i, tx := range txs {
-		changes[i] = &tx.state.cached
-	}
-	s.cache.Publish(changes...)
+	s.cache.Publish(convert(txs, func(tx *Tx) *cache.Change { return &tx.state.cached })...)
 	var events, jobs, deliveries bool
 	for _, tx := range txs {
 		events, jobs, deliveries = events || tx.state.wroteEvents, jobs || tx.state.wroteJobs, deliveries || tx.state.wroteDeliveries

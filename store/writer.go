@@ -301,11 +301,7 @@ func (w *groupWriter) leave(b *batch, r *writeRequest) error {
 
 // forget removes the rows that members have changed from the cache, before the commit.
 func (w *groupWriter) forget(members ...*writeRequest) {
-	changes := make([]*cache.Change, len(members))
-	for i, r := range members {
-		changes[i] = &r.tx.state.cached
-	}
-	w.store.cache.Forget(changes...)
+	w.store.cache.Forget(convert(members, func(r *writeRequest) *cache.Change { return &r.tx.state.cached })...)
 }
 
 // answer returns the results to the members of a committed batch.
