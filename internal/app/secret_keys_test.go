@@ -61,7 +61,7 @@ func TestSecretKeyOfTheDataDirectory(t *testing.T) {
 				require.NoFileExists(t, filepath.Join(dir, "secret.key"), "the key of the database is not replaced")
 			}
 
-			require.NoError(t, os.WriteFile(moved, slices.Concat([]byte(seal.NewKey()+"\n"), key), 0o604)) //nolint:gosec // readable by others
+			require.NoError(t, os.WriteFile(moved, slices.Concat([]byte(seal.NewKey()+"\n"), key), 0o600))
 			require.NoError(t, os.Chmod(moved, 0o604))
 			p = serve(t, data, database, env("COMET_SECRET_KEY_FILE="+moved))
 			p.url(t)
