@@ -76,11 +76,8 @@ examples-verify: ## Run the workers of examples/v5 (needs Node.js and Python)
 	tools/examples-verify/run
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz test for FUZZ_TIME (1m) each
-	@set -euo pipefail; git grep --untracked -oE '^func Fuzz[A-Za-z0-9_]+' -- '*_test.go' | while IFS=: read -r file name; do \
-		echo "== $$(dirname "$$file") $${name#func }"; \
-		(cd "$$(dirname "$$file")" && go test -run '^$$' -fuzz "^$${name#func }\$$" -fuzztime $(FUZZ_TIME) .); \
-	done
+fuzz: ## Run every fuzz test for FUZZ_TIME (1m); FUZZ_CORPUS keeps inputs and the number of executions
+	@FUZZ_TIME='$(FUZZ_TIME)' FUZZ_CORPUS='$(FUZZ_CORPUS)' tools/fuzz '$(FUZZ)'
 
 .PHONY: postgres
 postgres: ## Start a temporary PostgreSQL for tests on port 55432 and print its URL

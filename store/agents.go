@@ -234,11 +234,9 @@ func (r agentReader) AuditTrail(agentID string, before int64, limit int) ([]mode
 // AddOutcomes records outcomes in few statements. It returns errs.Conflict for an unknown agent or
 // status, or a negative duration.
 func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
-	rows := make([]outcomeRow, len(outcomes))
-	for i, o := range outcomes {
-		rows[i] = outcomeRow{o, rand.Int64()} //nolint:gosec // it only makes the key unique
-	}
-	return create(tx.reader, "", rows...)
+	return create(tx.reader, "", convert(outcomes, func(o OutcomeRow) outcomeRow {
+		return outcomeRow{o, rand.Int64()} //nolint:gosec // it only makes the key unique
+	})...)
 }
 
 // outcomeRow is an outcome; its random number distinguishes outcomes of an agent with the same time.

@@ -42,10 +42,7 @@ const hashesAtOnce = 500
 func (r tokenReader) Accepted(hashes [][32]byte) (accepted map[[32]byte]bool, err error) {
 	accepted = map[[32]byte]bool{}
 	for some := range slices.Chunk(hashes, hashesAtOnce) {
-		keys := make([][]byte, 0, len(some))
-		for _, hash := range some {
-			keys = append(keys, hash[:])
-		}
+		keys := convert(some, func(hash [32]byte) []byte { return hash[:] })
 		var found [][]byte
 		err := r.db().Table("tokens").Joins("LEFT JOIN agents ON agents.id = tokens.agent_id").
 			Where("tokens.hash IN ? AND tokens.revoked_at IS NULL AND (tokens.expires_at IS NULL OR tokens.expires_at > ?) AND "+

@@ -12,12 +12,13 @@ import (
 	"gorm.io/gorm/logger"
 
 	"comet/store/columns"
+	"comet/store/seal"
 	"comet/store/sqlerr"
 	"comet/store/txconn"
 )
 
 // openORM opens gorm on a database.
-func openORM(d gorm.Dialector) (*gorm.DB, error) {
+func openORM(d gorm.Dialector, keys *seal.Keyring) (*gorm.DB, error) {
 	orm, err := gorm.Open(d, &gorm.Config{
 		SkipDefaultTransaction: true,
 		DisableAutomaticPing:   true,
@@ -25,7 +26,7 @@ func openORM(d gorm.Dialector) (*gorm.DB, error) {
 		Logger:                 logger.Discard,
 	})
 	if err == nil {
-		err = registerCallbacks(orm)
+		err = registerCallbacks(orm, keys)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the object mapper: %w", err)
@@ -36,12 +37,12 @@ func openORM(d gorm.Dialector) (*gorm.DB, error) {
 // registerCallbacks has gorm store columns like every other statement and return errors with codes.
 // An error of gorm while it reads rows also ends the transaction, because its connection does not
 // see that error.
-func registerCallbacks(orm *gorm.DB) error {
+func registerCallbacks(orm *gorm.DB, keys *seal.Keyring) error {
 	var adapted sync.Map // by schema
 	begin := func(db *gorm.DB) {
 		if s := db.Statement.Schema; s != nil {
 			once, _ := adapted.LoadOrStore(s, new(sync.Once))
-			once.(*sync.Once).Do(func() { columns.Adapt(s) })
+			once.(*sync.Once).Do(func() { columns.Adapt(s, keys) })
 		}
 	}
 	finish := func(db *gorm.DB) {

@@ -60,7 +60,7 @@ func (s *Store) openPostgres(ctx context.Context, opts Options) error {
 		return errs.Wrap(errs.Unavailable, err, "PostgreSQL cannot be reached")
 	}
 	s.reads = db
-	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: readPool{s.reads, s}})); err != nil {
+	if s.orm, err = openORM(gormpostgres.New(gormpostgres.Config{Conn: readPool{s.reads, s}}), opts.Keys); err != nil {
 		return err
 	}
 	// A quarter of the pool is reserved for readers, because writers hold their connections while

@@ -40,7 +40,7 @@ func (s *Store) openSQLite(ctx context.Context, opts Options) error {
 	if s.reads, err = openSQLitePool(opts, opts.ReadConnections, "query_only(1)", "temp_store(file)"); err != nil {
 		return err
 	}
-	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: readPool{s.reads, s}})); err != nil {
+	if s.orm, err = openORM(gormsqlite.New(gormsqlite.Config{DriverName: "sqlite", Conn: readPool{s.reads, s}}), opts.Keys); err != nil {
 		return err
 	}
 	if err := s.loadMemory(s.on(ctx)); err != nil {

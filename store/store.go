@@ -32,6 +32,7 @@ import (
 	"comet/internal/errs"
 	"comet/store/cache"
 	"comet/store/eventlog"
+	"comet/store/seal"
 	"comet/store/sqlerr"
 )
 
@@ -50,6 +51,8 @@ type Options struct {
 	// Quotas limits, by the name of a table, how many objects one token may have created, unless it
 	// administers the whole system; default 1,000 agents, 100 tokens and 100 webhooks.
 	Quotas map[string]int
+	// Keys seal the columns of seal.Columns, default none.
+	Keys *seal.Keyring
 	// Clock returns the time, default time.Now.
 	Clock func() time.Time
 	// Logger receives retries and aborted batches, default discards.

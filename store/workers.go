@@ -97,8 +97,12 @@ func (tx Workers) SavePushTarget(t *models.PushTarget) error {
 // DeletePushTarget deletes an agent's target and reports whether there was one. Unless
 // secret is "", it must be the target's.
 func (tx Workers) DeletePushTarget(agentID, secret string) (bool, error) {
-	db := tx.db().Delete(&models.PushTarget{}, "agent_id = ? AND (secret = ? OR ? = '')", agentID, secret, secret)
-	return db.RowsAffected > 0, db.Error
+	var t models.PushTarget
+	err := forUpdate(tx.db()).Take(&t, "agent_id = ?", agentID).Error
+	if err != nil || secret != "" && secret != t.Secret {
+		return false, exceptMissing(err)
+	}
+	return true, tx.db().Delete(&t).Error
 }
 
 // PushTargets returns every target, ordered by agent.

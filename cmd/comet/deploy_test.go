@@ -28,8 +28,10 @@ func TestCompose(t *testing.T) {
 			StopGrace   time.Duration  `yaml:"stop_grace_period"`
 			DependsOn   map[string]any `yaml:"depends_on"`
 			Healthcheck any
+			Secrets     []string
 		}
 		Volumes map[string]any
+		Secrets map[string]struct{ File string }
 	}
 	readYAML(t, "../../compose.yaml", &file)
 	proxy := readText(t, "../../deploy/caddy/Caddyfile")
@@ -62,6 +64,8 @@ func TestCompose(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, "postgres://comet:comet@postgres:5432/comet?sslmode=disable", c.DatabaseURL)
 		require.Equal(t, "nats://nats:4222", c.NATSURL)
+		require.Equal(t, []string{filepath.Base(c.SecretKeyFile)}, s.Secrets)
+		require.Equal(t, "./secret.key", file.Secrets[s.Secrets[0]].File)
 		require.Equal(t, "https://localhost", c.MCP.PublicURL)
 		require.Contains(t, s.DependsOn, "postgres")
 		require.Contains(t, s.DependsOn, "nats")
@@ -152,6 +156,7 @@ func TestKubernetes(t *testing.T) {
 		c, err := config.Load(config.Sources{Environ: environ})
 		require.NoError(t, err)
 		require.NotEmpty(t, c.AdminToken)
+		require.FileExists(t, c.SecretKeyFile)
 		require.Equal(t, "postgres://comet:PASSWORD@postgres:5432/comet", c.DatabaseURL)
 		require.Equal(t, "nats://nats:4222", c.NATSURL)
 

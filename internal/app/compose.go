@@ -36,6 +36,7 @@ import (
 	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/store"
+	"comet/store/reseal"
 	"comet/webhooks"
 )
 
@@ -171,14 +172,23 @@ func (a *App) openStore(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	keys, save, err := secretKeys(a.cfg, a.log)
+	if err != nil {
+		return err
+	}
 	a.store, err = store.Open(ctx, store.Options{
-		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL,
+		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL, Keys: keys,
 		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,
 		Quotas: map[string]int{"agents": a.cfg.Quotas.Agents, "tokens": a.cfg.Quotas.Tokens, "webhooks": a.cfg.Quotas.Webhooks},
 		Clock:  a.opts.Clock, Connector: a.opts.Connector, Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
 	})
-	if err == nil {
-		a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))
+	if err != nil {
+		return err
+	}
+	a.metrics.Registerer().MustRegister(newBacklog(a.store, a.log))
+	sealed, err := reseal.Start(ctx, a.store, keys, save)
+	if sealed > 0 {
+		a.log.Info("secrets in the database were encrypted with the current key", "secrets", sealed)
 	}
 	return err
 }

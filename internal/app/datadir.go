@@ -1,21 +1,27 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/gofrs/flock"
 
 	"comet/internal/auth"
+	"comet/internal/config"
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store/seal"
 	"comet/store/sqlitefile"
 )
 
@@ -127,8 +133,9 @@ func inDir(dir string) func(path string) bool {
 	}
 }
 
-// writeSecret writes a secret to a file with mode 0600. After an error the file does not exist.
-func writeSecret(path, secret string) (err error) {
+// writeSecret writes a secret to a file with mode 0600. Without force it replaces no file. After an
+// error the secret is in no file.
+func writeSecret(path, secret string, force bool) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {
 		return err
@@ -144,7 +151,7 @@ func writeSecret(path, secret string) (err error) {
 	if err = errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return publish(f.Name(), path, true)
+	return publish(f.Name(), path, force)
 }
 
 // syncDir makes renames inside a directory durable.
@@ -160,6 +167,30 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
+// secretKeyFile holds the key of the database that the first start generates, inside the data directory.
+const secretKeyFile = "secret.key"
+
+// secretKeys returns the keys of the configured file, or else of the data directory. If it has none, they
+// are a new key, which save writes there.
+func secretKeys(cfg config.Config, log *slog.Logger) (keys *seal.Keyring, save func() error, err error) {
+	path := cmp.Or(cfg.SecretKeyFile, filepath.Join(cfg.Data, secretKeyFile))
+	if _, err := os.Lstat(path); cfg.SecretKeyFile == "" && errors.Is(err, fs.ErrNotExist) {
+		key := seal.NewKey()
+		keys, err := seal.Parse(key)
+		return keys, sync.OnceValue(func() error {
+			if cfg.DatabaseURL != "" {
+				log.Warn("a key that encrypts secrets in the database was generated; keep a copy, and start other replicas with it as --secret-key-file", "file", path)
+			}
+			return writeSecret(path, key, false)
+		}), err
+	}
+	keys, exposed, err := seal.Load(path)
+	if exposed {
+		log.Warn("other users can read the secret key file; change its mode to 0600", "file", path)
+	}
+	return keys, func() error { return nil }, err
+}
+
 // adminTokenFile holds the admin token of the first start, inside the data directory.
 const adminTokenFile = "admin.token"
 
@@ -173,7 +204,7 @@ func ensureAdmin(ctx context.Context, tokens *auth.Auth, dir string) (string, er
 	path := filepath.Join(dir, adminTokenFile)
 	secret, inFile := unusedToken(ctx, tokens, path)
 	if !inFile {
-		if err := writeSecret(path, secret); err != nil {
+		if err := writeSecret(path, secret, true); err != nil {
 			return "", fmt.Errorf("write the admin token to %s: %w", path, err)
 		}
 	}

@@ -67,7 +67,7 @@ func servers(t *testing.T, database string) (clients []*client, stop func() stor
 	data := []string{opts.Dir}
 	if database == "postgres" {
 		opts.DatabaseURL = storetest.EmptyPostgres(t)
-		settings = append(settings, env("COMET_DATABASE_URL="+opts.DatabaseURL))
+		settings = append(settings, env("COMET_DATABASE_URL="+opts.DatabaseURL, secretKeys(t)))
 		data = append(data, t.TempDir(), t.TempDir())
 	}
 	all := make([]*process, 0, len(data))

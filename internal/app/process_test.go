@@ -18,6 +18,7 @@ import (
 
 	"comet/internal/bus/bustest"
 	"comet/internal/sandbox"
+	"comet/store/seal"
 	"comet/store/storetest"
 )
 
@@ -242,5 +243,13 @@ func databaseOf(t *testing.T, name string) setting {
 	if name != "postgres" {
 		return env()
 	}
-	return env("COMET_DATABASE_URL=" + storetest.EmptyPostgres(t))
+	return env("COMET_DATABASE_URL="+storetest.EmptyPostgres(t), secretKeys(t))
+}
+
+// secretKeys returns the variable of a new file with a key for several replicas.
+func secretKeys(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(file, []byte(seal.NewKey()), 0o600))
+	return "COMET_SECRET_KEY_FILE=" + file
 }

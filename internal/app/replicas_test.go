@@ -25,7 +25,7 @@ func TestThreeReplicas(t *testing.T) {
 func testThreeReplicas(t *testing.T) {
 	t.Helper()
 	nats := bustest.Start(t, bustest.Settings{})
-	database := env("COMET_DATABASE_URL="+storetest.EmptyPostgres(t), "COMET_NATS_URL="+nats.URL())
+	database := env("COMET_DATABASE_URL="+storetest.EmptyPostgres(t), "COMET_NATS_URL="+nats.URL(), secretKeys(t))
 	const admin = "0123456789abcdef0123456789abcdef"
 	var all []*process
 	var clients []*client

@@ -92,7 +92,7 @@ func TestBackupOfPostgres(t *testing.T) {
 
 	restored := storetest.EmptyPostgres(t)
 	runPostgres(t, "pg_restore", "--no-owner", "--exit-on-error", "--dbname="+restored, dump)
-	p = serve(t, t.TempDir(), env("COMET_DATABASE_URL="+restored))
+	p = serve(t, t.TempDir(), env("COMET_DATABASE_URL="+restored, "COMET_SECRET_KEY_FILE="+filepath.Join(data, "secret.key")))
 	kept := &stream{acknowledged: acknowledged, attempted: s.attempted}
 	kept.requireKept(t, newClient(t, p.url(t), c.Token))
 	verified := start(t, []string{"ledger", "verify", "--server", p.url(t)}, env("COMET_TOKEN="+c.Token))

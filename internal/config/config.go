@@ -8,12 +8,13 @@ import "time"
 // Config is the configuration of `comet serve`. The tags of its fields declare the settings (see
 // setting); docs/configuration.md lists them.
 type Config struct {
-	Listen      string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
-	DebugListen string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin” for the whole system; none by default"`
-	Data        string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
-	DatabaseURL string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
-	NATSURL     string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
-	AdminToken  string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
+	Listen        string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
+	DebugListen   string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin” for the whole system; none by default"`
+	Data          string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
+	DatabaseURL   string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
+	NATSURL       string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
+	SecretKeyFile string `key:"secret_key_file" flag:"secret-key-file" help:"File with the keys that encrypt secrets in the database, one key of 32 bytes in base64 per line: the first encrypts, all decrypt. All replicas need the same file. Without it the first start writes “secret.key” to the data directory"`
+	AdminToken    string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
 
 	NATS      NATS      `key:"nats"`
 	Log       Log       `key:"log"`

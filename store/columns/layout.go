@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"gorm.io/gorm/schema"
+
+	"comet/store/seal"
 )
 
 // Layout describes a type of rows for statements: one column for each field of a struct, in snake
@@ -160,23 +162,33 @@ func (n Names) TableName(name string) string {
 	return n.NamingStrategy.TableName(name)
 }
 
-// Adapt has gorm read and write the columns of a type of rows like every other statement. The
-// callers set the time stamps.
-func Adapt(s *schema.Schema) {
+// Adapt has gorm read and write the columns of a type of rows like every other statement, and seal those
+// of seal.Columns with keys. The callers set the time stamps.
+func Adapt(s *schema.Schema, keys *seal.Keyring) {
 	for _, f := range s.Fields {
+		purpose := s.Table + "." + f.DBName
+		_, sealed := seal.Columns()[purpose]
 		f.AutoCreateTime, f.AutoUpdateTime, f.NewValuePool = 0, 0, columnPool{}
 		f.ValueOf = func(ctx context.Context, row reflect.Value) (any, bool) {
 			field := f.ReflectValueOf(ctx, row)
 			v, err := Value(field.Interface())
 			if err != nil {
 				v = err // Values returns it
+			} else if plain := bytesOf(v); sealed && plain != nil {
+				v = keys.Seal(purpose, plain)
 			}
 			return v, field.IsZero()
 		}
 		f.Set = func(ctx context.Context, row reflect.Value, v any) error {
 			field := f.ReflectValueOf(ctx, row)
 			if scanned, ok := v.(*any); ok {
-				v = *scanned
+				if v = *scanned; sealed {
+					plain, err := keys.Open(purpose, bytesOf(v))
+					if err != nil {
+						return err
+					}
+					v = plain
+				}
 			} else if value := reflect.ValueOf(v); value.IsValid() && value.Type() == field.Type() {
 				field.Set(value)
 				return nil
