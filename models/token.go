@@ -28,8 +28,12 @@ func Scopes() []Scope {
 	}
 }
 
-// MaxTokenLength is the longest secret that a bearer token may have, in bytes.
-const MaxTokenLength = 512
+// MaxTokenLength is the longest bearer token, in bytes. Only a JWT of the issuer is longer than
+// MaxSecretLength.
+const (
+	MaxTokenLength  = 8192
+	MaxSecretLength = 512
+)
 
 // Token is a token without its secret.
 //
@@ -64,6 +68,8 @@ type Principal struct {
 	Name    string
 	Scopes  []Scope
 	AgentID *string
+	// Issued is the JWT of the issuer, which is not stored; nil for a stored token.
+	Issued *Token
 }
 
 // System is the principal of what comet does by itself.

@@ -23,6 +23,7 @@ func checks() map[string]func(any) string {
 		"notEmpty": notEmpty, "address": address, "optionalAddress": optional(address), "httpURL": optional(httpURL),
 		"postgresURL": optional(postgresURL), "natsURL": optional(natsURL), "adminToken": optional(adminToken),
 		"logFormat": oneOf(logFormats()...), "networks": networks,
+		"issuer": optional(issuer), "scopes": scopes,
 	}
 }
 
@@ -82,6 +83,23 @@ func httpURL(value any) string {
 	return ""
 }
 
+func issuer(value any) string {
+	u, err := url.Parse(value.(string))
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()) {
+		return "must be a URL of the form https://login.example.com, or http://127.0.0.1:8081 on this machine"
+	}
+	return ""
+}
+
+func scopes(value any) string {
+	for _, entry := range value.([]string) {
+		if scope, _, _ := strings.Cut(entry, "="); !slices.Contains(models.Scopes(), models.Scope(scope)) {
+			return "must hold entries such as agents:read or agents:read=staff; " + input.Quote(scope) + " is no scope"
+		}
+	}
+	return ""
+}
+
 func postgresURL(value any) string {
 	if u, err := url.Parse(value.(string)); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return "must be a URL of the form postgres://user:password@host:5432/database"
@@ -109,8 +127,8 @@ func adminToken(value any) string {
 	switch {
 	case len(text) < MinAdminTokenLength:
 		return fmt.Sprintf("must have at least %d characters", MinAdminTokenLength)
-	case len(text) > models.MaxTokenLength: // no API accepts it
-		return fmt.Sprintf("must have at most %d characters", models.MaxTokenLength)
+	case len(text) > models.MaxSecretLength: // no API accepts it
+		return fmt.Sprintf("must have at most %d characters", models.MaxSecretLength)
 	}
 	return ""
 }

@@ -253,7 +253,7 @@ func TestLoadRefuses(t *testing.T) {
 
 	t.Run("but the longest admin token", func(t *testing.T) {
 		t.Parallel()
-		_, err := load(t, "", []string{"COMET_ADMIN_TOKEN=" + strings.Repeat("x", models.MaxTokenLength)})
+		_, err := load(t, "", []string{"COMET_ADMIN_TOKEN=" + strings.Repeat("x", models.MaxSecretLength)})
 		require.NoError(t, err)
 	})
 	t.Run("a file that is not there", func(t *testing.T) {
