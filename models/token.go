@@ -28,12 +28,8 @@ func Scopes() []Scope {
 	}
 }
 
-// MaxTokenLength is the longest bearer token, in bytes. Only a JWT of the issuer is longer than
-// MaxSecretLength.
-const (
-	MaxTokenLength  = 8192
-	MaxSecretLength = 512
-)
+// MaxTokenLength is the longest bearer token, in bytes.
+const MaxTokenLength = 8192
 
 // Token is a token without its secret.
 //

@@ -92,7 +92,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 
 			expired := h.as(t, map[string]any{"agent": "ada", "exp": 1}).say(t, body, header...)
 			require.Equal(t, http.StatusUnauthorized, expired.status)
-			require.Contains(t, expired.header.Get("WWW-Authenticate"), `scope="staff tools:call", error="invalid_token", error_description="the token has expired"`)
+			require.Contains(t, expired.header.Get("WWW-Authenticate"), `scope="tools:call staff", error="invalid_token", error_description="the token has expired"`)
 			poor := h.as(t, map[string]any{"agent": "ada", "scope": "agents:read"}).say(t, body, header...)
 			require.Equal(t, http.StatusForbidden, poor.status)
 			require.Contains(t, poor.header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
@@ -101,7 +101,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 				Scopes  []string `json:"scopes_supported"`
 			}](t, h.client, http.StatusOK, http.MethodGet, "/.well-known/oauth-protected-resource/mcp", nil)
 			require.Equal(t, []string{h.issuer.URL}, metadata.Servers)
-			require.Equal(t, []string{"staff", "tools:call"}, metadata.Scopes)
+			require.Equal(t, []string{"tools:call", "staff"}, metadata.Scopes)
 		})
 		t.Run("invalid tokens are throttled", func(t *testing.T) {
 			wrong := h.as(t, map[string]any{"agent": "ada", "aud": "other"})

@@ -72,10 +72,7 @@ const touchInterval = time.Minute
 
 // New returns an Auth on the store.
 func New(s *store.Store, opts *Options) *Auth {
-	cache, err := lru.New[[32]byte, verification](cacheSize)
-	if err != nil {
-		panic(err) // only for a size that is not positive
-	}
+	cache, _ := lru.New[[32]byte, verification](cacheSize) // New fails only for a size below 1
 	issued, _ := lru.New[[32]byte, models.Token](cacheSize)
 	o := cmp.Or(opts, &Options{})
 	a := &Auth{store: s, verified: cache, issued: issued, clock: o.Clock, used: map[string]bool{}}
@@ -84,7 +81,7 @@ func New(s *store.Store, opts *Options) *Auth {
 	}
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Issuer.URL != "" {
-		a.jwts = newJWTVerifier(o.Issuer, a.clock, log)
+		a.jwts = &jwtVerifier{Issuer: o.Issuer, clock: a.clock, log: log}
 	}
 	touch := background.NewPollLoop(background.PollOptions{Task: "storing the last use of tokens", Logger: log}, a.touch)
 	a.Loop = background.NewLoop(touch.Run)

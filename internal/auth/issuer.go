@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -26,9 +27,10 @@ type Issuer struct {
 	URL string
 	// Audience must be in the claim aud of the tokens.
 	Audience string
-	// ScopeClaim names the claim with the values that Scopes maps: a list, or a text of words.
+	// ScopeClaim names the claim with the scopes, a list or a text of words. Scopes are those that it may
+	// grant: their names, or "scope=value" for one that the claim contains as value.
 	ScopeClaim string
-	Scopes     map[string][]models.Scope
+	Scopes     []string
 	// AgentClaim names the claim with the agent that a token is bound to; "" binds tokens to no agent.
 	AgentClaim string
 }
@@ -48,21 +50,14 @@ const (
 type jwtVerifier struct {
 	Issuer
 
-	client *http.Client
-	clock  func() time.Time
-	log    *slog.Logger
+	clock func() time.Time
+	log   *slog.Logger
 
 	mu             sync.Mutex
 	keys           []jose.JSONWebKey
 	fetched, tried time.Time
 	fetching       chan struct{} // closed when the fetch in progress ends, nil without one
 	failure        error         // of the last fetch
-}
-
-func newJWTVerifier(issuer Issuer, clock func() time.Time, log *slog.Logger) *jwtVerifier {
-	return &jwtVerifier{Issuer: issuer, clock: clock, log: log, client: &http.Client{
-		Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
 }
 
 // token returns a JWT as a token that is not stored. It returns errs.NotFound for a text that is no JWT of a
@@ -75,16 +70,14 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 	}
 	var c jwt.Claims
 	claims := map[string]any{}
-	if parsed.UnsafeClaimsWithoutVerification(&c, &claims) != nil {
-		return t, errs.New(errs.Unauthenticated, "the claims of the token are malformed")
-	}
-	typ, _ := parsed.Headers[0].ExtraHeaders[jose.HeaderType].(string)
-	typ = strings.TrimPrefix(strings.ToLower(typ), "application/")
+	err = parsed.UnsafeClaimsWithoutVerification(&c, &claims)
 	agentID, _ := claims[v.AgentClaim].(string)
 	expires, begins := c.Expiry.Time(), max(c.NotBefore.Time().Unix(), c.IssuedAt.Time().Unix())
 	reason := ""
 	switch {
-	case !slices.Contains([]string{"", "jwt", "at+jwt"}, typ):
+	case err != nil:
+		reason = "the claims of the token are malformed"
+	case !slices.Contains([]any{nil, "JWT", "at+jwt", "application/at+jwt"}, parsed.Headers[0].ExtraHeaders[jose.HeaderType]):
 		reason = "the token is no access token: its type must be at+jwt or JWT"
 	case c.Issuer != v.URL:
 		reason = "the token is from another issuer"
@@ -117,18 +110,19 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 	return t, err
 }
 
-// scopesOf returns the scopes that the values of a claim are mapped to.
+// scopesOf returns the scopes that a claim grants.
 func (v *jwtVerifier) scopesOf(claim any) []models.Scope {
 	values, _ := claim.([]any)
-	if text, ok := claim.(string); ok {
-		for word := range strings.FieldsSeq(text) {
-			values = append(values, word)
-		}
+	text, _ := claim.(string)
+	for word := range strings.FieldsSeq(text) {
+		values = append(values, word)
 	}
 	scopes := []models.Scope{}
-	for _, value := range values {
-		name, _ := value.(string)
-		scopes = append(scopes, v.Scopes[name]...)
+	for _, entry := range v.Scopes {
+		scope, value, _ := strings.Cut(entry, "=")
+		if slices.Contains(values, any(cmp.Or(value, scope))) {
+			scopes = append(scopes, models.Scope(scope))
+		}
 	}
 	slices.Sort(scopes)
 	return slices.Compact(scopes)
@@ -174,7 +168,7 @@ func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, 
 
 // refresh fetches the keys. Those that are known stay valid if it fails.
 func (v *jwtVerifier) refresh(now time.Time) {
-	keys, err := v.fetch(context.Background())
+	keys, err := v.fetch()
 	if err != nil {
 		v.log.Warn("the keys of the issuer cannot be fetched", "issuer", v.URL, "error", err)
 	}
@@ -188,19 +182,19 @@ func (v *jwtVerifier) refresh(now time.Time) {
 }
 
 // fetch returns the public keys of the issuer that verify signatures.
-func (v *jwtVerifier) fetch(ctx context.Context) (keys []jose.JSONWebKey, err error) {
+func (v *jwtVerifier) fetch() (keys []jose.JSONWebKey, err error) {
 	var doc struct {
 		Issuer string            `json:"issuer"`
 		URL    string            `json:"jwks_uri"`
 		Keys   []json.RawMessage `json:"keys"`
 	}
-	if err := v.get(ctx, strings.TrimSuffix(v.URL, "/")+"/.well-known/openid-configuration", &doc); err != nil {
+	if err := v.get(strings.TrimSuffix(v.URL, "/")+"/.well-known/openid-configuration", &doc); err != nil {
 		return nil, err
 	}
 	if doc.Issuer != v.URL || strings.HasPrefix(v.URL, "https:") && !strings.HasPrefix(doc.URL, "https:") {
 		return nil, fmt.Errorf("the metadata names the issuer %q and the keys %q; the issuer must be the same and the keys must be at an https URL", doc.Issuer, doc.URL)
 	}
-	err = v.get(ctx, doc.URL, &doc)
+	err = v.get(doc.URL, &doc)
 	for _, raw := range doc.Keys {
 		var k jose.JSONWebKey // unmarshalling fails for a key of an unknown kind
 		if k.UnmarshalJSON(raw) == nil && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
@@ -211,12 +205,9 @@ func (v *jwtVerifier) fetch(ctx context.Context) (keys []jose.JSONWebKey, err er
 }
 
 // get decodes a JSON document of the issuer.
-func (v *jwtVerifier) get(ctx context.Context, at string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := v.client.Do(req)
+func (v *jwtVerifier) get(at string, into any) error {
+	client := http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Get(at) //nolint:noctx // the client has a time-out
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ package config
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ type Config struct {
 	Data        string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
 	DatabaseURL string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL     string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
-	AdminToken  string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
+	AdminToken  string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 8192 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
 
 	NATS      NATS      `key:"nats"`
 	Log       Log       `key:"log"`
@@ -87,27 +86,16 @@ type OIDC struct {
 	AgentClaim string   `key:"agent_claim" help:"Claim with the id of the agent that an access token is bound to. Tokens without it are rejected then. Without this setting access tokens are bound to no agent"`
 }
 
-// Mapping returns the scopes that each value of the claim grants.
-func (o OIDC) Mapping() map[string][]models.Scope {
-	granted := map[string][]models.Scope{}
-	for _, entry := range o.Scopes {
-		scope, value, _ := strings.Cut(entry, "=")
-		value = cmp.Or(value, scope)
-		granted[value] = append(granted[value], models.Scope(scope))
-	}
-	return granted
-}
-
 // ScopesToRequest returns what clients request at the issuer to get a scope: nothing if the claim is not
 // about scopes.
 func (o OIDC) ScopesToRequest(scope models.Scope) []string {
 	values := []string{}
-	for value, granted := range o.Mapping() {
-		if slices.Contains(granted, scope) && slices.Contains([]string{"scope", "scp"}, o.ScopeClaim) {
-			values = append(values, value)
+	for _, entry := range o.Scopes {
+		name, value, _ := strings.Cut(entry, "=")
+		if name == string(scope) && (o.ScopeClaim == "scope" || o.ScopeClaim == "scp") {
+			values = append(values, cmp.Or(value, name))
 		}
 	}
-	slices.Sort(values)
 	return values
 }
 

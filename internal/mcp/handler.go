@@ -42,7 +42,7 @@ type HandlerOptions struct {
 	PublicURL string
 	// AuthorizationServers are listed in the metadata for clients that need a token.
 	AuthorizationServers []string
-	// Scopes are what clients request from those servers to call tools, default tools:call.
+	// Scopes are what clients request from those servers to call tools.
 	Scopes []string
 	// MaxBody is the size limit of a request in bytes, default 4 MiB.
 	MaxBody int64
@@ -69,9 +69,6 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.receivesLogs, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
 	if opts != nil {
 		d.opts = *opts
-	}
-	if d.opts.Scopes == nil {
-		d.opts.Scopes = []string{string(models.ScopeToolsCall)}
 	}
 	d.authenticator = httpkit.NewAuthenticator(tokens, &httpkit.AuthenticatorOptions{Limits: d.opts.Limits})
 	server := func(*http.Request) *mcp.Server { return g.mcp }
@@ -286,10 +283,6 @@ func passIdentity(next http.Handler) http.Handler {
 
 // challenge rejects a token and names the metadata of the resource (RFC 6750 §3, RFC 9728 §5.1).
 func (d *Handler) challenge(w http.ResponseWriter, r *http.Request, status int, code errs.Code, sentence string) {
-	challenge := fmt.Sprintf("Bearer resource_metadata=%q", d.baseURL(r)+metadataPath+Path)
-	if len(d.opts.Scopes) > 0 {
-		challenge += fmt.Sprintf(", scope=%q", strings.Join(d.opts.Scopes, " "))
-	}
-	w.Header().Add("WWW-Authenticate", challenge+httpkit.TokenError(r, status, sentence))
+	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q%s", d.baseURL(r)+metadataPath+Path, strings.Join(d.opts.Scopes, " "), httpkit.TokenError(r, status, sentence)))
 	writeHTTPError(w, status, nil, code, sentence)
 }
