@@ -127,7 +127,7 @@ func TestErrorHeaders(t *testing.T) {
 		header, want string
 	}{
 		"401 without a token":        {errs.New(errs.Unauthenticated, "x"), "", "WWW-Authenticate", `Bearer realm="comet"`},
-		"401 with a token":           {errs.New(errs.Unauthenticated, "x"), "Bearer y", "WWW-Authenticate", `Bearer realm="comet", error="invalid_token"`},
+		"401 with a token":           {errs.New(errs.Unauthenticated, "x"), "Bearer y", "WWW-Authenticate", `Bearer realm="comet", error="invalid_token", error_description="x"`},
 		"403 names the scope":        {errs.New(errs.MissingScope, "x").With("scope", "agents:write"), "", "WWW-Authenticate", `Bearer realm="comet", error="insufficient_scope", scope="agents:write"`},
 		"403 of another kind":        {errs.New(errs.AgentInactive, "x"), "", "WWW-Authenticate", ""},
 		"503 says when":              {errs.New(errs.Busy, "x"), "", "Retry-After", "1"},

@@ -175,12 +175,7 @@ func (p *responder) setErrorHeaders(h http.Header, r *http.Request, e *errs.Erro
 	h.Set("Cache-Control", "no-store")
 	switch statusOf(e.Code) {
 	case http.StatusUnauthorized:
-		challenge := `Bearer realm="comet"`
-		// A request with another scheme has no invalid token (RFC 6750 §3.1).
-		if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
-			challenge += `, error="invalid_token"`
-		}
-		h.Set("WWW-Authenticate", challenge)
+		h.Set("WWW-Authenticate", `Bearer realm="comet"`+httpkit.TokenError(r, http.StatusUnauthorized, e.Detail))
 	case http.StatusForbidden:
 		h.Del("Retry-After")
 		if scope, ok := e.Meta["scope"]; ok && e.Code == errs.MissingScope {

@@ -28,8 +28,8 @@ func Scopes() []Scope {
 	}
 }
 
-// MaxTokenLength is the longest secret that a bearer token may have, in bytes.
-const MaxTokenLength = 512
+// MaxTokenLength is the longest bearer token, in bytes.
+const MaxTokenLength = 8192
 
 // Token is a token without its secret.
 //
@@ -75,6 +75,8 @@ type Principal struct {
 	Name    string
 	Scopes  []Scope
 	AgentID *string
+	// Issued is the JWT of the issuer, which is not stored; nil for a stored token.
+	Issued *Token
 }
 
 // System is the principal of what comet does by itself.

@@ -81,7 +81,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock, Logger: a.log}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
+	oidc := a.cfg.OIDC
+	issuer := auth.Issuer{URL: oidc.Issuer, Audience: oidc.Audience, ScopeClaim: oidc.ScopeClaim, Scopes: oidc.Scopes, AgentClaim: oidc.AgentClaim}
+	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock, Logger: a.log, Issuer: issuer}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
 	if a.cfg.AdminToken != "" {
 		if _, err := a.tokens.EnsureAdmin(ctx, a.cfg.AdminToken, true); err != nil {
 			return fmt.Errorf("store the admin token: %w", err)

@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"os"
+	"slices"
 	"strings"
 
 	"comet/internal/events"
@@ -17,6 +18,7 @@ import (
 	"comet/internal/toolsearch/embeddings"
 	"comet/internal/upstream"
 	"comet/internal/usage"
+	"comet/models"
 )
 
 // toolStack is the tools, the MCP server and what they use.
@@ -56,8 +58,12 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 	t.server = mcp.New(t.service, &mcp.Options{
 		Version: version, OnFailure: func(code string) { a.metrics.CountFailure("mcp", code) }, Clock: a.opts.Clock, Logger: a.log,
 	})
+	servers := a.cfg.MCP.AuthorizationServers
+	if issuer := a.cfg.OIDC.Issuer; issuer != "" && !slices.Contains(servers, issuer) {
+		servers = append(slices.Clip(servers), issuer)
+	}
 	t.handler, err = mcp.NewHandler(t.server, a.tokens, &mcp.HandlerOptions{
-		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: a.cfg.MCP.AuthorizationServers,
+		Origins: a.cfg.MCP.Origins, Hosts: a.cfg.MCP.Hosts, PublicURL: a.cfg.MCP.PublicURL, AuthorizationServers: servers, Scopes: a.cfg.OIDC.ScopesToRequest(models.ScopeToolsCall),
 		MaxBody: a.cfg.MCP.MaxBodyBytes, Limits: limits,
 	})
 	return t, err

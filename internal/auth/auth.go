@@ -46,6 +46,9 @@ type Auth struct {
 	used     map[string]bool // the tokens used since their last use was stored
 	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
+
+	jwts   *jwtVerifier                       // nil without one
+	issued *lru.Cache[[32]byte, models.Token] // accepted JWTs, for Lapsed
 }
 
 type verification struct {
@@ -60,6 +63,8 @@ type Options struct {
 	Clock func() time.Time
 	// Logger receives failures of the background work, default none.
 	Logger *slog.Logger
+	// Issuer is the issuer of JWTs that are accepted, default none.
+	Issuer Issuer
 }
 
 // touchInterval is how often the last use of tokens is stored.
@@ -67,16 +72,18 @@ const touchInterval = time.Minute
 
 // New returns an Auth on the store.
 func New(s *store.Store, opts *Options) *Auth {
-	cache, err := lru.New[[32]byte, verification](cacheSize)
-	if err != nil {
-		panic(err) // only for a size that is not positive
-	}
+	cache, _ := lru.New[[32]byte, verification](cacheSize) // New fails only for a size below 1
+	issued, _ := lru.New[[32]byte, models.Token](cacheSize)
 	o := cmp.Or(opts, &Options{})
-	a := &Auth{store: s, verified: cache, clock: o.Clock, used: map[string]bool{}}
+	a := &Auth{store: s, verified: cache, issued: issued, clock: o.Clock, used: map[string]bool{}}
 	if a.clock == nil {
 		a.clock = time.Now
 	}
-	touch := background.NewPollLoop(background.PollOptions{Task: "storing the last use of tokens", Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}, a.touch)
+	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Issuer.URL != "" {
+		a.jwts = &jwtVerifier{Issuer: o.Issuer, clock: a.clock, log: log}
+	}
+	touch := background.NewPollLoop(background.PollOptions{Task: "storing the last use of tokens", Logger: log}, a.touch)
 	a.Loop = background.NewLoop(touch.Run)
 	return a
 }
@@ -108,8 +115,9 @@ func (a *Auth) touch(ctx context.Context) (time.Duration, error) {
 }
 
 // Verify returns the principal of a secret. An unknown, expired or revoked secret is
-// errs.Unauthenticated without saying which; one of a deactivated agent is errs.AgentInactive. A
-// revocation takes effect at once on this replica and within a second on others.
+// errs.Unauthenticated without saying which, a JWT that is not valid with the reason; one of a
+// deactivated agent is errs.AgentInactive. A revocation takes effect at once on this replica and within a
+// second on others. It returns errs.Unavailable if the keys of the issuer of a JWT cannot be fetched.
 func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
 	begun := a.clock()
@@ -119,6 +127,13 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	now := a.store.Now()
 	seen := a.revocations.Load()
 	t, agentActive, err := a.store.Tokens(ctx).ByHash(hash)
+	var issued *models.Token
+	if a.jwts != nil && errs.Is(err, errs.NotFound) {
+		if t, err = a.jwts.token(ctx, secret, now); err == nil {
+			issued = new(t)
+			agentActive, err = a.checkAgent(ctx, t)
+		}
+	}
 	if err != nil && !errs.Is(err, errs.NotFound) {
 		return models.Principal{}, err
 	}
@@ -131,7 +146,10 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	a.mu.Lock()
 	a.used[t.ID] = true
 	a.mu.Unlock()
-	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
+	if issued != nil {
+		a.issued.Add(hash, t)
+	}
+	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Issued: issued}
 	if a.revocations.Load() == seen {
 		a.verified.Add(hash, verification{p, begun.Add(verifyFor), t.ExpiresAt})
 		if a.revocations.Load() != seen { // changed between the check and the insert
@@ -139,6 +157,22 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 		}
 	}
 	return p, nil
+}
+
+// checkAgent reports whether the agent that a JWT names is active. It returns errs.Unauthenticated if there
+// is none with that id, or if the scope admin cannot be bound to it.
+func (a *Auth) checkAgent(ctx context.Context, t models.Token) (active bool, err error) {
+	if t.AgentID == nil {
+		return true, nil
+	}
+	agent, err := a.store.Agents(ctx).Get(*t.AgentID)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		err = errs.New(errs.Unauthenticated, "the token names the agent %q, which does not exist", *t.AgentID)
+	case err == nil && agent.Level > models.LevelOrchestrator && slices.Contains(t.Scopes, models.ScopeAdmin):
+		err = errs.New(errs.Unauthenticated, "the token has the scope %q, but its agent %q has level %d", models.ScopeAdmin, agent.ID, agent.Level)
+	}
+	return agent.IsActive, err
 }
 
 // Lapsed returns those of the secrets, given by their SHA-256, that Verify would refuse. It reads
@@ -150,6 +184,11 @@ func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte
 		return nil, err
 	}
 	for _, hash := range hashes {
+		if t, ok := a.issued.Get(hash); ok && t.Active(a.store.Now()) {
+			if accepted[hash], err = a.checkAgent(ctx, t); err != nil {
+				return nil, err
+			}
+		}
 		if !accepted[hash] {
 			lapsed = append(lapsed, hash)
 		}

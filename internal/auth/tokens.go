@@ -47,8 +47,11 @@ const maxChain = 5
 // delegate adapts the draft of a principal that is bound to an agent, and returns the token's parent: nil
 // for a principal that is not.
 func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error) {
-	if by.AgentID == nil {
+	if by.AgentID == nil || by.Issued != nil && by.Administers() {
 		return nil, Require(by, models.ScopeAdmin)
+	}
+	if by.Issued != nil { // the new token would not end with it
+		return nil, errs.New(errs.MissingScope, "a token of the issuer can create tokens only with the scope %q for the whole system", models.ScopeAdmin).With("scope", models.ScopeAdmin)
 	}
 	if err := tx.Tokens().LockAll(); err != nil { // a revocation of the parent includes the token
 		return nil, err
@@ -134,7 +137,7 @@ func (a *Auth) authorize(ctx context.Context, by models.Principal, id string) er
 		return Require(by, models.ScopeAdmin)
 	}
 	chain, err := a.store.Tokens(ctx).Chain(id)
-	if err == nil && !slices.Contains(chain, by.TokenID) {
+	if err == nil && id != by.TokenID && !slices.Contains(chain, by.TokenID) {
 		err = errs.New(errs.NotFound, "there is no token %q", id)
 	}
 	return err
@@ -211,6 +214,9 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre m
 
 // Get returns a token without its secret, or errs.NotFound.
 func (a *Auth) Get(ctx context.Context, by models.Principal, id string) (t models.Token, err error) {
+	if by.Issued != nil && id == by.TokenID {
+		return *by.Issued, nil
+	}
 	if id != by.TokenID {
 		err = a.authorize(ctx, by, id)
 	}

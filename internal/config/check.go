@@ -23,6 +23,7 @@ func checks() map[string]func(any) string {
 		"notEmpty": notEmpty, "address": address, "optionalAddress": optional(address), "httpURL": optional(httpURL),
 		"postgresURL": optional(postgresURL), "natsURL": optional(natsURL), "adminToken": optional(adminToken),
 		"logFormat": oneOf(logFormats()...), "networks": networks,
+		"issuer": optional(issuer), "scopes": scopes,
 	}
 }
 
@@ -78,6 +79,23 @@ func address(value any) string {
 func httpURL(value any) string {
 	if u, err := url.Parse(value.(string)); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return "must be a URL of the form http://host:4318"
+	}
+	return ""
+}
+
+func issuer(value any) string {
+	u, err := url.Parse(value.(string))
+	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback()) {
+		return "must be a URL of the form https://login.example.com, or http://127.0.0.1:8081 on this machine"
+	}
+	return ""
+}
+
+func scopes(value any) string {
+	for _, entry := range value.([]string) {
+		if scope, _, _ := strings.Cut(entry, "="); !slices.Contains(models.Scopes(), models.Scope(scope)) {
+			return "must hold entries such as agents:read or agents:read=staff; " + input.Quote(scope) + " is no scope"
+		}
 	}
 	return ""
 }

@@ -3,7 +3,13 @@
 // ignored is worse than a server that does not start. Only cmd and app import it.
 package config
 
-import "time"
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"comet/models"
+)
 
 // Config is the configuration of `comet serve`. The tags of its fields declare the settings (see
 // setting); docs/configuration.md lists them.
@@ -14,11 +20,12 @@ type Config struct {
 	DatabaseURL   string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL       string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
 	SecretKeyFile string `key:"secret_key_file" flag:"secret-key-file" help:"File with the keys that encrypt secrets in the database, one key of 32 bytes in base64 per line: the first encrypts, all decrypt. All replicas need the same file. Without it the first start writes “secret.key” to the data directory"`
-	AdminToken    string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 512 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
+	AdminToken    string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 8192 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
 
 	NATS      NATS      `key:"nats"`
 	Log       Log       `key:"log"`
 	HTTP      HTTP      `key:"http"`
+	OIDC      OIDC      `key:"oidc"`
 	Tracing   Tracing   `key:"tracing"`
 	Registry  Registry  `key:"registry"`
 	Quotas    Quotas    `key:"quotas"`
@@ -69,6 +76,28 @@ type HTTP struct {
 type RateLimit struct {
 	Requests int           `key:"requests" default:"0" check:"0..1000000000" help:"Requests per token and window; 0 means no limit"`
 	Window   time.Duration `key:"window" default:"1m" check:"1s..24h" help:"Length of the rate limit window"`
+}
+
+// OIDC configures the OpenID Connect issuer whose access tokens are accepted besides comet's own.
+type OIDC struct {
+	Issuer     string   `key:"issuer" flag:"oidc-issuer" check:"issuer" help:"OpenID Connect issuer whose access tokens (JWTs) are accepted besides comet's own tokens, such as “https://login.example.com/realms/main”; “http://…” only on this machine; none by default"`
+	Audience   string   `key:"audience" flag:"oidc-audience" help:"Audience (“aud”) that an access token must have: the name of this server at the issuer, not that of a client. Required with “oidc.issuer”"`
+	ScopeClaim string   `key:"scope_claim" default:"scope" help:"Claim with the scopes: a list, or words separated by spaces. Some issuers use “scp” or “roles”"`
+	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call" check:"scopes" help:"Values of that claim that grant scopes: a scope that has the same name as its value, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
+	AgentClaim string   `key:"agent_claim" help:"Claim with the id of the agent that an access token is bound to. Tokens without it are rejected then. Without this setting access tokens are bound to no agent"`
+}
+
+// ScopesToRequest returns what clients request at the issuer to get a scope: nothing if the claim is not
+// about scopes.
+func (o OIDC) ScopesToRequest(scope models.Scope) []string {
+	values := []string{}
+	for _, entry := range o.Scopes {
+		name, value, _ := strings.Cut(entry, "=")
+		if name == string(scope) && (o.ScopeClaim == "scope" || o.ScopeClaim == "scp") {
+			values = append(values, cmp.Or(value, name))
+		}
+	}
+	return values
 }
 
 // Tracing configures where spans are sent.
@@ -139,7 +168,7 @@ type MCP struct {
 	Origins              []string `key:"origins" help:"Origins of web pages that may call “/mcp”, such as “https://app.example.com”"`
 	Hosts                []string `key:"hosts" help:"Host names by which “/mcp” may be called; an empty list allows any, except names of other machines on a loopback address"`
 	PublicURL            string   `key:"public_url" check:"httpURL" help:"URL at which MCP clients reach the server, if it differs from their Host header"`
-	AuthorizationServers []string `key:"authorization_servers" help:"Authorization servers at which MCP clients can get a token; comet itself creates tokens with “comet tokens create”"`
+	AuthorizationServers []string `key:"authorization_servers" help:"Authorization servers at which MCP clients can get a token, besides “oidc.issuer”; comet itself creates tokens with “comet tokens create”"`
 	MaxBodyBytes         int64    `key:"max_body_bytes" default:"4194304" check:"1024..1073741824" help:"Largest request to “/mcp”, in bytes"`
 }
 

@@ -201,7 +201,7 @@ func TestLoadRefuses(t *testing.T) {
 		"a database that is not PostgreSQL":                     {args: "--database-url=mysql://u:hunter2@h/d", says: []string{"postgres://"}},
 		"a message bus that is not NATS":                        {args: "--nats-url=nats://a:1,http://b", says: []string{"nats://host:4222"}},
 		"a short admin token":                                   {env: "COMET_ADMIN_TOKEN=hunter2", says: []string{"admin_token", "COMET_ADMIN_TOKEN", "at least 32 characters"}},
-		"an admin token that is too long":                       {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2-", 64) + "x", says: []string{"admin_token", "at most 512 characters"}},
+		"an admin token that is too long":                       {env: "COMET_ADMIN_TOKEN=" + strings.Repeat("hunter2-", 1024) + "x", says: []string{"admin_token", "at most 8192 characters"}},
 		"a port as one might expect it":                         {env: "COMET_PORT=8080", says: []string{"COMET_PORT is not a setting"}},
 		"a port of ours that Kubernetes would not write":        {env: "COMET_LISTEN_PORT=8080", says: []string{"COMET_LISTEN_PORT is not a setting"}},
 		"almost what Kubernetes writes":                         {env: "COMET_PORT_8080=tcp://10.0.0.1:8080", says: []string{"COMET_PORT_8080 is not a setting"}},

@@ -48,6 +48,9 @@ func Load(src Sources) (Config, error) {
 			c.origins[s.key] = v.origin
 		}
 	}
+	if c.OIDC.Issuer != "" && c.OIDC.Audience == "" {
+		return Config{}, &Error{Problems: []string{"oidc.issuer needs oidc.audience: tokens of the issuer for other servers must not be accepted."}}
+	}
 	return c, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -175,6 +176,16 @@ func BearerToken(values []string) (string, error) {
 		return "", errs.New(errs.Unauthenticated, "the Authorization header must be \"Bearer <token>\"")
 	}
 	return token, nil
+}
+
+// TokenError returns the parameters of WWW-Authenticate that say why a bearer token is rejected with a
+// status, "" if the request has none (RFC 6750 §3).
+func TokenError(r *http.Request, status int, reason string) string {
+	if scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " "); !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	code := map[int]string{http.StatusUnauthorized: "invalid_token", http.StatusForbidden: "insufficient_scope"}[status]
+	return fmt.Sprintf(", error=%q, error_description=%+q", code, reason)
 }
 
 // ClientPrefix returns the address of a request as AddressPrefix does, the zero value if it is

@@ -42,6 +42,8 @@ type HandlerOptions struct {
 	PublicURL string
 	// AuthorizationServers are listed in the metadata for clients that need a token.
 	AuthorizationServers []string
+	// Scopes are what clients request from those servers to call tools.
+	Scopes []string
 	// MaxBody is the size limit of a request in bytes, default 4 MiB.
 	MaxBody int64
 	// Limits are the limits of tokens and addresses that all APIs share, nil for limits of its own.
@@ -198,7 +200,7 @@ func (d *Handler) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	}
 	sdkauth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 		Resource: d.baseURL(r) + Path, AuthorizationServers: d.opts.AuthorizationServers,
-		ScopesSupported: []string{string(models.ScopeToolsCall)}, BearerMethodsSupported: []string{"header"},
+		ScopesSupported: d.opts.Scopes, BearerMethodsSupported: []string{"header"},
 		ResourceName: "comet", ResourceDocumentation: d.baseURL(r) + "/docs",
 	}).ServeHTTP(w, r)
 }
@@ -282,6 +284,6 @@ func passIdentity(next http.Handler) http.Handler {
 
 // challenge rejects a token and names the metadata of the resource (RFC 6750 §3, RFC 9728 §5.1).
 func (d *Handler) challenge(w http.ResponseWriter, r *http.Request, status int, code errs.Code, sentence string) {
-	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q", d.baseURL(r)+metadataPath+Path, models.ScopeToolsCall))
+	w.Header().Add("WWW-Authenticate", fmt.Sprintf("Bearer resource_metadata=%q, scope=%q%s", d.baseURL(r)+metadataPath+Path, strings.Join(d.opts.Scopes, " "), httpkit.TokenError(r, status, sentence)))
 	writeHTTPError(w, status, nil, code, sentence)
 }
