@@ -108,7 +108,9 @@ func TestTokensOfAnIssuer(t *testing.T) {
 			r := wrong.raw(t, http.MethodGet, "/api/v1/me", "")
 			require.Equal(t, http.StatusUnauthorized, r.status)
 			require.Equal(t, `Bearer realm="comet", error="invalid_token", error_description="the token is for another audience than https://comet.test"`, r.header.Get("WWW-Authenticate"))
-			eventually(t, func() bool { return wrong.raw(t, http.MethodGet, "/api/v1/me", "").status == http.StatusTooManyRequests }, "the address is throttled")
+			eventually(t, func() bool {
+				return wrong.raw(t, http.MethodGet, "/api/v1/me", "").status == http.StatusTooManyRequests
+			}, "the address is throttled")
 			ada.must(t, http.StatusOK, http.MethodGet, "/api/v1/me", nil)
 		})
 	})

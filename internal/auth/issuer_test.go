@@ -279,7 +279,7 @@ func TestAgentsOfAnIssuer(t *testing.T) {
 		listed, err := f.List(t.Context(), p, "", 10)
 		require.NoError(t, err)
 		require.Empty(t, listed)
-		require.True(t, errs.Is(f.Revoke(t.Context(), p, p.TokenID), errs.NotFound))
+		require.True(t, errs.Is(f.Revoke(t.Context(), p, p.TokenID, nil), errs.NotFound))
 		_, err = f.Create(t.Context(), f.accepts(t, f.issuer.Token(t, map[string]any{"agent": models.RootAgentID, "scope": "boss"})), draft, nil)
 		require.NoError(t, err)
 
