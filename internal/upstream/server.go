@@ -54,6 +54,8 @@ type Server struct {
 	URL     string
 	Headers map[string]string
 	Bearer  string
+	// OAuth configures how comet gets the token of an HTTP upstream that requires an authorization.
+	OAuth OAuth
 
 	// Timeout is the timeout of a call, default DefaultTimeout.
 	Timeout time.Duration
@@ -65,6 +67,14 @@ type Server struct {
 	Warnings []string
 	// Disabled upstreams are listed and not started.
 	Disabled bool
+}
+
+// OAuth names the client that an authorization server has registered, and the scopes to request. Without
+// them comet registers a client, and requests the scopes that the upstream names.
+type OAuth struct {
+	ClientID     string   `json:"client_id"`
+	ClientSecret string   `json:"client_secret"`
+	Scopes       []string `json:"scopes"`
 }
 
 func (s Server) transport() Transport {
@@ -120,7 +130,7 @@ func (s Server) Validate() error { return s.check().invalid(s.ID) }
 func ValidateID(id string) error { return checkID(id).invalid(id) }
 
 func (s Server) check() *violation {
-	return cmp.Or(checkID(s.ID), s.checkTransport(), s.checkSizes(), s.checkSettings())
+	return cmp.Or(checkID(s.ID), s.checkTransport(), s.checkSizes(), s.checkOAuth(), s.checkSettings())
 }
 
 func checkID(id string) *violation {

@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"os"
 	"time"
@@ -62,6 +63,8 @@ type Options struct {
 	LookupEnv func(name string) (value string, set bool)
 	// IsProtected reports whether ${file:/path} must not open a file; by default it may open any.
 	IsProtected func(path string) bool
+	// Tokens returns the source of the access tokens for an address of an upstream, nil for none.
+	Tokens func(ctx context.Context, id, address string) (TokenSource, error)
 	// Version is comet's version as sent to upstreams, default "dev".
 	Version string
 	// MaxMessage limits a message in either direction, in bytes, default 10 MiB.
