@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/background"
 	"comet/internal/telemetry"
 )
 
@@ -289,4 +291,38 @@ func addUpstream(ctx context.Context, c *call) error {
 		c.sent["args"] = command[1:]
 	}
 	return sendAndShow(ctx, c)
+}
+
+// authorizeUpstream prints where to authorize comet, and waits until the upstream is connected.
+func authorizeUpstream(ctx context.Context, c *call) error {
+	body, err := c.send(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.printResponse(body); err != nil {
+		return err
+	}
+	var begun struct {
+		Until time.Time `json:"expires_at"`
+	}
+	if err := decode(body, &begun); err != nil {
+		return err
+	}
+	for before := ""; time.Now().Before(begun.Until); {
+		var now struct{ State, Since string }
+		if _, err := c.do(ctx, http.MethodGet, "/api/v1/upstreams/"+url.PathEscape(c.args[0]), nil, &now); err != nil {
+			return err
+		}
+		if before == "" {
+			before = now.Since
+		}
+		if now.State == "ready" && now.Since != before {
+			printLine(c.messages, "%s is ready", c.args[0])
+			return nil
+		}
+		if err := background.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s was not authorized in time; start again", c.args[0])
 }

@@ -157,7 +157,7 @@ func New(p Dependencies, opts *Options) *Service {
 		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index,
 		opts: opts.withDefaults(), upstreamTools: map[string][]*Tool{}, stale: background.NewPending[string](),
 	}
-	svc.log, svc.oauth = svc.opts.Logger, oauth.New(svc.opts.Guard)
+	svc.log, svc.oauth = svc.opts.Logger, oauth.New(svc.opts.Guard, svc.store.Now)
 	svc.metrics = newCallMetrics(svc.opts.Registerer)
 	svc.policies, _ = lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
 	svc.auditLog = newAuditLog(svc.store, p.Usage, svc.opts.Clock, svc.log)

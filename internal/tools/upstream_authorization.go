@@ -22,97 +22,88 @@ import (
 const (
 	// authorizationTime is how long an authorization in the browser may take.
 	authorizationTime = 10 * time.Minute
-	// refreshTime limits a refresh of tokens by one replica, and refreshPoll is the interval at which the
-	// others read its result.
+	// refreshTime limits a refresh of tokens by one replica; the others read its result every refreshPoll.
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
-
-	// The purposes of sealed values.
-	sealedCredentials = "upstream_credentials.credentials"
-	sealedPending     = "upstream_credentials.pending"
+	// sealedColumn is the purpose of sealed values.
+	sealedColumn = "upstream_credentials.sealed"
 )
 
-// pendingAuthorization is an authorization in progress. Its JSON contains secrets.
-type pendingAuthorization struct {
+// authorization is what is stored of an authorization in progress, encrypted.
+type authorization struct {
 	Actor string
 	Grant *oauth.Grant
 }
 
-// AuthorizeUpstream starts the authorization of comet by a person at the authorization server of an
-// upstream, and returns the URL that the person opens in a browser within the time until expiresAt. An
-// earlier authorization in progress ends.
-func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, id string) (address string, expiresAt time.Time, err error) {
+// AuthorizeUpstream starts the authorization of comet at the authorization server of an upstream. It returns
+// the URL that a person opens in a browser until expires. The one in progress before ends.
+func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, id string) (address string, expires time.Time, err error) {
 	target, err := svc.upstreams.AuthorizationTarget(id)
 	if err != nil {
-		return "", expiresAt, err
+		return "", expires, err
 	}
 	if target.RedirectURL = svc.opts.RedirectURL(); target.RedirectURL == "" || svc.opts.Keys == nil {
-		return "", expiresAt, errs.New(errs.Unavailable, "comet cannot authorize upstreams: it has no HTTP listener for the browser, or no key to encrypt tokens with")
+		return "", expires, errs.New(errs.Unavailable, "upstreams cannot be authorized: comet has no HTTP listener for the browser, or no key to encrypt tokens with")
 	}
 	state := rand.Text()
 	grant, address, err := svc.oauth.Begin(ctx, target, state)
 	if err != nil {
-		return "", expiresAt, errs.Wrap(errs.UpstreamFailed, err, "the upstream %q cannot be authorized: %v", id, err)
+		return "", expires, errs.New(errs.UpstreamFailed, "the upstream %q cannot be authorized: %v", id, err)
 	}
-	sealed, err := svc.seal(sealedPending, pendingAuthorization{by.Name, grant})
+	sealed, err := svc.seal(authorization{by.Name, grant})
 	if err != nil {
-		return "", expiresAt, err
+		return "", expires, err
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		expiresAt = tx.Now().Add(authorizationTime)
-		return credentials.Begin(tx, id, hexDigest([]byte(state)), sealed, expiresAt)
+		expires = tx.Now().Add(authorizationTime)
+		return credentials.Begin(tx, hexDigest([]byte(state)), credentials.Pending{UpstreamID: id, Sealed: sealed, Until: expires})
 	})
-	return address, expiresAt, err
+	return address, expires, err
 }
 
-// FinishAuthorization completes an authorization with the parameters with which the browser returned, and
-// restarts the upstream, whose id it returns, on all replicas.
+// FinishAuthorization finishes an authorization with the parameters with which the browser returned. All
+// replicas restart the upstream, whose id it returns.
 func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) (id string, err error) {
-	state := hexDigest([]byte(params.Get("state")))
-	found, err := credentials.Find(svc.store.Reads(ctx), state)
-	if err == nil {
-		err = svc.store.Write(ctx, func(tx *store.Tx) error {
-			if ended, err := credentials.End(tx, state); err != nil || ended {
-				return err
-			}
-			return errs.New(errs.NotFound, "it has ended")
-		})
+	var pending credentials.Pending
+	err = svc.store.Write(ctx, func(tx *store.Tx) (err error) {
+		pending, err = credentials.End(tx, hexDigest([]byte(params.Get("state"))))
+		return err
+	})
+	if errs.Is(err, errs.NotFound) || err == nil && svc.store.Now().After(pending.Until) {
+		return "", errs.New(errs.InvalidRequest, "the authorization is unknown, has ended, or took longer than ten minutes; start it again")
 	}
-	var pending pendingAuthorization
-	switch {
-	case errs.Is(err, errs.NotFound) || err == nil && svc.store.Now().After(found.Until):
-		return "", errs.New(errs.InvalidRequest, "the authorization is unknown, has ended, or took longer than %s; start it again", authorizationTime)
-	case err == nil:
-		err = svc.open(sealedPending, found.Sealed, &pending)
+	var started authorization
+	if err == nil {
+		err = svc.open(pending.Sealed, &started)
 	}
 	if err != nil {
 		return "", err
 	}
-	id = found.UpstreamID
-	if err := svc.oauth.Complete(ctx, pending.Grant, params); err != nil {
-		return id, errs.Wrap(errs.InvalidRequest, err, "the upstream %q was not authorized: %v", id, err)
+	id = pending.UpstreamID
+	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
+		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
 	}
-	sealed, err := svc.seal(sealedCredentials, pending.Grant)
+	sealed, err := svc.seal(started.Grant)
 	if err != nil {
 		return id, err
 	}
 	return id, svc.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := credentials.Save(tx, id, 0, sealed); err != nil {
+		if err := credentials.Create(tx, id, sealed); err != nil {
 			return err
 		}
-		return tx.Events().Emit(events.UpstreamAuthorized, id, upstreamChanged{ID: id, Actor: pending.Actor})
+		return tx.Events().Emit(events.UpstreamAuthorized, id, upstreamChanged{ID: id, Actor: started.Actor})
 	})
 }
 
-func (svc *Service) seal(purpose string, value any) ([]byte, error) {
+func (svc *Service) seal(value any) ([]byte, error) {
 	text, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	return svc.opts.Keys.Seal(purpose, text), nil
+	return svc.opts.Keys.Seal(sealedColumn, text), err
 }
 
-func (svc *Service) open(purpose string, sealed []byte, value any) error {
-	text, err := svc.opts.Keys.Open(purpose, sealed)
+func (svc *Service) open(sealed []byte, value any) error {
+	if svc.opts.Keys == nil {
+		return errors.New("comet has no key to decrypt tokens with")
+	}
+	text, err := svc.opts.Keys.Open(sealedColumn, sealed)
 	if err != nil {
 		return err
 	}
@@ -140,15 +131,15 @@ func (svc *Service) UpstreamTokens(ctx context.Context, id, address string) (ups
 
 // load reads the stored tokens.
 func (t *upstreamTokens) load(ctx context.Context) error {
-	t.grant = &oauth.Grant{}
 	row, err := credentials.Load(t.svc.store.Reads(ctx), t.id)
-	if t.version = row.Version; err != nil || len(row.Sealed) == 0 {
-		return err
+	grant := &oauth.Grant{}
+	if err == nil && row.Version > 0 {
+		err = t.svc.open(row.Sealed, grant)
 	}
-	if t.svc.opts.Keys == nil {
-		return errors.New("its tokens are encrypted, and comet has no key")
+	if err == nil {
+		t.version, t.grant = row.Version, grant
 	}
-	return t.svc.open(sealedCredentials, row.Sealed, t.grant)
+	return err
 }
 
 // current returns an access token other than rejected, "" if there is none any more. It refreshes the tokens
@@ -159,60 +150,55 @@ func (t *upstreamTokens) current(ctx context.Context, rejected string) (string, 
 	// A caller that gives up must not lose the new refresh token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
 	defer cancel()
-	for t.grant.Token != nil {
+	for fresh := false; t.grant.Token != nil; {
 		token := t.grant.Token
-		if token.AccessToken != rejected && (token.RefreshToken == "" || !t.grant.Expires(t.svc.store.Now())) {
+		if fresh || token.AccessToken != rejected && (token.RefreshToken == "" || !t.svc.oauth.Expires(t.grant)) {
 			return token.AccessToken, nil
 		}
 		if token.RefreshToken == "" {
 			break
 		}
-		fresh, err := t.refresh(ctx)
-		if err != nil {
-			return "", errs.Wrap(errs.UpstreamFailed, err, "the access token of the upstream %q cannot be refreshed: %v", t.id, err)
-		}
-		if fresh {
-			return t.grant.Token.AccessToken, nil
+		var err error
+		if fresh, err = t.refresh(ctx); err != nil {
+			return "", errs.New(errs.UpstreamFailed, "the access token of the upstream %q cannot be refreshed: %v", t.id, err)
 		}
 	}
 	return "", nil
 }
 
-// refresh refreshes the tokens, or reads those that another replica has refreshed. It reports whether it
-// has new ones from the authorization server.
+// refresh gets new tokens, or reads those that another replica got. fresh reports the former.
 func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
 	var leased bool
 	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
 		leased, err = credentials.Lease(tx, t.id, t.version, tx.Now().Add(refreshTime))
 		return err
 	})
-	switch {
-	case err != nil:
+	if err == nil && !leased {
+		if err = background.Sleep(ctx, refreshPoll); err == nil {
+			err = t.load(ctx)
+		}
+	}
+	if err != nil || !leased {
 		return false, err
-	case !leased:
-		if err := background.Sleep(ctx, refreshPoll); err != nil {
+	}
+	var sealed []byte
+	token, failure := t.svc.oauth.Refresh(ctx, t.grant)
+	if failure == nil || errors.Is(failure, oauth.ErrRefused) {
+		t.grant.Token = token
+		if sealed, err = t.svc.seal(t.grant); err != nil {
 			return false, err
 		}
-		return false, t.load(ctx)
 	}
-	token, err := t.svc.oauth.Refresh(ctx, t.grant)
-	if err != nil && !errors.Is(err, oauth.ErrRefused) {
-		return false, errors.Join(err, t.svc.store.Write(ctx, func(tx *store.Tx) error { return credentials.Release(tx, t.id, t.version) }))
-	}
-	if err != nil {
-		t.svc.log.Warn("an upstream requires a new authorization", "upstream", t.id, "error", err)
-	}
-	t.grant.Token = token
-	sealed, err := t.svc.seal(sealedCredentials, t.grant)
-	if err != nil {
-		return false, err
+	if errors.Is(failure, oauth.ErrRefused) {
+		t.svc.log.Warn("an upstream requires another authorization", "upstream", t.id, "error", failure)
+		failure = nil
 	}
 	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
-		t.version, err = credentials.Save(tx, t.id, t.version, sealed)
+		leased, err = credentials.Release(tx, t.id, t.version, sealed)
 		return err
 	})
-	if errs.Is(err, errs.NotFound) { // authorized again, or removed
-		return false, t.load(ctx)
+	if err == nil && (!leased || sealed != nil) {
+		err = t.load(ctx) // the new version, or that of another authorization
 	}
-	return token != nil, err
+	return token != nil, errors.Join(failure, err)
 }

@@ -1,5 +1,5 @@
-// Package credentials has the statements on the OAuth credentials of upstreams. They are sealed; the
-// tokens of an upstream are refreshed by one replica at a time, because a refresh token may be valid once.
+// Package credentials has the statements on the OAuth credentials of upstreams, which are sealed. One replica
+// at a time refreshes the tokens of an upstream, because a refresh token may be valid once.
 package credentials
 
 import (
@@ -15,22 +15,40 @@ type Row struct {
 	Sealed  []byte
 }
 
-// Load returns the credentials of an upstream, a row without any if there are none.
+// Load returns the credentials of an upstream, the zero row if there are none.
 func Load(from store.Source, upstreamID string) (Row, error) {
-	row, err := store.Row[Row](from, "SELECT version, credentials FROM upstream_credentials WHERE upstream_id = ?", upstreamID)
+	row, err := store.Row[Row](from, "SELECT version, sealed FROM upstream_credentials WHERE upstream_id = ?", upstreamID)
 	if errs.Is(err, errs.NotFound) {
 		err = nil
 	}
 	return row, err
 }
 
-// Begin stores an authorization in progress, which replaces the upstream's earlier one. state is the hash
-// of its parameter state.
-func Begin(tx *store.Tx, upstreamID, state string, sealed []byte, until time.Time) error {
-	_, err := tx.Exec(`INSERT INTO upstream_credentials (upstream_id, version, credentials, lease_until, pending, pending_state, pending_until)
-		VALUES (?, 0, ?, 0, ?, ?, ?) ON CONFLICT (upstream_id) DO UPDATE SET
-		pending = excluded.pending, pending_state = excluded.pending_state, pending_until = excluded.pending_until`,
-		upstreamID, []byte{}, sealed, state, until)
+// Create stores the credentials of an upstream and replaces those before.
+func Create(tx *store.Tx, upstreamID string, sealed []byte) error {
+	_, err := tx.Exec(`INSERT INTO upstream_credentials (upstream_id, version, sealed, lease_until) VALUES (?, 1, ?, 0)
+		ON CONFLICT (upstream_id) DO UPDATE SET version = upstream_credentials.version + 1, sealed = excluded.sealed, lease_until = 0`, upstreamID, sealed)
+	return err
+}
+
+// Lease reserves the refresh of credentials with a version until a time, and reports whether it succeeded.
+func Lease(tx *store.Tx, upstreamID string, version int64, until time.Time) (bool, error) {
+	n, err := tx.Exec("UPDATE upstream_credentials SET lease_until = ? WHERE upstream_id = ? AND version = ? AND lease_until <= ?",
+		until, upstreamID, version, tx.Now())
+	return n > 0, err
+}
+
+// Release ends a lease. It replaces the credentials unless sealed is nil, and reports whether they had the
+// version.
+func Release(tx *store.Tx, upstreamID string, version int64, sealed []byte) (bool, error) {
+	n, err := tx.Exec(`UPDATE upstream_credentials SET lease_until = 0, sealed = COALESCE(?, sealed), version = version + CASE WHEN ? THEN 1 ELSE 0 END
+		WHERE upstream_id = ? AND version = ?`, sealed, sealed != nil, upstreamID, version)
+	return n > 0, err
+}
+
+// Delete deletes the credentials of an upstream.
+func Delete(tx *store.Tx, upstreamID string) error {
+	_, err := tx.Exec("DELETE FROM upstream_credentials WHERE upstream_id = ?", upstreamID)
 	return err
 }
 
@@ -41,40 +59,15 @@ type Pending struct {
 	Until      time.Time
 }
 
-// Find returns the authorization in progress with a state, or errs.NotFound.
-func Find(from store.Source, state string) (Pending, error) {
-	return store.Row[Pending](from, "SELECT upstream_id, pending, pending_until FROM upstream_credentials WHERE pending_state = ?", state)
-}
-
-// End ends the authorization in progress with a state and reports whether there was one.
-func End(tx *store.Tx, state string) (bool, error) {
-	n, err := tx.Exec("UPDATE upstream_credentials SET pending = ?, pending_state = '', pending_until = 0 WHERE pending_state = ?", []byte{}, state)
-	return n > 0, err
-}
-
-// Save replaces the credentials of an upstream, if they still have a version other than 0, and ends the
-// lease. It returns the new version, or errs.NotFound.
-func Save(tx *store.Tx, upstreamID string, version int64, sealed []byte) (int64, error) {
-	return store.Row[int64](tx, `UPDATE upstream_credentials SET credentials = ?, version = version + 1, lease_until = 0
-		WHERE upstream_id = ? AND (version = ? OR 0 = ?) RETURNING version`, sealed, upstreamID, version, version)
-}
-
-// Lease lets the caller refresh the credentials of an upstream until a time, and reports whether they
-// still have the version and no replica refreshes them.
-func Lease(tx *store.Tx, upstreamID string, version int64, until time.Time) (bool, error) {
-	n, err := tx.Exec("UPDATE upstream_credentials SET lease_until = ? WHERE upstream_id = ? AND version = ? AND lease_until <= ?",
-		until, upstreamID, version, tx.Now())
-	return n > 0, err
-}
-
-// Release ends a lease of credentials that have not changed.
-func Release(tx *store.Tx, upstreamID string, version int64) error {
-	_, err := tx.Exec("UPDATE upstream_credentials SET lease_until = 0 WHERE upstream_id = ? AND version = ?", upstreamID, version)
+// Begin stores an authorization in progress, which replaces the one of its upstream before. state is the
+// digest of its parameter state.
+func Begin(tx *store.Tx, state string, p Pending) error {
+	_, err := tx.Exec(`INSERT INTO upstream_authorizations (state, upstream_id, sealed, until) VALUES (?, ?, ?, ?)
+		ON CONFLICT (upstream_id) DO UPDATE SET state = excluded.state, sealed = excluded.sealed, until = excluded.until`, state, p.UpstreamID, p.Sealed, p.Until)
 	return err
 }
 
-// Delete deletes the credentials of an upstream.
-func Delete(tx *store.Tx, upstreamID string) error {
-	_, err := tx.Exec("DELETE FROM upstream_credentials WHERE upstream_id = ?", upstreamID)
-	return err
+// End deletes the authorization in progress with a state and returns it, or errs.NotFound.
+func End(tx *store.Tx, state string) (Pending, error) {
+	return store.Row[Pending](tx, "DELETE FROM upstream_authorizations WHERE state = ? RETURNING upstream_id, sealed, until", state)
 }
