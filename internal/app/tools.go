@@ -82,7 +82,7 @@ func lookupEnv(name string) (string, bool) {
 func (a *App) toolsOptions(changed func(upstream.Change)) *tools.Options {
 	return &tools.Options{
 		Names: tools.NameStyle(a.cfg.Tools.Names), Expose: tools.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
-		TrustChanges: a.cfg.Tools.TrustChanges, QuarantineNew: a.cfg.Tools.QuarantineNew, RedirectURL: a.redirectURL, Guard: netguard.New(a.cfg.Webhooks.Networks()), WaitForAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
+		TrustChanges: a.cfg.Tools.TrustChanges, QuarantineNew: a.cfg.Tools.QuarantineNew, Keys: a.secrets, RedirectURL: a.redirectURL, Guard: netguard.New(a.cfg.Webhooks.Networks()), WaitForAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
 		UpstreamsFile: a.cfg.MCP.Servers, RejectCommands: !a.cfg.MCP.AddCommands, ParentAgent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
 		OnChange: changed, Clock: a.opts.Clock, Registerer: a.metrics.Registerer(), Logger: a.log,
 	}

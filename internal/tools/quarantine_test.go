@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -152,6 +153,10 @@ func TestNewUpstreamsAreQuarantined(t *testing.T) {
 			return err == nil && len(d) == 2 && d[0].PendingDigest != ""
 		}, "the tools are stored")
 		require.Equal(t, []string{"echo quarantined", "note quarantined"}, states())
+		toolstest.Eventually(t, func() bool {
+			_, err := q.Admin().TryCall(t, "paper:note", nil)
+			return err != nil && strings.Contains(err.Error(), "comet upstreams tools paper")
+		}, "the quarantined tools are known")
 		require.Empty(t, q.Admin().Tools(t, "paper"))
 		q.requireRejected(t)
 

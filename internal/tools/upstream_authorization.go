@@ -24,8 +24,8 @@ const (
 	authorizationTime = 10 * time.Minute
 	// refreshTime limits a refresh of tokens by one replica; the others read its result every refreshPoll.
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
-	// sealedColumn is the purpose of sealed values.
-	sealedColumn = "upstream_credentials.sealed"
+	// The purposes of sealed values are their columns.
+	sealedPending, sealedGrant = "upstream_authorizations.sealed", "upstream_credentials.sealed"
 )
 
 // authorization is what is stored of an authorization in progress, encrypted.
@@ -49,7 +49,7 @@ func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, 
 	if err != nil {
 		return "", expires, errs.New(errs.UpstreamFailed, "the upstream %q cannot be authorized: %v", id, err)
 	}
-	sealed, err := svc.seal(authorization{by.Name, grant})
+	sealed, err := svc.seal(sealedPending, authorization{by.Name, grant})
 	if err != nil {
 		return "", expires, err
 	}
@@ -73,7 +73,7 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	}
 	var started authorization
 	if err == nil {
-		err = svc.open(pending.Sealed, &started)
+		err = svc.open(sealedPending, pending.Sealed, &started)
 	}
 	if err != nil {
 		return "", err
@@ -82,7 +82,7 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
 		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
 	}
-	sealed, err := svc.seal(started.Grant)
+	sealed, err := svc.seal(sealedGrant, started.Grant)
 	if err != nil {
 		return id, err
 	}
@@ -94,16 +94,16 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	})
 }
 
-func (svc *Service) seal(value any) ([]byte, error) {
+func (svc *Service) seal(purpose string, value any) ([]byte, error) {
 	text, err := json.Marshal(value)
-	return svc.opts.Keys.Seal(sealedColumn, text), err
+	return svc.opts.Keys.Seal(purpose, text), err
 }
 
-func (svc *Service) open(sealed []byte, value any) error {
+func (svc *Service) open(purpose string, sealed []byte, value any) error {
 	if svc.opts.Keys == nil {
 		return errors.New("comet has no key to decrypt tokens with")
 	}
-	text, err := svc.opts.Keys.Open(sealedColumn, sealed)
+	text, err := svc.opts.Keys.Open(purpose, sealed)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (t *upstreamTokens) load(ctx context.Context) error {
 	row, err := credentials.Load(t.svc.store.Reads(ctx), t.id)
 	grant := &oauth.Grant{}
 	if err == nil && row.Version > 0 {
-		err = t.svc.open(row.Sealed, grant)
+		err = t.svc.open(sealedGrant, row.Sealed, grant)
 	}
 	if err == nil {
 		t.version, t.grant = row.Version, grant
@@ -185,7 +185,7 @@ func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
 	token, failure := t.svc.oauth.Refresh(ctx, t.grant)
 	if failure == nil || errors.Is(failure, oauth.ErrRefused) {
 		t.grant.Token = token
-		if sealed, err = t.svc.seal(t.grant); err != nil {
+		if sealed, err = t.svc.seal(sealedGrant, t.grant); err != nil {
 			return false, err
 		}
 	}
