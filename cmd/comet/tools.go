@@ -21,6 +21,9 @@ import (
 // longestCall is the server's limit for the duration of a tool call.
 const longestCall = time.Hour
 
+// authorizationTime is the server's limit for the authorization of an upstream.
+const authorizationTime = 10 * time.Minute
+
 // callTool calls a tool and prints its result unchanged.
 func callTool(ctx context.Context, c *call) (err error) {
 	if c.sent["arguments"], err = c.arguments(given[string](c, "args"), c.args[1:]); err != nil {
@@ -295,34 +298,24 @@ func addUpstream(ctx context.Context, c *call) error {
 
 // authorizeUpstream prints where to authorize comet, and waits until the upstream is connected.
 func authorizeUpstream(ctx context.Context, c *call) error {
-	body, err := c.send(ctx)
-	if err != nil {
+	if err := sendAndShow(ctx, c); err != nil {
 		return err
 	}
-	if err := c.printResponse(body); err != nil {
-		return err
-	}
-	var begun struct {
-		Until time.Time `json:"expires_at"`
-	}
-	if err := decode(body, &begun); err != nil {
-		return err
-	}
-	for before := ""; time.Now().Before(begun.Until); {
-		var now struct{ State, Since string }
+	var begin, now struct{ State, Since string }
+	for started := time.Now(); begin.Since == "" || now.State != "ready" || now == begin; {
+		if begin.Since == "" {
+			begin = now
+		}
+		if time.Since(started) > authorizationTime {
+			return fmt.Errorf("%s was not authorized in time; start again", c.args[0])
+		}
 		if _, err := c.do(ctx, http.MethodGet, "/api/v1/upstreams/"+url.PathEscape(c.args[0]), nil, &now); err != nil {
 			return err
-		}
-		if before == "" {
-			before = now.Since
-		}
-		if now.State == "ready" && now.Since != before {
-			printLine(c.messages, "%s is ready", c.args[0])
-			return nil
 		}
 		if err := background.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s was not authorized in time; start again", c.args[0])
+	printLine(c.messages, "%s is ready", c.args[0])
+	return nil
 }

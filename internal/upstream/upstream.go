@@ -51,6 +51,10 @@ type Change struct {
 	URI string
 }
 
+// TokenSource returns the access token of an upstream, other than the one that it has rejected if rejected
+// is not "", and "" if there is none any more.
+type TokenSource func(ctx context.Context, rejected string) (string, error)
+
 // Options configures New; nil is the zero value.
 type Options struct {
 	// Logger receives starts, failures and the standard error of upstreams; default discards.
