@@ -60,7 +60,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 			t.Class = k.Class
 		}
 		if !old {
-			if s, _ := svc.upstreams.Server(server); svc.opts.QuarantineNew && s.Source == apiSource {
+			if svc.opts.QuarantineNew && svc.isOfAPI(server) {
 				now.State, now.Digest, now.Definition = stateQuarantined, "", json.RawMessage("null")
 			}
 			fresh = append(fresh, now)
@@ -85,6 +85,11 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 		return out, err
 	}
 	return svc.checkDefinitions(ctx, server, defs) // another replica may have stored the definitions first
+}
+
+func (svc *Service) isOfAPI(server string) bool {
+	s, _ := svc.upstreams.Server(server)
+	return s.Source == apiSource
 }
 
 // compareDefinition returns the definition k after it was seen as now, and whether it changes.
