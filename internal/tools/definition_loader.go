@@ -77,9 +77,8 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 				l.svc.stale.Add(server)
 				continue
 			}
-			if e.Type == events.UpstreamAuthorized {
+			if s, _ := l.svc.upstreams.Server(e.Key); e.Type == events.UpstreamAuthorized && s.State == upstream.AuthorizationRequired {
 				_ = l.svc.upstreams.Restart(e.Key) // it fails if the upstream was removed
-				continue
 			}
 			changed = true
 		}

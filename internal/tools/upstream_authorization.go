@@ -60,8 +60,8 @@ func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, 
 	return address, expires, err
 }
 
-// FinishAuthorization finishes an authorization with the parameters with which the browser returned. All
-// replicas restart the upstream, whose id it returns.
+// FinishAuthorization finishes an authorization with the parameters with which the browser returned, and
+// restarts the upstream, whose id it returns. The event has the other replicas connect.
 func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) (id string, err error) {
 	var pending credentials.Pending
 	err = svc.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -86,12 +86,16 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	if err != nil {
 		return id, err
 	}
-	return id, svc.store.Write(ctx, func(tx *store.Tx) error {
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		if err := credentials.Create(tx, id, sealed); err != nil {
 			return err
 		}
 		return tx.Events().Emit(events.UpstreamAuthorized, id, upstreamChanged{ID: id, Actor: started.Actor})
 	})
+	if err == nil {
+		_ = svc.upstreams.Restart(id) // it fails if the upstream was removed
+	}
+	return id, err
 }
 
 func (svc *Service) seal(purpose string, value any) ([]byte, error) {

@@ -2,22 +2,14 @@ package tools_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"sync"
 	"testing"
 	"time"
 
-	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
@@ -33,147 +25,10 @@ import (
 	"comet/store/storetest"
 )
 
-// provider is an authorization server and an MCP server that accepts its tokens. Refresh tokens are valid
-// once; a repeated one ends all tokens.
-type provider struct {
-	*httptest.Server
-	mcp *httptest.Server
-
-	mu        sync.Mutex
-	clients   map[string]bool       // by their secrets
-	codes     map[string]url.Values // the parameters of the authorization
-	access    map[string]bool       // the valid access tokens
-	refreshes map[string]bool       // whether a refresh token was used
-	issued    []string              // every secret
-	refreshed int
-	refusing  bool // every refresh
-	resource  string
-	issuer    string
-	methods   []string
-	deny      bool
-}
-
-func newProvider(t *testing.T) *provider {
-	t.Helper()
-	p := &provider{clients: map[string]bool{}, codes: map[string]url.Values{}, access: map[string]bool{}, refreshes: map[string]bool{}, methods: []string{"S256"}}
-	routes := http.NewServeMux()
-	routes.HandleFunc("GET /.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) {
-		p.respond(w, http.StatusOK, map[string]any{
-			"issuer": p.issuer, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "registration_endpoint": p.URL + "/register",
-			"code_challenge_methods_supported": p.methods, "scopes_supported": []string{"notes", "offline_access"}, "authorization_response_iss_parameter_supported": true,
-		})
-	})
-	routes.HandleFunc("POST /register", func(w http.ResponseWriter, _ *http.Request) {
-		secret := p.secret()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.clients[secret] = true
-		p.respond(w, http.StatusCreated, map[string]any{"client_id": "comet-client", "client_secret": secret})
-	})
-	routes.HandleFunc("GET /authorize", p.authorize)
-	routes.HandleFunc("POST /token", p.token)
-	p.Server = httptest.NewServer(routes)
-	t.Cleanup(p.Close)
-	p.issuer = p.URL
-
-	paper := mcptest.NewPaper(t, "paper").Server
-	verify := func(_ context.Context, token string, _ *http.Request) (*sdkauth.TokenInfo, error) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !p.access[token] {
-			return nil, sdkauth.ErrInvalidToken
-		}
-		return &sdkauth.TokenInfo{Expiration: time.Now().Add(time.Hour)}, nil
-	}
-	protected := http.NewServeMux()
-	p.mcp = httptest.NewServer(protected)
-	t.Cleanup(func() {
-		p.mcp.CloseClientConnections()
-		p.mcp.Close()
-	})
-	p.resource = p.mcp.URL + "/mcp"
-	protected.Handle("/mcp", sdkauth.RequireBearerToken(verify, &sdkauth.RequireBearerTokenOptions{ResourceMetadataURL: p.mcp.URL + "/metadata"})(
-		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return paper }, &mcp.StreamableHTTPOptions{Stateless: true})))
-	protected.HandleFunc("GET /metadata", func(w http.ResponseWriter, _ *http.Request) {
-		p.respond(w, http.StatusOK, map[string]any{"resource": p.resource, "authorization_servers": []string{p.URL}, "scopes_supported": []string{"notes"}})
-	})
-	return p
-}
-
-func (p *provider) respond(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
-}
-
-// secret returns a new secret, which must appear nowhere in plain text.
-func (p *provider) secret() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.issued = append(p.issued, rand.Text())
-	return p.issued[len(p.issued)-1]
-}
-
-func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
-	asked, code := r.URL.Query(), rand.Text()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.codes[code] = asked
-	back := url.Values{"state": asked["state"], "iss": {p.issuer}, "code": {code}}
-	if p.deny {
-		back = url.Values{"state": asked["state"], "iss": {p.issuer}, "error": {"access_denied"}}
-	}
-	http.Redirect(w, r, asked.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
-}
-
-func (p *provider) token(w http.ResponseWriter, r *http.Request) {
-	access, refresh := p.secret(), p.secret()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, password, _ := r.BasicAuth()
-	asked := p.codes[r.FormValue("code")]
-	delete(p.codes, r.FormValue("code"))
-	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-	used, known := p.refreshes[r.FormValue("refresh_token")]
-	valid := asked.Get("code_challenge") == base64.RawURLEncoding.EncodeToString(sum[:]) && asked.Get("resource") == p.resource
-	if r.FormValue("grant_type") == "refresh_token" {
-		valid = known && !used && !p.refusing
-		p.refreshed++
-	}
-	if !valid || !p.clients[password] || r.FormValue("resource") != p.resource {
-		p.access = map[string]bool{}
-		p.respond(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": refresh})
-		return
-	}
-	p.refreshes[r.FormValue("refresh_token")] = true
-	p.access[access], p.refreshes[refresh] = true, false
-	p.respond(w, http.StatusOK, map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": refresh})
-}
-
-// end ends the access tokens.
-func (p *provider) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.access = map[string]bool{}
-}
-
-// refuse makes the provider refuse every refresh, or stop doing so.
-func (p *provider) refuse(refusing bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.refusing = refusing
-}
-
-func (p *provider) refreshCount() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.refreshed
-}
-
 // authorized has tools with an upstream that requires an authorization.
 type authorized struct {
 	*toolstest.Tools
-	*provider
+	*mcptest.Provider
 }
 
 func authorizedOptions() *toolstest.Options {
@@ -184,10 +39,10 @@ func authorizedOptions() *toolstest.Options {
 	}}
 }
 
-func startAuthorized(t *testing.T, db *storetest.DB, p *provider) authorized {
+func startAuthorized(t *testing.T, db *storetest.DB, p *mcptest.Provider) authorized {
 	t.Helper()
 	a := authorized{toolstest.Start(t, db, authorizedOptions()), p}
-	a.put(t, `{"url":`+fmt.Sprintf("%q", p.mcp.URL+"/mcp")+`}`)
+	a.put(t, `{"url":`+fmt.Sprintf("%q", p.Endpoint)+`}`)
 	a.waitFor(t, upstream.AuthorizationRequired)
 	return a
 }
@@ -218,15 +73,8 @@ func (a authorized) browse(t *testing.T) url.Values {
 	require.NoError(t, err)
 	require.Equal(t, "S256", asked.Query().Get("code_challenge_method"))
 	require.Equal(t, "notes offline_access", asked.Query().Get("scope"))
-	require.Equal(t, a.mcp.URL+"/mcp", asked.Query().Get("resource"))
-	browser := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-	require.NoError(t, err)
-	resp, err := browser.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	back, err := resp.Location()
-	require.NoError(t, err)
+	require.Equal(t, a.Endpoint, asked.Query().Get("resource"))
+	back := a.Browse(t, address)
 	require.Equal(t, "/oauth/callback", back.Path)
 	return back.Query()
 }
@@ -248,7 +96,7 @@ func (a authorized) call(t *testing.T) {
 func TestAuthorizeUpstream(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, newProvider(t))
+		a := startAuthorized(t, db, mcptest.NewProvider(t))
 		require.Contains(t, a.waitFor(t, upstream.AuthorizationRequired).Error, "comet upstreams authorize paper")
 		a.authorize(t)
 		a.call(t)
@@ -261,32 +109,23 @@ func TestAuthorizeUpstream(t *testing.T) {
 		require.Len(t, stored, 2)
 		text, err := json.Marshal(status)
 		require.NoError(t, err)
-		require.Len(t, a.issued, 4)
-		for _, secret := range a.issued {
+		require.Len(t, a.Issued, 4)
+		for _, secret := range a.Issued {
 			require.NotContains(t, string(bytes.Join(stored, nil)), secret)
 			require.NotContains(t, string(text), secret)
 		}
 
-		a = authorized{a.Restart(t), a.provider}
+		a = authorized{a.Restart(t), a.Provider}
 		a.WaitForTools(t, "paper")
 		a.call(t)
 
-		var sent sync.Map // another address does not get the token
-		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			sent.Store(r.Header.Get("Authorization"), true)
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			w.WriteHeader(http.StatusUnauthorized)
-		}))
-		t.Cleanup(other.Close)
-		a.put(t, fmt.Sprintf(`{"url":%q}`, other.URL))
+		other, headers := mcptest.NewRejecting(t) // another address does not get the token
+		a.put(t, fmt.Sprintf(`{"url":%q}`, other))
 		a.waitFor(t, upstream.AuthorizationRequired)
-		sent.Range(func(header, _ any) bool {
-			require.Empty(t, header)
-			return true
-		})
+		require.Equal(t, []string{""}, headers())
 
 		require.NoError(t, a.RemoveUpstream(t.Context(), testkit.Admin(), "paper")) // deletes the tokens
-		a.put(t, fmt.Sprintf(`{"url":%q}`, a.mcp.URL+"/mcp"))
+		a.put(t, fmt.Sprintf(`{"url":%q}`, a.Endpoint))
 		a.waitFor(t, upstream.AuthorizationRequired)
 	})
 }
@@ -294,7 +133,7 @@ func TestAuthorizeUpstream(t *testing.T) {
 func TestInvalidAuthorizations(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, newProvider(t))
+		a := startAuthorized(t, db, mcptest.NewProvider(t))
 		finish := func(params url.Values) error {
 			_, err := a.FinishAuthorization(t.Context(), params)
 			return err
@@ -319,15 +158,15 @@ func TestInvalidAuthorizations(t *testing.T) {
 		db.Clock.Advance(11 * time.Minute)
 		toolstest.RequireError(t, finish(back), errs.InvalidRequest, "ten minutes")
 
-		a.provider.deny = true
+		a.Deny = true
 		toolstest.RequireError(t, finish(a.browse(t)), errs.InvalidRequest, "access_denied")
-		a.provider.deny = false
+		a.Deny = false
 
 		back = a.browse(t)
 		back.Set("code", "another")
 		err := finish(back)
 		toolstest.RequireError(t, err, errs.InvalidRequest, "invalid_grant")
-		require.NotContains(t, err.Error(), a.issued[len(a.issued)-1], "the description of the error is not repeated")
+		require.NotContains(t, err.Error(), a.Issued[len(a.Issued)-1], "the description of the error is not repeated")
 
 		back = a.browse(t)
 		require.NoError(t, finish(back))
@@ -339,26 +178,26 @@ func TestInvalidAuthorizations(t *testing.T) {
 func TestUnusableAuthorizationServers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		p := newProvider(t)
+		p := mcptest.NewProvider(t)
 		a := startAuthorized(t, db, p)
 		requireError := func(code errs.Code, text string) {
 			t.Helper()
 			_, _, err := a.AuthorizeUpstream(t.Context(), testkit.Admin(), "paper")
 			toolstest.RequireError(t, err, code, text)
 		}
-		p.resource = "https://other.example/mcp"
+		p.Resource = "https://other.example/mcp"
 		requireError(errs.UpstreamFailed, "other.example")
-		p.resource, p.issuer = p.mcp.URL+"/mcp", "https://other.example"
+		p.Resource, p.Issuer = p.Endpoint, "https://other.example"
 		requireError(errs.UpstreamFailed, "does not match")
-		p.issuer, p.methods = p.URL, []string{"plain"}
+		p.Issuer, p.Methods = p.URL, []string{"plain"}
 		requireError(errs.UpstreamFailed, "S256")
-		p.methods = []string{"S256"}
+		p.Methods = []string{"S256"}
 
 		a.put(t, `{"command":"true"}`)
 		requireError(errs.Conflict, "program")
-		a.put(t, fmt.Sprintf(`{"url":%q,"headers":{"authorization":"Bearer ${T:-abc}"}}`, p.mcp.URL+"/mcp"))
+		a.put(t, fmt.Sprintf(`{"url":%q,"headers":{"authorization":"Bearer ${T:-abc}"}}`, p.Endpoint))
 		requireError(errs.Conflict, "contains its token")
-		a.put(t, fmt.Sprintf(`{"url":%q}`, p.mcp.URL+"/mcp"))
+		a.put(t, fmt.Sprintf(`{"url":%q}`, p.Endpoint))
 
 		opts := authorizedOptions()
 		opts.Tools.Guard = nil // the authorization server has a loopback address
@@ -372,18 +211,18 @@ func TestUnusableAuthorizationServers(t *testing.T) {
 func TestRefreshOfTokens(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, newProvider(t))
+		a := startAuthorized(t, db, mcptest.NewProvider(t))
 		a.authorize(t)
 
 		db.Clock.Advance(time.Hour)
 		a.call(t)
-		require.Equal(t, 1, a.refreshCount(), "the token has expired")
+		require.Equal(t, 1, a.Refreshes(), "the token has expired")
 		a.call(t)
-		require.Equal(t, 1, a.refreshCount(), "the new token is used")
+		require.Equal(t, 1, a.Refreshes(), "the new token is used")
 
-		a.end()
+		a.End()
 		a.call(t)
-		require.Equal(t, 2, a.refreshCount(), "the token was rejected")
+		require.Equal(t, 2, a.Refreshes(), "the token was rejected")
 
 		db.Clock.Advance(time.Hour)
 		var calls sync.WaitGroup
@@ -391,13 +230,13 @@ func TestRefreshOfTokens(t *testing.T) {
 			calls.Go(func() { a.call(t) })
 		}
 		calls.Wait()
-		require.Equal(t, 3, a.refreshCount(), "concurrent calls refresh once")
+		require.Equal(t, 3, a.Refreshes(), "concurrent calls refresh once")
 
-		next := authorized{a.Restart(t), a.provider}
+		next := authorized{a.Restart(t), a.Provider}
 		next.WaitForTools(t, "paper")
 		db.Clock.Advance(time.Hour)
 		next.call(t)
-		require.Equal(t, 4, a.refreshCount(), "a restart keeps the refresh token")
+		require.Equal(t, 4, a.Refreshes(), "a restart keeps the refresh token")
 	})
 }
 
@@ -405,11 +244,11 @@ func TestRefreshOfTokens(t *testing.T) {
 func TestReplicasRefreshOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, newProvider(t))
+		a := startAuthorized(t, db, mcptest.NewProvider(t))
 		a.authorize(t)
 		var sources []upstream.TokenSource
 		for range 4 {
-			source, err := a.UpstreamTokens(t.Context(), "paper", a.mcp.URL+"/mcp")
+			source, err := a.UpstreamTokens(t.Context(), "paper", a.Endpoint)
 			require.NoError(t, err)
 			sources = append(sources, source)
 		}
@@ -429,7 +268,7 @@ func TestReplicasRefreshOnce(t *testing.T) {
 				require.NotEmpty(t, token)
 				require.Equal(t, tokens[0], token)
 			}
-			require.Equal(t, round, a.refreshCount())
+			require.Equal(t, round, a.Refreshes())
 		}
 	})
 }
@@ -437,13 +276,13 @@ func TestReplicasRefreshOnce(t *testing.T) {
 func TestRefusedRefresh(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, newProvider(t))
+		a := startAuthorized(t, db, mcptest.NewProvider(t))
 		a.authorize(t)
 		sub, err := a.Feed.SubscribeNew(t.Context())
 		require.NoError(t, err)
 		sub.Only(events.UpstreamDown, events.UpstreamAuthorized)
 
-		a.refuse(true)
+		a.Refuse(true)
 		db.Clock.Advance(time.Hour)
 		_, err = a.Admin().TryCall(t, "paper:echo", nil)
 		require.ErrorContains(t, err, "it requires an authorization")
@@ -452,7 +291,7 @@ func TestRefusedRefresh(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(batch[0].Data), "authorize paper")
 
-		a.refuse(false)
+		a.Refuse(false)
 		a.authorize(t)
 		a.call(t)
 		batch, err = sub.Next(t.Context(), 1)

@@ -150,6 +150,10 @@ func (u *supervisor) setState(state State, s *session, failure string, kinds ...
 // serve runs one session. reached reports whether it became ready; the error is why it ended.
 func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.setState(Starting, nil, "")
+	select {
+	case <-u.restart: // this is the restart
+	default:
+	}
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
 	if err != nil {
 		return false, err
