@@ -35,6 +35,7 @@ func (s *Server) router() http.Handler {
 		r.Get("/metrics", s.getMetrics)
 	}
 	r.Get("/problems/{code}", s.handle(s.getProblemType))
+	r.Get("/oauth/callback", s.handle(s.finishAuthorization))
 	docsRoutes(r)
 	if s.opts.MountPublic != nil {
 		s.opts.MountPublic(r)
@@ -128,6 +129,8 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Put("/api/v1/upstreams/{upstream_id}", change(s, jsonBody, s.putUpstream))
 		r.With(admin).Delete("/api/v1/upstreams/{upstream_id}", s.remove(s.deleteUpstream))
 		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/restart", s.remove(s.restartUpstream))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/approve", change(s, withoutBody, s.approveUpstream))
+		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/authorize", change(s, withoutBody, s.authorizeUpstream))
 		r.With(admin).Get("/api/v1/upstreams/{upstream_id}/tools", s.read(s.listToolDefinitions))
 		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/approve", change(s, validBody, s.approveTool))
 		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/tools/classify", change(s, validBody, s.classifyTool))

@@ -1,23 +1,26 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/errs"
+	"comet/internal/tools"
 	"comet/internal/upstream"
 	"comet/models"
 )
 
 // upstreamView is an MCP server whose tools comet offers.
 type upstreamView struct {
-	ID        string `json:"id" example:"filesystem"`                                                           // The upstream's id.
-	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                 // The agent that represents it in the registry.
-	Source    string `json:"source,omitempty" example:"api"`                                                    // `api`, or the file that configures it.
-	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                      // How comet connects to it.
-	State     string `json:"state" enums:"starting,ready,failed,disabled,stopped" example:"ready"`              // Only the tools of a `ready` upstream are available.
-	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"` // Why the last start or session failed; absent when it is ready.
+	ID        string `json:"id" example:"filesystem"`                                                                     // The upstream's id.
+	AgentID   string `json:"agent_id" example:"mcp-filesystem"`                                                           // The agent that represents it in the registry.
+	Source    string `json:"source,omitempty" example:"api"`                                                              // `api`, or the file that configures it.
+	Transport string `json:"transport" enums:"stdio,http" example:"stdio"`                                                // How comet connects to it.
+	State     string `json:"state" enums:"starting,ready,failed,authorization_required,disabled,stopped" example:"ready"` // Only the tools of a `ready` upstream are available.
+	Error     string `json:"error,omitempty" example:"upstream \"filesystem\" does not start: no such program"`           // Why the last start or session failed; absent when it is ready.
 	// When it entered the state.
 	Since time.Time `json:"since" example:"2026-01-10T15:30:00Z"`
 	// Time of the next attempt to start. Null unless it has failed.
@@ -95,7 +98,7 @@ type upstreamConfig struct {
 	Type    string            `json:"type,omitempty" enums:"stdio,http" example:"stdio"`               // How comet connects to the server; derived from command or url if it is omitted.
 	URL     string            `json:"url,omitempty" example:"https://mcp.example.com/mcp"`             // The address of a server for Streamable HTTP.
 	Headers map[string]string `json:"headers,omitempty"`                                               // HTTP headers of the requests. Reference secrets as `${NAME}` or `${file:/path}`.
-	// Settings of comet: timeout (such as "45s"), bearer, roots, protocol.
+	// Settings of comet: timeout (such as "45s"), bearer, roots, protocol, and oauth with client_id, client_secret and scopes.
 	Comet map[string]any `json:"comet,omitempty"`
 }
 
@@ -135,6 +138,41 @@ func (s *Server) deleteUpstream(r request) error {
 //	@Success		204	"The upstream is starting"
 func (s *Server) restartUpstream(r request) error { return s.core.Tools.RestartUpstream(r.id) }
 
+// upstreamAuthorization is an authorization in progress.
+type upstreamAuthorization struct {
+	// Open it in a browser within ten minutes.
+	AuthorizationURL string    `json:"authorization_url" example:"https://auth.example.com/authorize?client_id=comet&response_type=code"`
+	ExpiresAt        time.Time `json:"expires_at" example:"2026-01-10T15:40:00Z"` // When the URL is no longer accepted.
+}
+
+// authorizeUpstream starts the authorization of an upstream.
+//
+//	@Summary		Authorize an upstream
+//	@Description	Starts the OAuth authorization of an MCP server whose state is `authorization_required`, or a new one. Open the returned URL in a browser: the authorization server of the MCP server asks you to sign in and to allow the access, and leads the browser back to comet, which then connects on all replicas. Another request ends the earlier authorization.
+//	@Success		200	{object}	upstreamAuthorization	"The authorization"
+//	@Failure		409	"The upstream is a program, or its definition contains its token"
+//	@Failure		502	"The upstream or its authorization server is not available, or does not support the authorization of MCP"
+func (s *Server) authorizeUpstream(r request, _ struct{}) (any, error) {
+	address, until, err := s.core.Tools.AuthorizeUpstream(r.Context(), r.caller, r.id)
+	return reply{noStore: true, body: upstreamAuthorization{address, until.UTC()}}, err
+}
+
+// finishAuthorization completes the authorization of an upstream when the browser returns, with a text for
+// the person.
+func (s *Server) finishAuthorization(w http.ResponseWriter, r *http.Request) error {
+	id, err := s.core.Tools.FinishAuthorization(r.Context(), r.URL.Query())
+	w.Header().Set("Cache-Control", "no-store")
+	switch {
+	case errs.Is(err, errs.InvalidRequest):
+		http.Error(w, tools.Detail(err), http.StatusBadRequest)
+	case err != nil:
+		return err
+	default:
+		_, _ = fmt.Fprintf(w, "comet is authorized to use the upstream %q. You can close this page.\n", id)
+	}
+	return nil
+}
+
 // reloadUpstreams reloads the file of upstreams.
 //
 //	@Summary		Reload the upstreams' file
@@ -148,9 +186,9 @@ type toolDefinitionView struct {
 	ID    string `json:"id" example:"filesystem:read_file"`                                          // The tool's id.
 	Tool  string `json:"tool" example:"read_file"`                                                   // The tool's name, without the upstream.
 	State string `json:"state" swaggertype:"string" enums:"approved,quarantined" example:"approved"` // Whether the tool is available.
-	// SHA-256 of the approved definition.
+	// SHA-256 of the approved definition; empty before the first approval.
 	Digest     string `json:"digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
-	Definition any    `json:"definition"` // The approved definition, as in MCP's tools/list.
+	Definition any    `json:"definition"` // The approved definition, as in MCP's tools/list; null before the first approval.
 	// SHA-256 of the definition that waits for approval; absent without one.
 	PendingDigest string `json:"pending_digest,omitempty" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
 	Pending       any    `json:"pending,omitempty"` // The definition that waits for approval; absent without one.
@@ -206,6 +244,16 @@ type toolApproval struct {
 func (s *Server) approveTool(r request, d toolApproval) (any, error) {
 	out, err := s.core.Tools.Approve(r.Context(), r.caller, r.id, d.Tool, d.Digest)
 	return newToolDefinitionView(out), err
+}
+
+// approveUpstream approves the tools of an upstream.
+//
+//	@Summary		Approve an upstream's tools
+//	@Description	Approves the current definitions of all quarantined tools of an upstream, such as a new one, which makes them available.
+//	@Success		200	{object}	toolDefinitionList	"The tool definitions"
+func (s *Server) approveUpstream(r request, _ struct{}) (any, error) {
+	list, err := s.core.Tools.ApproveUpstream(r.Context(), r.caller, r.id)
+	return toolDefinitionList{views(list, newToolDefinitionView)}, err
 }
 
 // toolClassification is the body of a request to classify a tool.

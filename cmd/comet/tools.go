@@ -7,17 +7,22 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/background"
 	"comet/internal/telemetry"
 )
 
 // longestCall is the server's limit for the duration of a tool call.
 const longestCall = time.Hour
+
+// authorizationTime is the server's limit for the authorization of an upstream.
+const authorizationTime = 10 * time.Minute
 
 // callTool calls a tool and prints its result unchanged.
 func callTool(ctx context.Context, c *call) (err error) {
@@ -288,4 +293,28 @@ func addUpstream(ctx context.Context, c *call) error {
 		c.sent["args"] = command[1:]
 	}
 	return sendAndShow(ctx, c)
+}
+
+// authorizeUpstream prints where to authorize comet, and waits until the upstream is connected.
+func authorizeUpstream(ctx context.Context, c *call) error {
+	if err := sendAndShow(ctx, c); err != nil {
+		return err
+	}
+	var begin, now struct{ State, Since string }
+	for started := time.Now(); begin.Since == "" || now.State != "ready" || now == begin; {
+		if begin.Since == "" {
+			begin = now
+		}
+		if time.Since(started) > authorizationTime {
+			return fmt.Errorf("%s was not authorized in time; start again", c.args[0])
+		}
+		if _, err := c.do(ctx, http.MethodGet, "/api/v1/upstreams/"+url.PathEscape(c.args[0]), nil, &now); err != nil {
+			return err
+		}
+		if err := background.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	printLine(c.messages, "%s is ready", c.args[0])
+	return nil
 }

@@ -25,6 +25,7 @@ import (
 	"comet/internal/tools"
 	"comet/internal/transport"
 	"comet/store"
+	"comet/store/seal"
 	"comet/store/sqlitefile"
 )
 
@@ -59,6 +60,7 @@ type App struct {
 	store     *store.Store
 	tokens    *auth.Auth
 	keys      *auth.Keys
+	secrets   *seal.Keyring // of the database
 	tracing   *telemetry.Tracing
 	services  background.Group
 	http      *httpServer

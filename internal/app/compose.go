@@ -178,6 +178,7 @@ func (a *App) openStore(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	a.secrets = keys
 	a.store, err = store.Open(ctx, store.Options{
 		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL, Keys: keys,
 		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,

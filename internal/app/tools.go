@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"os"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/mcp"
+	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/sandbox"
@@ -37,6 +39,9 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 	version := cmp.Or(a.opts.Build.Version, "unknown")
 	t.upstreams = upstream.New(&upstream.Options{
 		Logger: a.log, Version: version, LookupEnv: lookupEnv, IsProtected: inDir(a.cfg.Data), OnChange: func(c upstream.Change) { t.service.OnUpstreamChange(c) },
+		Tokens: func(ctx context.Context, id, address string) (upstream.TokenSource, error) {
+			return t.service.UpstreamTokens(ctx, id, address)
+		},
 	})
 	index := &toolsearch.Options{Logger: a.log, OnChange: func(c toolsearch.Change) { t.service.OnGraphChange(c) }}
 	if index.Embedder, err = a.embedder(); err != nil {
@@ -81,10 +86,23 @@ func lookupEnv(name string) (string, bool) {
 func (a *App) toolsOptions(changed func(upstream.Change)) *tools.Options {
 	return &tools.Options{
 		Names: tools.NameStyle(a.cfg.Tools.Names), Expose: tools.Expose(a.cfg.Tools.Expose), Pinned: a.cfg.Tools.Pinned,
-		TrustChanges: a.cfg.Tools.TrustChanges, WaitForAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
+		TrustChanges: a.cfg.Tools.TrustChanges, QuarantineNew: a.cfg.Tools.QuarantineNew, Keys: a.secrets, RedirectURL: a.redirectURL, Guard: netguard.New(a.cfg.Webhooks.Networks()), WaitForAudit: a.cfg.Tools.WaitForAudit, Retention: a.cfg.Tools.AuditRetention,
 		UpstreamsFile: a.cfg.MCP.Servers, RejectCommands: !a.cfg.MCP.AddCommands, ParentAgent: a.cfg.MCP.Parent, Sphere: a.cfg.MCP.Sphere,
 		OnChange: changed, Clock: a.opts.Clock, Registerer: a.metrics.Registerer(), Logger: a.log,
 	}
+}
+
+// redirectURL returns the address to which browsers return from the authorization servers of upstreams, ""
+// without an HTTP listener.
+func (a *App) redirectURL() string {
+	const path = "/oauth/callback"
+	switch {
+	case a.cfg.MCP.PublicURL != "":
+		return strings.TrimSuffix(a.cfg.MCP.PublicURL, "/") + path
+	case a.http == nil || a.http.listener == nil:
+		return ""
+	}
+	return a.http.url() + path
 }
 
 func (a *App) sandboxOptions(cache int) *sandbox.Options {

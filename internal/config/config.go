@@ -178,6 +178,7 @@ type Tools struct {
 	Expose         string        `key:"expose" default:"meta" check:"meta|all" help:"What “tools/list” shows: “meta” is comet's own tools and the pinned ones, “all” is every tool"`
 	Pinned         []string      `key:"pinned" help:"Further tools to list, such as “filesystem:read_file” or “memory:*”"`
 	TrustChanges   bool          `key:"trust_changes" default:"false" help:"Accept a changed tool definition instead of hiding the tool until it is approved"`
+	QuarantineNew  bool          `key:"quarantine_new" flag:"quarantine-new-upstreams" default:"false" help:"Hide the tools of MCP servers that were added over the API until they are approved"`
 	WaitForAudit   bool          `key:"wait_for_audit" default:"false" help:"Return the result of a call after its audit record is written; otherwise records are written up to 100ms later"`
 	AuditRetention time.Duration `key:"audit_retention" default:"720h" check:"1h..87600h" help:"How long the audit log of tool calls is kept"`
 	NoCache        bool          `key:"no_cache" flag:"no-cache" default:"false" help:"Do not cache search results and compiled code; otherwise 100 of each are cached"`

@@ -65,6 +65,8 @@ const (
 	ToolFailed      models.EventType = "tool.failed"
 	UpstreamSaved   models.EventType = "upstream.saved"
 	UpstreamRemoved models.EventType = "upstream.removed"
+	// UpstreamAuthorized is sent when an authorization server has issued tokens for an upstream.
+	UpstreamAuthorized models.EventType = "upstream.authorized"
 	// UpstreamUp and UpstreamDown are sent by each replica when its connection to an upstream is
 	// established or lost.
 	UpstreamUp     models.EventType = "upstream.up"

@@ -124,7 +124,7 @@ func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (er
 	case !t.allowedBy(c.policy):
 		return svc.toolNotFound(name)
 	case t.quarantined:
-		return NewError(errs.NotFound, "TOOL_NOT_FOUND", "the definition of %s has changed and needs approval: see comet upstreams tools %s", input.Clip(t.ID), t.Server)
+		return NewError(errs.NotFound, "TOOL_NOT_FOUND", "the definition of %s is new or has changed, and needs approval: see comet upstreams tools %s", input.Clip(t.ID), t.Server)
 	case t.IsBuiltin() && t.builtin.Scope != "" && !c.Caller.Principal.Has(t.builtin.Scope):
 		return auth.Require(c.Caller.Principal, t.builtin.Scope)
 	case !c.policy.allowsArguments(t, c.Arguments):

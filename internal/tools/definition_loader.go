@@ -61,7 +61,7 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	sub.Only(events.UpstreamSaved, events.UpstreamRemoved, events.ToolApproved, events.ToolClassified)
+	sub.Only(events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamAuthorized, events.ToolApproved, events.ToolClassified)
 	for changed := true; ; { // the subscription has no events of the time before it
 		if changed {
 			l.storedChanged.Store(true)
@@ -76,6 +76,9 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 			if server, _, ok := splitID(e.Key); ok && strings.HasPrefix(string(e.Type), "tool.") {
 				l.svc.stale.Add(server)
 				continue
+			}
+			if s, _ := l.svc.upstreams.Server(e.Key); e.Type == events.UpstreamAuthorized && s.State == upstream.AuthorizationRequired {
+				_ = l.svc.upstreams.Restart(e.Key) // it fails if the upstream was removed
 			}
 			changed = true
 		}

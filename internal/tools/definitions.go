@@ -35,8 +35,8 @@ func schemaText(schema any) json.RawMessage {
 	return text
 }
 
-// checkDefinitions compares the tools of a server with the stored definitions. A new tool is
-// approved, a tool whose definition differs from the approved one is quarantined, and one with
+// checkDefinitions compares the tools of a server with the stored definitions. A new tool is approved,
+// except one of an upstream of the API with Options.QuarantineNew; a tool whose definition differs from the approved one is quarantined, and one with
 // the approved definition again is released.
 func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*Tool, error) {
 	stored, err := svc.store.Tools(ctx).Definitions(server)
@@ -60,6 +60,9 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 			t.Class = k.Class
 		}
 		if !old {
+			if svc.opts.QuarantineNew && svc.isOfAPI(server) {
+				now.State, now.Digest, now.Definition = stateQuarantined, "", json.RawMessage("null")
+			}
 			fresh = append(fresh, now)
 			continue
 		}
@@ -84,6 +87,11 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 	return svc.checkDefinitions(ctx, server, defs) // another replica may have stored the definitions first
 }
 
+func (svc *Service) isOfAPI(server string) bool {
+	s, _ := svc.upstreams.Server(server)
+	return s.Source == apiSource
+}
+
 // compareDefinition returns the definition k after it was seen as now, and whether it changes.
 func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.ToolDefinition, bool) {
 	switch {
@@ -91,7 +99,7 @@ func (svc *Service) compareDefinition(k, now models.ToolDefinition) (models.Tool
 		back := k.State == stateQuarantined
 		k.State, k.PendingDigest, k.Pending = stateApproved, "", nil
 		return k, back
-	case svc.opts.TrustChanges:
+	case svc.opts.TrustChanges && k.Digest != "":
 		k.State, k.Digest, k.Definition, k.PendingDigest, k.Pending = stateApproved, now.Digest, now.Definition, "", nil
 		k.ApprovedAt, k.ApprovedBy = now.SeenAt, models.System().Name
 		return k, true
@@ -135,26 +143,48 @@ func (svc *Service) saveDefinitions(tx *store.Tx, seen map[string]models.ToolDef
 // errs.PreconditionFailed. A tool that is not quarantined stays unchanged.
 func (svc *Service) Approve(ctx context.Context, by models.Principal, server, name, digest string) (d models.ToolDefinition, err error) {
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if d, err = tx.Tools().LockDefinition(server, name); err != nil {
-			return err
-		}
-		if d.State != stateQuarantined {
-			return nil
-		}
-		if digest != "" && digest != d.PendingDigest {
-			return errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is now %s, review it again", toolID(server, name), d.PendingDigest)
-		}
-		d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = stateApproved, d.PendingDigest, d.Pending, "", nil
-		d.ApprovedAt, d.ApprovedBy = tx.Now(), by.Name
-		if err := tx.Tools().SaveDefinitions([]models.ToolDefinition{d}); err != nil {
-			return err
-		}
-		return tx.Events().Emit(events.ToolApproved, toolID(server, name), toolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
+		d, err = approve(tx, by, server, name, digest)
+		return err
 	})
 	if err == nil {
 		svc.refreshNow(context.WithoutCancel(ctx), server)
 	}
 	return d, err
+}
+
+func approve(tx *store.Tx, by models.Principal, server, name, digest string) (models.ToolDefinition, error) {
+	d, err := tx.Tools().LockDefinition(server, name)
+	if err != nil || d.State != stateQuarantined || d.PendingDigest == "" {
+		return d, err
+	}
+	if digest != "" && digest != d.PendingDigest {
+		return d, errs.New(errs.PreconditionFailed, "the definition of %s has changed again: its digest is now %s, review it again", toolID(server, name), d.PendingDigest)
+	}
+	d.State, d.Digest, d.Definition, d.PendingDigest, d.Pending = stateApproved, d.PendingDigest, d.Pending, "", nil
+	d.ApprovedAt, d.ApprovedBy = tx.Now(), by.Name
+	if err := tx.Tools().SaveDefinitions([]models.ToolDefinition{d}); err != nil {
+		return d, err
+	}
+	return d, tx.Events().Emit(events.ToolApproved, toolID(server, name), toolChanged{Server: server, Tool: name, Digest: d.Digest, Actor: by.Name})
+}
+
+// ApproveUpstream approves the current definitions of all quarantined tools of an upstream, and returns
+// the definitions of all its tools.
+func (svc *Service) ApproveUpstream(ctx context.Context, by models.Principal, server string) ([]models.ToolDefinition, error) {
+	list, err := svc.ToolDefinitions(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	err = svc.store.Write(ctx, func(tx *store.Tx) (err error) {
+		for i := 0; i < len(list) && err == nil; i++ {
+			list[i], err = approve(tx, by, server, list[i].Name, list[i].PendingDigest)
+		}
+		return err
+	})
+	if err == nil {
+		svc.refreshNow(context.WithoutCancel(ctx), server)
+	}
+	return list, err
 }
 
 // Classify sets the class of a tool instead of its annotations; "" uses the annotations again.

@@ -1,6 +1,8 @@
 package tools_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -126,5 +128,53 @@ func TestDefinitionsOfAnUnknownUpstream(t *testing.T) {
 			toolstest.RequireError(t, err, errs.NotFound)
 		}
 		toolstest.RequireError(t, s.RestartUpstream("unknown"), errs.NotFound, "unknown")
+	})
+}
+
+func TestNewUpstreamsAreQuarantined(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		paper, file := mcptest.New(t, "paper").Echo().Says("note", "first", nil), mcptest.NewPaper(t, "file")
+		options := tools.Options{QuarantineNew: true, TrustChanges: true}
+		s := toolstest.Start(t, db, &toolstest.Options{Tools: options}, file) // upstreams of the file are not affected
+		_, err := s.PutUpstream(t.Context(), testkit.Admin(), "paper", fmt.Appendf(nil, `{"url":%q}`, paper.URL))
+		require.NoError(t, err)
+		q := quarantined{s, paper}
+		states := func() (out []string) {
+			list, err := q.ToolDefinitions(t.Context(), "paper")
+			require.NoError(t, err)
+			for _, d := range list {
+				out = append(out, d.Name+" "+d.State)
+			}
+			return out
+		}
+		toolstest.Eventually(t, func() bool {
+			d, err := q.ToolDefinitions(t.Context(), "paper")
+			return err == nil && len(d) == 2 && d[0].PendingDigest != ""
+		}, "the tools are stored")
+		require.Equal(t, []string{"echo quarantined", "note quarantined"}, states())
+		toolstest.Eventually(t, func() bool {
+			_, err := q.Admin().TryCall(t, "paper:note", nil)
+			return err != nil && strings.Contains(err.Error(), "comet upstreams tools paper")
+		}, "the quarantined tools are known")
+		require.Empty(t, q.Admin().Tools(t, "paper"))
+		q.requireRejected(t)
+
+		list, err := q.ApproveUpstream(t.Context(), testkit.Admin(), "paper")
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+		require.Equal(t, []string{"echo approved", "note approved"}, states())
+		require.Equal(t, testkit.Admin().Name, list[0].ApprovedBy)
+		q.Admin().RequireSays(t, "first", "paper:note", nil)
+
+		paper.Says("later", "later", nil) // a tool that an approved upstream adds
+		toolstest.Eventually(t, func() bool {
+			d, err := q.ToolDefinitions(t.Context(), "paper")
+			return err == nil && len(d) == 3 && d[1].PendingDigest != ""
+		}, "the new tool is stored")
+		require.NoError(t, func() error { _, err := q.Approve(t.Context(), testkit.Admin(), "paper", "later", ""); return err }())
+		q.Admin().RequireSays(t, "later", "paper:later", nil)
+		_, err = q.ApproveUpstream(t.Context(), testkit.Admin(), "unknown")
+		toolstest.RequireError(t, err, errs.NotFound)
 	})
 }

@@ -20,13 +20,16 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/events"
+	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
+	"comet/internal/upstream/oauth"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
+	"comet/store/seal"
 )
 
 // Expose selects the tools that a client sees when it lists all tools.
@@ -49,6 +52,14 @@ type Options struct {
 	Pinned []string
 	// TrustChanges approves changed definitions of tools instead of quarantining the tools.
 	TrustChanges bool
+	// QuarantineNew quarantines the tools of upstreams of the API until they are approved.
+	QuarantineNew bool
+	// Keys encrypts the tokens of upstreams; without it upstreams cannot be authorized.
+	Keys *seal.Keyring
+	// RedirectURL returns the address to which browsers return from an authorization server, "" for none.
+	RedirectURL func() string
+	// Guard decides which authorization servers comet may connect to, by default those with public addresses.
+	Guard *netguard.Guard
 	// WaitForAudit returns a call only after its record is written, some milliseconds later.
 	WaitForAudit bool
 	// UpstreamsFile is the mcpServers file, "" for none; RejectCommands allows programs only there.
@@ -83,6 +94,12 @@ func (o *Options) withDefaults() Options {
 	if out.Clock == nil {
 		out.Clock = time.Now
 	}
+	if out.RedirectURL == nil {
+		out.RedirectURL = func() string { return "" }
+	}
+	if out.Guard == nil {
+		out.Guard = netguard.New(nil)
+	}
 	return out
 }
 
@@ -105,6 +122,7 @@ type Service struct {
 	feed         *events.Feed
 	upstreams    *upstream.Manager
 	index        *toolsearch.Index
+	oauth        *oauth.Client
 	opts         Options
 	log          *slog.Logger
 
@@ -139,7 +157,7 @@ func New(p Dependencies, opts *Options) *Service {
 		store: p.Store, registry: p.Registry, orchestrator: p.Orchestrator, feed: p.Feed, upstreams: p.Upstreams, index: p.Index,
 		opts: opts.withDefaults(), upstreamTools: map[string][]*Tool{}, stale: background.NewPending[string](),
 	}
-	svc.log = svc.opts.Logger
+	svc.log, svc.oauth = svc.opts.Logger, oauth.New(svc.opts.Guard, svc.store.Now)
 	svc.metrics = newCallMetrics(svc.opts.Registerer)
 	svc.policies, _ = lru.New[string, cachedPolicy](maxPolicies) // fails only for a size that is not positive
 	svc.auditLog = newAuditLog(svc.store, p.Usage, svc.opts.Clock, svc.log)

@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"regexp"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"comet/internal/upstream"
 	"comet/models"
 	"comet/store"
+	"comet/store/credentials"
 )
 
 const (
@@ -96,7 +98,7 @@ func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id 
 		if err := tx.Tools().DeleteUpstream(id); err != nil {
 			return err
 		}
-		if err := tx.Tools().DeleteDefinitions(id); err != nil {
+		if err := errors.Join(tx.Tools().DeleteDefinitions(id), credentials.Delete(tx, id)); err != nil {
 			return err
 		}
 		return tx.Events().Emit(events.UpstreamRemoved, id, upstreamChanged{ID: id, Actor: by.Name})
@@ -198,6 +200,7 @@ func checkSecrets(s upstream.Server) error {
 		check("/headers/"+name, name, value)
 	}
 	check("/comet/bearer", "bearer token", s.Bearer)
+	check("/comet/oauth/client_secret", "client_secret", s.OAuth.ClientSecret)
 	for i, arg := range s.Args { // --token=value and --token value
 		name, value, both := strings.Cut(arg, "=")
 		if !both && i+1 < len(s.Args) && strings.HasPrefix(arg, "-") {

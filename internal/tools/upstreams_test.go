@@ -28,6 +28,7 @@ func TestCheckSecrets(t *testing.T) {
 		"a header with a literal token":      {upstream.Server{Headers: map[string]string{"Authorization": "Bearer abc"}}, false},
 		"a header for a key":                 {upstream.Server{Headers: map[string]string{"X-Key": "abc"}}, false},
 		"a bearer":                           {upstream.Server{Bearer: "abc"}, false},
+		"a client of OAuth":                  {upstream.Server{OAuth: upstream.OAuth{ClientID: "c", ClientSecret: "abc"}}, false},
 		"an argument":                        {upstream.Server{Args: []string{"-y", "server", "--token=abc"}}, false},
 		"an argument and the next":           {upstream.Server{Args: []string{"--api-key", "abc"}}, false},
 		"an argument with a reference":       {upstream.Server{Args: []string{"--api-key", "${API_KEY}"}}, true},

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/internal/upstream/oauth"
 )
 
 // Manager manages the upstreams. It is a background.Service and safe for concurrent use. Only Stop
@@ -156,6 +157,22 @@ func (m *Manager) Restart(id string) error {
 	}
 	u.restart.Set()
 	return nil
+}
+
+// AuthorizationTarget returns what an authorization of an upstream is requested for, without RedirectURL.
+func (m *Manager) AuthorizationTarget(id string) (oauth.Target, error) {
+	u, err := m.find(id)
+	if err != nil {
+		return oauth.Target{}, err
+	}
+	if !u.server.usesOAuth() {
+		return oauth.Target{}, newError(errs.Conflict, id, "is not authorized with OAuth: it is a program, or its definition contains its token")
+	}
+	s, err := u.server.resolve(m.opts.LookupEnv, m.opts.IsProtected)
+	if err != nil {
+		return oauth.Target{}, newError(errs.UpstreamFailed, id, "cannot be authorized: %v", err)
+	}
+	return oauth.Target{Address: s.URL, ClientID: s.OAuth.ClientID, ClientSecret: s.OAuth.ClientSecret, Scopes: s.OAuth.Scopes}, nil
 }
 
 // Tools returns the tools of an upstream sorted by name, read only, none unless it is ready.

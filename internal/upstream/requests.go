@@ -159,6 +159,8 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		return failure(ReasonTimeout, id, "did not respond to %s before the deadline of the caller", what)
 	case ctx.Err() != nil:
 		return cancelled(id, "got a cancellation of %s", what)
+	case s.http != nil && s.http.base.required.Load():
+		return failure(ReasonDown, id, "is down: %v", s.describeEnd(err))
 	case s.hasEnded():
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"comet/internal/input"
 	"comet/internal/redact"
@@ -17,7 +18,10 @@ import (
 const minSecret = 6
 
 // secrets masks values in an upstream's output and errors, at least what looks like a secret.
-type secrets struct{ replacer *strings.Replacer }
+type secrets struct {
+	replacer    *strings.Replacer
+	accessToken atomic.Value // a string, the latest token of OAuth
+}
 
 // newSecrets masks values, their lines and their words: the token of "Bearer x" also appears as x.
 func newSecrets(values []string) *secrets {
@@ -33,11 +37,14 @@ func newSecrets(values []string) *secrets {
 			pairs = append(pairs, v, redact.Mask)
 		}
 	}
-	return &secrets{strings.NewReplacer(pairs...)}
+	return &secrets{replacer: strings.NewReplacer(pairs...)}
 }
 
 // mask returns text without the values and without other text that looks like a secret.
 func (s *secrets) mask(text string) string {
+	if token, _ := s.accessToken.Load().(string); token != "" {
+		text = strings.ReplaceAll(text, token, redact.Mask)
+	}
 	return redact.Text(s.replacer.Replace(text))
 }
 
@@ -68,7 +75,8 @@ func (s Server) resolve(lookup func(string) (string, bool), protected func(path 
 	}
 	out.Env, out.Headers = r.expandAll("env", s.Env), r.expandAll("headers", s.Headers)
 	out.Bearer = r.expand("comet.bearer", s.Bearer)
-	r.values = append(r.values, out.Bearer)
+	out.OAuth.ClientID, out.OAuth.ClientSecret = r.expand("comet.oauth.client_id", s.OAuth.ClientID), r.expand("comet.oauth.client_secret", s.OAuth.ClientSecret)
+	r.values = append(r.values, out.Bearer, out.OAuth.ClientSecret)
 	if r.err != nil {
 		return nil, r.err
 	}

@@ -54,6 +54,8 @@ type Server struct {
 	URL     string
 	Headers map[string]string
 	Bearer  string
+	// OAuth configures how comet gets the token of an HTTP upstream that requires an authorization.
+	OAuth OAuth
 
 	// Timeout is the timeout of a call, default DefaultTimeout.
 	Timeout time.Duration
@@ -67,6 +69,14 @@ type Server struct {
 	Disabled bool
 }
 
+// OAuth names the client that an authorization server has registered, and the scopes to request. Without
+// them comet registers a client, and requests the scopes that the upstream names.
+type OAuth struct {
+	ClientID     string   `json:"client_id"`
+	ClientSecret string   `json:"client_secret"`
+	Scopes       []string `json:"scopes"`
+}
+
 func (s Server) transport() Transport {
 	switch {
 	case s.Transport != "":
@@ -75,6 +85,12 @@ func (s Server) transport() Transport {
 		return HTTP
 	}
 	return Stdio
+}
+
+// usesOAuth reports whether the upstream may get an access token: no Authorization is configured.
+func (s Server) usesOAuth() bool {
+	isToken := func(name string) bool { return http.CanonicalHeaderKey(name) == "Authorization" }
+	return s.transport() == HTTP && s.Bearer == "" && !slices.ContainsFunc(slices.Collect(maps.Keys(s.Headers)), isToken)
 }
 
 func (s Server) timeout() time.Duration { return cmp.Or(s.Timeout, DefaultTimeout) }
@@ -147,6 +163,10 @@ func (s Server) checkTransport() *violation {
 	switch t := s.transport(); {
 	case t == Stdio && s.Command == "":
 		return violates("command", "is required for the type stdio")
+	case s.OAuth.ClientID == "" && s.OAuth.ClientSecret != "":
+		return violates("comet.oauth", "has a client_secret without a client_id")
+	case !s.usesOAuth() && (s.OAuth.ClientID != "" || len(s.OAuth.Scopes) > 0):
+		return violates("comet.oauth", "is for upstreams with a url and without a token")
 	case t == Stdio && (len(s.Headers) > 0 || s.Bearer != ""):
 		return violates("headers", "are for upstreams with a url; a program gets its secrets in env")
 	case t == HTTP:
@@ -189,12 +209,12 @@ func checkURL(raw string) *violation {
 }
 
 func (s Server) checkSizes() *violation {
-	for key, n := range map[string]int{"args": len(s.Args), "env": len(s.Env), "headers": len(s.Headers), "roots": len(s.Roots)} {
+	for key, n := range map[string]int{"args": len(s.Args), "env": len(s.Env), "headers": len(s.Headers), "roots": len(s.Roots), "comet.oauth.scopes": len(s.OAuth.Scopes)} {
 		if n > maxEntries {
 			return violates(key, "has more than %d entries", maxEntries)
 		}
 	}
-	values := append([]string{s.Command, s.Dir, s.URL, s.Bearer}, s.Args...)
+	values := slices.Concat([]string{s.Command, s.Dir, s.URL, s.Bearer, s.OAuth.ClientID, s.OAuth.ClientSecret}, s.Args, s.OAuth.Scopes)
 	for name := range s.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return violates("env", "has %s, which is not the name of a variable", input.Quote(name))

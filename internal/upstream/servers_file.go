@@ -33,6 +33,7 @@ type definition struct {
 		Timeout  string   `json:"timeout"`
 		Roots    []string `json:"roots"`
 		Protocol string   `json:"protocol"`
+		OAuth    OAuth    `json:"oauth"`
 	} `json:"comet"`
 }
 
@@ -181,7 +182,7 @@ func (p *parser) addServer(m *input.Member, pointer string, d definition, unknow
 	}
 	s := Server{
 		ID: id, Transport: d.Type, Command: d.Command, Args: d.Args, Env: d.Env, Dir: d.Dir, URL: d.URL, Headers: d.Headers,
-		Bearer: d.Comet.Bearer, Roots: d.Comet.Roots, Protocol: d.Comet.Protocol, Warnings: unknown, Disabled: d.Disabled,
+		Bearer: d.Comet.Bearer, OAuth: d.Comet.OAuth, Roots: d.Comet.Roots, Protocol: d.Comet.Protocol, Warnings: unknown, Disabled: d.Disabled,
 	}
 	if d.Comet.Timeout != "" {
 		timeout, err := time.ParseDuration(d.Comet.Timeout)

@@ -112,3 +112,24 @@ func FuzzParseServers(f *testing.F) {
 		}
 	})
 }
+
+func TestOAuthOfADefinition(t *testing.T) {
+	t.Parallel()
+	for entry, want := range map[string]string{
+		`{"url":"https://x","comet":{"oauth":{"client_id":"c","client_secret":"${S}","scopes":["a"]}}}`:    "",
+		`{"url":"https://x","comet":{"oauth":{}}}`:                                                         "",
+		`{"url":"https://x","comet":{"oauth":{"client_secret":"${S}"}}}`:                                   "without a client_id",
+		`{"url":"https://x","comet":{"bearer":"${T}","oauth":{"client_id":"c"}}}`:                          "without a token",
+		`{"url":"https://x","headers":{"authorization":"Bearer ${T}"},"comet":{"oauth":{"scopes":["a"]}}}`: "without a token",
+		`{"command":"x","comet":{"oauth":{"client_id":"c"}}}`:                                              "with a url",
+		`{"url":"https://x","comet":{"oauth":{"client":"c"}}}`:                                             "client",
+	} {
+		servers, _, err := upstream.ParseServers([]byte(`{"mcpServers":{"a":` + entry + `}}`))
+		if want == "" {
+			require.NoError(t, err, entry)
+			require.Len(t, servers, 1)
+			continue
+		}
+		require.ErrorContains(t, err, want, entry)
+	}
+}

@@ -104,7 +104,14 @@ func (s *session) transport() (mcp.Transport, error) {
 		})
 		return s.stdio, nil
 	}
-	s.http = newHTTPClient(l, &s.inbound)
+	var tokens TokenSource
+	if s.opts.Tokens != nil && l.usesOAuth() {
+		var err error
+		if tokens, err = s.opts.Tokens(s.life, l.ID, l.URL); err != nil {
+			return nil, err
+		}
+	}
+	s.http = newHTTPClient(l, &s.inbound, tokens, s.checkRequested.Set)
 	size := s.opts.MaxMessage + maxErrorBody
 	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: s.http.sdkClient(), MaxEventSize: size}, nil
 }
@@ -211,6 +218,9 @@ func (s *session) describeEnd(err error) error {
 		}
 	}
 	if s.http != nil {
+		if s.http.base.required.Load() {
+			return fmt.Errorf("%w, which “comet upstreams authorize %s” starts", errAuthorizationRequired, s.launch.ID)
+		}
 		if status := s.http.lastError.Load(); status != nil {
 			err = fmt.Errorf("it responds %s: %w", *status, err)
 		}

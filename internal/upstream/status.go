@@ -21,6 +21,8 @@ const (
 	Failed   State = "failed" // a new attempt follows
 	Disabled State = "disabled"
 	Stopped  State = "stopped"
+	// AuthorizationRequired upstreams reject requests without an access token, and comet has none.
+	AuthorizationRequired State = "authorization_required"
 )
 
 // Status describes an upstream without its secrets.
@@ -33,7 +35,7 @@ type Status struct {
 	// Error is why the last start or session failed, one sentence, until the upstream is ready.
 	Error       string
 	Restarts    int       // starts after the first
-	NextAttempt time.Time // of a Failed upstream
+	NextAttempt time.Time // of a Failed or AuthorizationRequired upstream
 
 	Command string // the program without its arguments
 	URL     string // without its secret parts
@@ -64,7 +66,7 @@ func (u *supervisor) status() Status {
 		Restarts: max(0, u.starts-1), Command: redact.Text(s.Command), Timeout: s.timeout(),
 		EnvNames: slices.Sorted(maps.Keys(s.Env)), HeaderNames: slices.Sorted(maps.Keys(s.Headers)), Stderr: u.stderr.lines(),
 	}
-	if u.state == Failed {
+	if u.state == Failed || u.state == AuthorizationRequired {
 		out.NextAttempt = u.nextAttempt
 	}
 	if s.URL != "" {

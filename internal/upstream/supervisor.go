@@ -80,7 +80,8 @@ func (u *supervisor) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		legacy = !reached && !legacy
+		unauthorized := errors.Is(err, errAuthorizationRequired)
+		legacy = !reached && !legacy && !unauthorized
 		if errors.Is(err, errRestart) {
 			b.Reset()
 			continue
@@ -89,6 +90,9 @@ func (u *supervisor) run(ctx context.Context) {
 			b.Reset()
 		}
 		wait := min(b.NextBackOff(), u.opts.MaxBackoff)
+		if unauthorized { // a restart follows the authorization
+			wait = u.opts.MaxBackoff
+		}
 		u.markFailed(err, wait)
 		select {
 		case <-time.After(wait):
@@ -100,7 +104,11 @@ func (u *supervisor) run(ctx context.Context) {
 
 // markFailed records why there is no session and when the next attempt follows.
 func (u *supervisor) markFailed(err error, wait time.Duration) {
-	u.setState(Failed, nil, err.Error())
+	state := Failed
+	if errors.Is(err, errAuthorizationRequired) {
+		state = AuthorizationRequired
+	}
+	u.setState(state, nil, err.Error())
 	u.mu.Lock()
 	level := slog.LevelWarn
 	if u.loggedFailure == err.Error() { // already logged
@@ -142,6 +150,10 @@ func (u *supervisor) setState(state State, s *session, failure string, kinds ...
 // serve runs one session. reached reports whether it became ready; the error is why it ended.
 func (u *supervisor) serve(ctx context.Context, legacy bool) (reached bool, err error) {
 	u.setState(Starting, nil, "")
+	select {
+	case <-u.restart: // this is the restart
+	default:
+	}
 	launch, err := u.server.resolve(u.opts.LookupEnv, u.opts.IsProtected)
 	if err != nil {
 		return false, err

@@ -5,6 +5,7 @@ package upstream
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"os"
 	"time"
@@ -50,6 +51,10 @@ type Change struct {
 	URI string
 }
 
+// TokenSource returns the access token of an upstream, other than the one that it has rejected if rejected
+// is not "", and "" if there is none any more.
+type TokenSource func(ctx context.Context, rejected string) (string, error)
+
 // Options configures New; nil is the zero value.
 type Options struct {
 	// Logger receives starts, failures and the standard error of upstreams; default discards.
@@ -62,6 +67,8 @@ type Options struct {
 	LookupEnv func(name string) (value string, set bool)
 	// IsProtected reports whether ${file:/path} must not open a file; by default it may open any.
 	IsProtected func(path string) bool
+	// Tokens returns the source of the access tokens for an address of an upstream, nil for none.
+	Tokens func(ctx context.Context, id, address string) (TokenSource, error)
 	// Version is comet's version as sent to upstreams, default "dev".
 	Version string
 	// MaxMessage limits a message in either direction, in bytes, default 10 MiB.

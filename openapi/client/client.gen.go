@@ -1185,16 +1185,19 @@ func (e UpstreamConfigType) Valid() bool {
 
 // Defines values for UpstreamViewState.
 const (
-	UpstreamViewStateDisabled UpstreamViewState = "disabled"
-	UpstreamViewStateFailed   UpstreamViewState = "failed"
-	UpstreamViewStateReady    UpstreamViewState = "ready"
-	UpstreamViewStateStarting UpstreamViewState = "starting"
-	UpstreamViewStateStopped  UpstreamViewState = "stopped"
+	UpstreamViewStateAuthorizationRequired UpstreamViewState = "authorization_required"
+	UpstreamViewStateDisabled              UpstreamViewState = "disabled"
+	UpstreamViewStateFailed                UpstreamViewState = "failed"
+	UpstreamViewStateReady                 UpstreamViewState = "ready"
+	UpstreamViewStateStarting              UpstreamViewState = "starting"
+	UpstreamViewStateStopped               UpstreamViewState = "stopped"
 )
 
 // Valid indicates whether the value is a known member of the UpstreamViewState enum.
 func (e UpstreamViewState) Valid() bool {
 	switch e {
+	case UpstreamViewStateAuthorizationRequired:
+		return true
 	case UpstreamViewStateDisabled:
 		return true
 	case UpstreamViewStateFailed:
@@ -5297,10 +5300,10 @@ type ToolDefinitionView struct {
 	// Example: read
 	Class *ToolDefinitionViewClass `json:"class,omitempty" yaml:"class,omitempty"`
 
-	// Definition The approved definition, as in MCP's tools/list.
+	// Definition The approved definition, as in MCP's tools/list; null before the first approval.
 	Definition interface{} `json:"definition" yaml:"definition"`
 
-	// Digest SHA-256 of the approved definition.
+	// Digest SHA-256 of the approved definition; empty before the first approval.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest string `json:"digest" yaml:"digest"`
@@ -5574,6 +5577,19 @@ type ToolView struct {
 // Example: read
 type ToolViewClass string
 
+// UpstreamAuthorization An authorization in progress.
+type UpstreamAuthorization struct {
+	// AuthorizationURL Open it in a browser within ten minutes.
+	//
+	// Example: https://auth.example.com/authorize?client_id=comet&response_type=code
+	AuthorizationURL string `json:"authorization_url" yaml:"authorization_url"`
+
+	// ExpiresAt When the URL is no longer accepted.
+	//
+	// Example: 2026-01-10T15:40:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+}
+
 // UpstreamConfig An entry of mcpServers.
 type UpstreamConfig struct {
 	// Args The arguments of the program.
@@ -5581,7 +5597,7 @@ type UpstreamConfig struct {
 	// Example: ["-y","@modelcontextprotocol/server-memory"]
 	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
 
-	// Comet Settings of comet: timeout (such as "45s"), bearer, roots, protocol.
+	// Comet Settings of comet: timeout (such as "45s"), bearer, roots, protocol, and oauth with client_id, client_secret and scopes.
 	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
 
 	// Command The program to start; comet connects to its standard input and output.
@@ -9040,6 +9056,24 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
 	PutUpstream(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ApproveUpstream Approve an upstream's tools
+	//
+	// Approves the current definitions of all quarantined tools of an upstream, such as a new one, which makes them available.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/approve (the `ApproveUpstream` operationId).
+	ApproveUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AuthorizeUpstream Authorize an upstream
+	//
+	// Starts the OAuth authorization of an MCP server whose state is `authorization_required`, or a new one. Open the returned URL in a browser: the authorization server of the MCP server asks you to sign in and to allow the access, and leads the browser back to comet, which then connects on all replicas. Another request ends the earlier authorization.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/authorize (the `AuthorizeUpstream` operationId).
+	AuthorizeUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// RestartUpstream Restart an upstream
 	//
 	// Closes this replica's connection to an MCP server, stops its program, and starts it again. Calls in progress fail.
@@ -11177,6 +11211,44 @@ func (c *Client) PutUpstreamWithBody(ctx context.Context, upstreamID string, con
 // Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
 func (c *Client) PutUpstream(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutUpstreamRequest(c.Server, upstreamID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ApproveUpstream Approve an upstream's tools
+//
+// Approves the current definitions of all quarantined tools of an upstream, such as a new one, which makes them available.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/approve (the `ApproveUpstream` operationId).
+func (c *Client) ApproveUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApproveUpstreamRequest(c.Server, upstreamID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AuthorizeUpstream Authorize an upstream
+//
+// Starts the OAuth authorization of an MCP server whose state is `authorization_required`, or a new one. Open the returned URL in a browser: the authorization server of the MCP server asks you to sign in and to allow the access, and leads the browser back to comet, which then connects on all replicas. Another request ends the earlier authorization.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/authorize (the `AuthorizeUpstream` operationId).
+func (c *Client) AuthorizeUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAuthorizeUpstreamRequest(c.Server, upstreamID)
 	if err != nil {
 		return nil, err
 	}
@@ -16312,6 +16384,74 @@ func NewPutUpstreamRequestWithBody(server string, upstreamID string, contentType
 	return req, nil
 }
 
+// NewApproveUpstreamRequest constructs an http.Request for the ApproveUpstream method
+func NewApproveUpstreamRequest(server string, upstreamID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s/approve", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewAuthorizeUpstreamRequest constructs an http.Request for the AuthorizeUpstream method
+func NewAuthorizeUpstreamRequest(server string, upstreamID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s/authorize", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewRestartUpstreamRequest constructs an http.Request for the RestartUpstream method
 func NewRestartUpstreamRequest(server string, upstreamID string) (*http.Request, error) {
 	var err error
@@ -18747,6 +18887,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
 	PutUpstreamWithResponse(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
+
+	// ApproveUpstreamWithResponse Approve an upstream's tools
+	//
+	// Approves the current definitions of all quarantined tools of an upstream, such as a new one, which makes them available.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/approve (the `ApproveUpstream` operationId).
+	ApproveUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*ApproveUpstreamResponse, error)
+
+	// AuthorizeUpstreamWithResponse Authorize an upstream
+	//
+	// Starts the OAuth authorization of an MCP server whose state is `authorization_required`, or a new one. Open the returned URL in a browser: the authorization server of the MCP server asks you to sign in and to allow the access, and leads the browser back to comet, which then connects on all replicas. Another request ends the earlier authorization.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/upstreams/{upstream_id}/authorize (the `AuthorizeUpstream` operationId).
+	AuthorizeUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*AuthorizeUpstreamResponse, error)
 
 	// RestartUpstreamWithResponse Restart an upstream
 	//
@@ -24954,6 +25116,172 @@ func (r PutUpstreamResponse) ContentType() string {
 	return ""
 }
 
+type ApproveUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolDefinitionList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ApproveUpstreamResponse) GetJSON200() *ToolDefinitionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ApproveUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ApproveUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ApproveUpstreamResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ApproveUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ApproveUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ApproveUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ApproveUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ApproveUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ApproveUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AuthorizeUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpstreamAuthorization
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSON502 the response for an HTTP 502 `application/problem+json` response
+	ApplicationProblemJSON502 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AuthorizeUpstreamResponse) GetJSON200() *UpstreamAuthorization {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSON502 returns the response for an HTTP 502 `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSON502() *Problem {
+	return r.ApplicationProblemJSON502
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AuthorizeUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AuthorizeUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AuthorizeUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AuthorizeUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AuthorizeUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type RestartUpstreamResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -28385,6 +28713,40 @@ func (c *ClientWithResponses) PutUpstreamWithResponse(ctx context.Context, upstr
 		return nil, err
 	}
 	return ParsePutUpstreamResponse(rsp)
+}
+
+// ApproveUpstreamWithResponse Approve an upstream's tools
+//
+// Approves the current definitions of all quarantined tools of an upstream, such as a new one, which makes them available.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/approve (the `ApproveUpstream` operationId).
+func (c *ClientWithResponses) ApproveUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*ApproveUpstreamResponse, error) {
+	rsp, err := c.ApproveUpstream(ctx, upstreamID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApproveUpstreamResponse(rsp)
+}
+
+// AuthorizeUpstreamWithResponse Authorize an upstream
+//
+// Starts the OAuth authorization of an MCP server whose state is `authorization_required`, or a new one. Open the returned URL in a browser: the authorization server of the MCP server asks you to sign in and to allow the access, and leads the browser back to comet, which then connects on all replicas. Another request ends the earlier authorization.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/upstreams/{upstream_id}/authorize (the `AuthorizeUpstream` operationId).
+func (c *ClientWithResponses) AuthorizeUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*AuthorizeUpstreamResponse, error) {
+	rsp, err := c.AuthorizeUpstream(ctx, upstreamID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAuthorizeUpstreamResponse(rsp)
 }
 
 // RestartUpstreamWithResponse Restart an upstream
@@ -33874,6 +34236,142 @@ func ParsePutUpstreamResponse(rsp *http.Response) (*PutUpstreamResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseApproveUpstreamResponse parses an HTTP response from a ApproveUpstreamWithResponse call
+func ParseApproveUpstreamResponse(rsp *http.Response) (*ApproveUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ApproveUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolDefinitionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAuthorizeUpstreamResponse parses an HTTP response from a AuthorizeUpstreamWithResponse call
+func ParseAuthorizeUpstreamResponse(rsp *http.Response) (*AuthorizeUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AuthorizeUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpstreamAuthorization
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 502:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON502 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure

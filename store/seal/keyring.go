@@ -31,6 +31,7 @@ const (
 func Columns() map[string]string {
 	return map[string]string{
 		"agent_keys.secret": "agent_id", "push_targets.secret": "agent_id", "secret_keys.sealed": "id",
+		"upstream_authorizations.sealed": "state", "upstream_credentials.sealed": "upstream_id",
 		"webhooks.headers": "id", "webhooks.previous_keys": "id", "webhooks.secret": "id", "webhooks.signing_key": "id",
 	}
 }

@@ -82,7 +82,10 @@ func (s *Tools) compose(t testing.TB) {
 	s.Feed = events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
 	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed})
 	manager := upstream.New(&upstream.Options{
-		OnChange:    func(c upstream.Change) { s.OnUpstreamChange(c) },
+		OnChange: func(c upstream.Change) { s.OnUpstreamChange(c) },
+		Tokens: func(ctx context.Context, id, address string) (upstream.TokenSource, error) {
+			return s.UpstreamTokens(ctx, id, address)
+		},
 		ChangeDelay: poll, Backoff: time.Hour, MaxBackoff: time.Hour, // one that fails stays failed
 	})
 	index := toolsearch.New(s.DB.Store, &toolsearch.Options{OnChange: func(c toolsearch.Change) { s.OnGraphChange(c) }})

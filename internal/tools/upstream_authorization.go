@@ -1,0 +1,208 @@
+package tools
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"sync"
+	"time"
+
+	"comet/internal/background"
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/upstream"
+	"comet/internal/upstream/oauth"
+	"comet/models"
+	"comet/store"
+	"comet/store/credentials"
+)
+
+const (
+	// authorizationTime is how long an authorization in the browser may take.
+	authorizationTime = 10 * time.Minute
+	// refreshTime limits a refresh of tokens by one replica; the others read its result every refreshPoll.
+	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
+	// The purposes of sealed values are their columns.
+	sealedPending, sealedGrant = "upstream_authorizations.sealed", "upstream_credentials.sealed"
+)
+
+// authorization is what is stored of an authorization in progress, encrypted.
+type authorization struct {
+	Actor string
+	Grant *oauth.Grant
+}
+
+// AuthorizeUpstream starts the authorization of comet at the authorization server of an upstream. It returns
+// the URL that a person opens in a browser until expires. The one in progress before ends.
+func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, id string) (address string, expires time.Time, err error) {
+	target, err := svc.upstreams.AuthorizationTarget(id)
+	if err != nil {
+		return "", expires, err
+	}
+	if target.RedirectURL = svc.opts.RedirectURL(); target.RedirectURL == "" || svc.opts.Keys == nil {
+		return "", expires, errs.New(errs.Unavailable, "upstreams cannot be authorized: comet has no HTTP listener for the browser, or no key to encrypt tokens with")
+	}
+	state := rand.Text()
+	grant, address, err := svc.oauth.Begin(ctx, target, state)
+	if err != nil {
+		return "", expires, errs.New(errs.UpstreamFailed, "the upstream %q cannot be authorized: %v", id, err)
+	}
+	sealed, err := svc.seal(sealedPending, authorization{by.Name, grant})
+	if err != nil {
+		return "", expires, err
+	}
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
+		expires = tx.Now().Add(authorizationTime)
+		return credentials.Begin(tx, hexDigest([]byte(state)), credentials.Pending{UpstreamID: id, Sealed: sealed, Until: expires})
+	})
+	return address, expires, err
+}
+
+// FinishAuthorization finishes an authorization with the parameters with which the browser returned, and
+// restarts the upstream, whose id it returns. The event has the other replicas connect.
+func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) (id string, err error) {
+	var pending credentials.Pending
+	err = svc.store.Write(ctx, func(tx *store.Tx) (err error) {
+		pending, err = credentials.End(tx, hexDigest([]byte(params.Get("state"))))
+		return err
+	})
+	if errs.Is(err, errs.NotFound) || err == nil && svc.store.Now().After(pending.Until) {
+		return "", errs.New(errs.InvalidRequest, "the authorization is unknown, has ended, or took longer than ten minutes; start it again")
+	}
+	var started authorization
+	if err == nil {
+		err = svc.open(sealedPending, pending.Sealed, &started)
+	}
+	if err != nil {
+		return "", err
+	}
+	id = pending.UpstreamID
+	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
+		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
+	}
+	sealed, err := svc.seal(sealedGrant, started.Grant)
+	if err != nil {
+		return id, err
+	}
+	err = svc.store.Write(ctx, func(tx *store.Tx) error {
+		if err := credentials.Create(tx, id, sealed); err != nil {
+			return err
+		}
+		return tx.Events().Emit(events.UpstreamAuthorized, id, upstreamChanged{ID: id, Actor: started.Actor})
+	})
+	if err == nil {
+		_ = svc.upstreams.Restart(id) // it fails if the upstream was removed
+	}
+	return id, err
+}
+
+func (svc *Service) seal(purpose string, value any) ([]byte, error) {
+	text, err := json.Marshal(value)
+	return svc.opts.Keys.Seal(purpose, text), err
+}
+
+func (svc *Service) open(purpose string, sealed []byte, value any) error {
+	if svc.opts.Keys == nil {
+		return errors.New("comet has no key to decrypt tokens with")
+	}
+	text, err := svc.opts.Keys.Open(purpose, sealed)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
+}
+
+// upstreamTokens has the tokens of one session with an upstream. The replicas take turns to refresh them.
+type upstreamTokens struct {
+	svc     *Service
+	id      string
+	mu      sync.Mutex
+	version int64
+	grant   *oauth.Grant
+}
+
+// UpstreamTokens returns the source of the access tokens for an address of an upstream, nil if comet is not
+// authorized there.
+func (svc *Service) UpstreamTokens(ctx context.Context, id, address string) (upstream.TokenSource, error) {
+	t := &upstreamTokens{svc: svc, id: id}
+	if err := t.load(ctx); err != nil || t.grant.Token == nil || t.grant.Address != address {
+		return nil, err
+	}
+	return t.current, nil
+}
+
+// load reads the stored tokens.
+func (t *upstreamTokens) load(ctx context.Context) error {
+	row, err := credentials.Load(t.svc.store.Reads(ctx), t.id)
+	grant := &oauth.Grant{}
+	if err == nil && row.Version > 0 {
+		err = t.svc.open(sealedGrant, row.Sealed, grant)
+	}
+	if err == nil {
+		t.version, t.grant = row.Version, grant
+	}
+	return err
+}
+
+// current returns an access token other than rejected, "" if there is none any more. It refreshes the tokens
+// in time; concurrent calls wait.
+func (t *upstreamTokens) current(ctx context.Context, rejected string) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// A caller that gives up must not lose the new refresh token.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+	defer cancel()
+	for fresh := false; t.grant.Token != nil; {
+		token := t.grant.Token
+		if fresh || token.AccessToken != rejected && (token.RefreshToken == "" || !t.svc.oauth.Expires(t.grant)) {
+			return token.AccessToken, nil
+		}
+		if token.RefreshToken == "" {
+			break
+		}
+		var err error
+		if fresh, err = t.refresh(ctx); err != nil {
+			return "", errs.New(errs.UpstreamFailed, "the access token of the upstream %q cannot be refreshed: %v", t.id, err)
+		}
+	}
+	return "", nil
+}
+
+// refresh gets new tokens, or reads those that another replica got. fresh reports the former.
+func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
+	var leased bool
+	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
+		leased, err = credentials.Lease(tx, t.id, t.version, tx.Now().Add(refreshTime))
+		return err
+	})
+	if err == nil && !leased {
+		if err = background.Sleep(ctx, refreshPoll); err == nil {
+			err = t.load(ctx)
+		}
+	}
+	if err != nil || !leased {
+		return false, err
+	}
+	var sealed []byte
+	token, failure := t.svc.oauth.Refresh(ctx, t.grant)
+	if failure == nil || errors.Is(failure, oauth.ErrRefused) {
+		t.grant.Token = token
+		if sealed, err = t.svc.seal(sealedGrant, t.grant); err != nil {
+			return false, err
+		}
+	}
+	if errors.Is(failure, oauth.ErrRefused) {
+		t.svc.log.Warn("an upstream requires another authorization", "upstream", t.id, "error", failure)
+		failure = nil
+	}
+	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
+		leased, err = credentials.Release(tx, t.id, t.version, sealed)
+		return err
+	})
+	if err == nil && (!leased || sealed != nil) {
+		err = t.load(ctx) // the new version, or that of another authorization
+	}
+	return token != nil, errors.Join(failure, err)
+}
