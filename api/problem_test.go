@@ -45,8 +45,10 @@ func TestProblemTypes(t *testing.T) {
 			require.Equal(t, http.StatusOK, page.StatusCode)
 			var doc ProblemType
 			require.NoError(t, json.Unmarshal([]byte(page.body), &doc))
+			require.NotEmpty(t, doc.Meaning)
+			require.NotEmpty(t, doc.Action)
 			require.Equal(t, ProblemType{
-				Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code),
+				Type: "/problems/" + string(code), Code: code, Title: code.Title(), Status: statusOf(code), Meaning: doc.Meaning, Action: doc.Action,
 			}, doc)
 		})
 	}

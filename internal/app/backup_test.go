@@ -44,6 +44,9 @@ func TestBackupBesideARunningServer(t *testing.T) {
 		restored := filepath.Join(t.TempDir(), "restored")
 		r := start(t, []string{"restore", path, "--data", restored})
 		require.Zero(t, r.exit(t), "%s", &r.log)
+		key, err := os.ReadFile(filepath.Join(data, "secret.key")) // it is kept apart from the backups
+		require.NoError(t, err)
+		put(t, filepath.Join(restored, "secret.key"), string(key))
 		p := serve(t, restored)
 		kept := &stream{acknowledged: acknowledged, attempted: s.attempted}
 		kept.requireKept(t, newClient(t, p.url(t), c.Token))
@@ -298,7 +301,7 @@ func TestRestore(t *testing.T) {
 		require.ErrorContains(t, err, cfg.Data)
 		require.ErrorContains(t, err, "--data")
 		p.stop(t)
-		requireFiles(t, cfg.Data, "admin.token", "comet.db")
+		requireFiles(t, cfg.Data, "admin.token", "comet.db", "secret.key")
 	})
 
 	t.Run("a symbolic link is not replaced", func(t *testing.T) {
