@@ -15,12 +15,12 @@ func TestTimeouts(t *testing.T) {
 		f.transcript(t, `
 agent left web_search
 left > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=web_search
-< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5;pid=M1
 user > M1|User>O1|R|-|P1|-|-|0|-|-|call=web_search;expires_in=3
-< M*|O1>User|A|T1|P1|N|-|0|S1|-|accepted;worker=W1
+< M*|O1>User|A|T1|P1|N|-|0|S1|-|accepted;worker=W1;pid=M1
 left < M*|O1>W1|R|T1|P1|N|-|0|S1|-|call=web_search
 left > M2|W1>O1|U|T1|P1|R|-|0|S1|-|progress=10%
-< M*|O1>W1|A|T1|P1|R|-|0|S1|-|noted
+< M*|O1>W1|A|T1|P1|R|-|0|S1|-|noted;pid=M2
 `)
 		f.db.Clock.Advance(4 * time.Second)
 		f.transcript(t, `
