@@ -42,7 +42,7 @@ func (p *Protocol) handleQuestion(ctx context.Context, s sender, m wire.Message,
 func (p *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, wait time.Duration) (protocol.Reply, error) {
 	t, err := p.requestedTask(ctx, s, m)
 	if err != nil {
-		return protocol.Reply{}, err
+		return p.resumeRequest(ctx, s, m, wait, err)
 	}
 	asking, waits, err := p.orchestrator.TaskAwaitingReply(ctx, t) // it may be a subtask
 	if err != nil {
@@ -51,7 +51,11 @@ func (p *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, w
 	if !waits {
 		return protocol.Reply{}, stateError(errs.New(errs.TaskState, "there is no open question").With("state", t.State), m)
 	}
-	text, err := p.answerText(ctx, m.Data, asking)
+	question, err := p.orchestrator.OpenQuestion(ctx, asking)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	text, err := answerText(m.Data, question.Options)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -65,7 +69,7 @@ func (p *Protocol) handleAnswer(ctx context.Context, s sender, m wire.Message, w
 }
 
 // answerText reads answer=, or the option that choice= names.
-func (p *Protocol) answerText(ctx context.Context, data wire.Data, asking models.Task) (string, error) {
+func answerText(data wire.Data, options []string) (string, error) {
 	if text, ok := data.Get(keyAnswer); ok {
 		return text, nil
 	}
@@ -73,15 +77,11 @@ func (p *Protocol) answerText(ctx context.Context, data wire.Data, asking models
 	if !ok {
 		return "", errorf(codes.E10, "", "DATA must have answer, or choice such as choice=opt2")
 	}
-	question, err := p.orchestrator.OpenQuestion(ctx, asking)
-	if err != nil {
-		return "", err
-	}
 	n, err := strconv.Atoi(strings.TrimPrefix(choice, "opt"))
-	if err != nil || n < 1 || n > len(question.Options) {
-		return "", errorf(codes.E10, "", "choice must be opt1 to opt%d, not %s", len(question.Options), choice)
+	if err != nil || n < 1 || n > len(options) {
+		return "", errorf(codes.E10, "", "choice must be opt1 to opt%d, not %s", len(options), choice)
 	}
-	return question.Options[n-1], nil
+	return options[n-1], nil
 }
 
 // answerData returns the DATA of an answer to a worker: the exact text or, where DATA cannot hold
