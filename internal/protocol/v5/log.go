@@ -159,34 +159,20 @@ func withoutSecrets(data wire.Data) wire.Data {
 }
 
 // trace writes a message to the program's log (§13.1, rule 8). Only the level debug shows the
-// content of tasks.
+// content of tasks; the others show the capability.
 func (p *Protocol) trace(ctx context.Context, m wire.Message) {
-	if level := logformat.Level(m.Type.String()); p.log.Enabled(ctx, level) {
-		switch m.Type {
-		case wire.Request, wire.Handoff, wire.Update, wire.Success, wire.Clarify, wire.Disambiguate, wire.Broadcast:
-			if !p.log.Enabled(ctx, slog.LevelDebug) {
-				m.Data = withoutValues(m.Data)
-			}
-		}
-		p.log.LogAttrs(ctx, level, "PROTOCOL_V5 message", slog.Any("v5", traceRecord(m)))
+	letter := m.Type.String()
+	level := logformat.Level(letter)
+	if !p.log.Enabled(ctx, level) {
+		return
 	}
-}
-
-// withoutValues returns DATA with the values of the pairs that the protocol defines for requests, and
-// only the keys of others, such as parameters and results.
-func withoutValues(data wire.Data) wire.Data {
-	var pairs []string
-	for pair := range data.Pairs() {
-		switch {
-		case pair.Flag:
-			pairs = append(pairs, "…")
-		case data.IsReserved(pair.Key) && pair.Key != "params":
-			pairs = append(pairs, pair.Key+"="+pair.Value())
-		default:
-			pairs = append(pairs, pair.Key+"=…")
+	if strings.Contains("RXUSCDB", letter) && !p.log.Enabled(ctx, slog.LevelDebug) {
+		call := m.Data.Call()
+		if m.Data = "-"; call != "" {
+			m.Data = wire.Data("call=" + call)
 		}
 	}
-	return wire.Data(strings.Join(pairs, ";"))
+	p.log.LogAttrs(ctx, level, "PROTOCOL_V5 message", slog.Any("v5", traceRecord(m)))
 }
 
 // traceRecord returns a message in the log format of §10.3, without secrets.

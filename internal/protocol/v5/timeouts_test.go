@@ -41,4 +41,18 @@ user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 right < M*|O1>W2|R|T1|P1|N|-|0|S1|B200|call=web_search;query=AI;retry=1;max=2;fallback_from=W1;reason=E22
 `)
 	})
+
+	testOnDatabases(t, "a question of O1 without a reply within 60 s is E23", func(t *testing.T, f *fixture) {
+		f.transcript(t, `
+agent left web_search
+agent right code_search
+user > M1|User>O1|R|-|P1|-|-|0|-|-|call=search
+< M*|O1>User|D|T1|P1|R|-|0|S1|-|question=which capability?;opt1=code_search;opt2=web_search;pid=M1
+`)
+		f.db.Clock.Advance(61 * time.Second)
+		f.transcript(t, `
+user > M2|User>O1|C|T1|P1|R|-|0|S1|-|choice=opt1
+< M*|O1>User|E|T1|P1|F|E23|0|S1|-|desc=the question of T1 got no reply within a minute: send the R again;pid=M2
+`)
+	})
 }
