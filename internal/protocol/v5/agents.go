@@ -225,14 +225,6 @@ func IsSelfRegistered(a models.Agent) bool {
 	return strings.HasPrefix(a.ID, selfRegisteredPrefix) && strings.HasPrefix(a.Description+": ", selfRegisteredDescription+": ")
 }
 
-// declaredDescription returns the description of an agent as it has declared it, "" for none.
-func declaredDescription(a models.Agent) string {
-	if IsSelfRegistered(a) {
-		return strings.TrimPrefix(strings.TrimPrefix(a.Description, selfRegisteredDescription), ": ")
-	}
-	return a.Description
-}
-
 // SelfRegistration returns a function that registers an agent without a token: L2, 555 Hz, sphere
 // 8, below orch-my-team (decisions: “Agents that register themselves”).
 func SelfRegistration(reg *registry.Registry) func(ctx context.Context, name string) (agentID string, err error) {

@@ -27,7 +27,7 @@ func TestDescriptionOfSelfRegisteredAgent(t *testing.T) {
 		again, err := v5.SelfRegistration(reg)(t.Context(), "shouter")
 		require.NoError(t, err)
 		require.Equal(t, id, again)
-		require.Equal(t, "M*|O1>W1|S|T0|-|D|-|0|S0|-|agents=W1;count=1;desc=Shouts", f.sendOne(t, id, "M2|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W1"))
+		require.Equal(t, "M*|O1>W1|S|T0|-|D|-|0|S0|-|agents=W1;count=1;desc=registered itself over TCP: Shouts", f.sendOne(t, id, "M2|W1>O1|Q|T0|-|-|-|0|S0|-|filter=W1"))
 	})
 	testOnDatabases(t, "cannot be declared by an agent with a token", func(t *testing.T, f *fixture) {
 		f.agent(t, "v5-known")

@@ -107,7 +107,7 @@ func (p *Protocol) newPromptData(ctx context.Context, name, agentID string) (dat
 // addWorker lists a worker. The research prompt without an agent is that of the first worker that
 // searches.
 func (data *promptData) addWorker(name, agentID string, w models.Worker, agent models.Agent, address wire.Address) {
-	desc, _ := new(wire.Writer).Text("desc", declaredDescription(agent)).Data() // on one line
+	desc, _ := new(wire.Writer).Text("desc", agent.Description).Data() // on one line
 	data.Workers = append(data.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent), string(desc)})
 	switch {
 	case name == "research" && agentID == "" && data.Address == "" && hasCapability(agent, searchCapability):

@@ -61,7 +61,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 				return protocol.Reply{}, err
 			}
 			if agent.IsActive && match(n, w, agent) {
-				found, desc = append(found, n), declaredDescription(agent)
+				found, desc = append(found, n), agent.Description
 			}
 		}
 		if len(workers) < workerBatch {

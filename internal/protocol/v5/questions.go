@@ -124,13 +124,11 @@ func (p *Protocol) disambiguate(ctx context.Context, s sender, m wire.Message, c
 	if m.To != self || s.v4 || m.Context != "" || len(options) < 2 || slices.Contains(options, call) {
 		return protocol.Reply{}, cause
 	}
-	w := new(wire.Writer)
+	question := "which capability?"
 	if len(options) > maxOptions {
-		w.Text("question", "which capability? "+strings.Join(options, ", "))
-		options = nil
-	} else {
-		w.Add("question", "which capability?")
+		question, options = question+" "+strings.Join(options, ", "), nil
 	}
+	w := new(wire.Writer).Text("question", question)
 	for i, name := range options {
 		w.Add("opt"+strconv.Itoa(i+1), name)
 	}
