@@ -48,6 +48,7 @@ func TestReply(t *testing.T) {
 	require.Equal(t, v5.Data("pid=M1"), join.Reply(o1, 2, v5.Ack, "-").Data)
 	full := v5.Data(strings.Repeat("é", v5.MaxData-6))
 	require.Equal(t, full, join.Reply(o1, 2, v5.Ack, full).Data, "DATA has no space for pid=")
+	require.Equal(t, v5.Data("ok"), join.Reply(v5.WorkerAddress(1), 2, v5.Success, "ok").Data, "the result of a worker")
 	join.Number = 0
 	require.Equal(t, v5.Data("ok"), join.Reply(o1, 2, v5.Ack, "ok").Data, "a message without a number")
 	join.Number = 1
