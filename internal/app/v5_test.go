@@ -58,7 +58,7 @@ func (c *tcpClient) readAll() string {
 	return string(text)
 }
 
-var workerID = regexp.MustCompile(`registered;id=(W\d+(?:\.\d+)?);status=active;version=V5$`)
+var workerID = regexp.MustCompile(`registered;id=(W\d+(?:\.\d+)?);status=active;version=V5;pid=M\d+$`)
 
 // join sends J without a token and returns the number of the agent.
 func (c *tcpClient) join(data string) string {

@@ -49,15 +49,15 @@ func TestUnsupportedCapability(t *testing.T) {
 	})
 }
 
-// TestUpdateCapabilities covers PROTOCOL_V5 §2.4.
-func TestUpdateCapabilities(t *testing.T) {
+// TestUpdateAgent covers PROTOCOL_V5 §2.4.
+func TestUpdateAgent(t *testing.T) {
 	t.Parallel()
 
 	withRegistry(t, "assigns work to new capabilities at once", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "custom:old", "custom:same")
 		has := h.submit(t, "custom:old", nil)
 		h.requireUnsupported(t, "custom:new")
-		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new", "custom:same"})
+		_, err := h.UpdateAgent(t.Context(), operator(), "a", registry.AgentPatch{Capabilities: models.Some([]string{"custom:new", "custom:same"})})
 		require.NoError(t, err)
 		require.Equal(t, "a", h.submit(t, "custom:new", nil).AgentID)
 		require.Equal(t, "a", h.submit(t, "custom:same", nil).AgentID)
@@ -71,7 +71,7 @@ func TestUpdateCapabilities(t *testing.T) {
 	withRegistry(t, "assigns work to another agent", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 10, "custom:dig")
 		h.worker(t, "b", 10, "custom:dig")
-		_, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:fill"})
+		_, err := h.UpdateAgent(t.Context(), operator(), "a", registry.AgentPatch{Capabilities: models.Some([]string{"custom:fill"})})
 		require.NoError(t, err)
 		for range 4 {
 			require.Equal(t, "b", h.submit(t, "custom:dig", nil).AgentID)
@@ -81,7 +81,7 @@ func TestUpdateCapabilities(t *testing.T) {
 
 	withRegistry(t, "updates the registry and emits its event", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
-		out, err := h.UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new", "novel"})
+		out, err := h.UpdateAgent(t.Context(), operator(), "a", registry.AgentPatch{Capabilities: models.Some([]string{"custom:new", "novel"})})
 		require.NoError(t, err)
 		require.Equal(t, []string{"custom:new", "novel"}, out.Detail.Capabilities)
 		require.Len(t, out.Warnings, 1)
@@ -102,12 +102,12 @@ func TestUpdateCapabilities(t *testing.T) {
 	withRegistry(t, "needs an admin for upper levels", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
 		writer := models.Principal{TokenID: "writer", Name: "writer", Scopes: []models.Scope{models.ScopeAgentsWrite}}
-		_, err := h.UpdateCapabilities(t.Context(), writer, "orch-my-team", []string{"custom:new"})
+		_, err := h.UpdateAgent(t.Context(), writer, "orch-my-team", registry.AgentPatch{Capabilities: models.Some([]string{"custom:new"})})
 		require.Equal(t, errs.MissingScope, errs.CodeOf(err))
 		h.requireUnsupported(t, "custom:new")
-		_, err = h.UpdateCapabilities(t.Context(), writer, "a", []string{"custom:new"})
+		_, err = h.UpdateAgent(t.Context(), writer, "a", registry.AgentPatch{Capabilities: models.Some([]string{"custom:new"})})
 		require.NoError(t, err)
-		_, err = h.UpdateCapabilities(t.Context(), operator(), "orch-my-team", []string{"custom:lead"})
+		_, err = h.UpdateAgent(t.Context(), operator(), "orch-my-team", registry.AgentPatch{Capabilities: models.Some([]string{"custom:lead"})})
 		require.NoError(t, err)
 		agent, err := h.DB.Agents(t.Context()).Get("orch-my-team")
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestUpdateCapabilities(t *testing.T) {
 			"a name twice":     {"a", []string{"custom:new", "custom:new"}, errs.InvalidRequest},
 			"a name too long":  {"a", []string{"custom:new", strings.Repeat("x", input.MaxCapability+1)}, errs.InvalidRequest},
 		} {
-			_, err := h.UpdateCapabilities(t.Context(), operator(), c.agent, c.names)
+			_, err := h.UpdateAgent(t.Context(), operator(), c.agent, registry.AgentPatch{Capabilities: models.Some(c.names)})
 			require.Equal(t, c.code, errs.CodeOf(err), name)
 		}
 		after, err := h.DB.Agents(t.Context()).Get("a")
@@ -139,7 +139,7 @@ func TestUpdateCapabilities(t *testing.T) {
 
 	withRegistry(t, "accepts no capabilities", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
-		out, err := h.UpdateCapabilities(t.Context(), operator(), "a", nil)
+		out, err := h.UpdateAgent(t.Context(), operator(), "a", registry.AgentPatch{Capabilities: models.Some[[]string](nil)})
 		require.NoError(t, err)
 		require.Empty(t, out.Detail.Capabilities)
 		h.requireUnsupported(t, "custom:old")
@@ -150,7 +150,7 @@ func TestUpdateCapabilities(t *testing.T) {
 
 	withHarness(t, "needs a registry", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "custom:old")
-		_, err := orchestrator.New(h.DB.Store, h.Ledger, nil).UpdateCapabilities(t.Context(), operator(), "a", []string{"custom:new"})
+		_, err := orchestrator.New(h.DB.Store, h.Ledger, nil).UpdateAgent(t.Context(), operator(), "a", registry.AgentPatch{Capabilities: models.Some([]string{"custom:new"})})
 		require.Equal(t, errs.Unavailable, errs.CodeOf(err))
 		require.Equal(t, "a", h.submit(t, "custom:old", nil).AgentID)
 	})

@@ -185,13 +185,13 @@ func registryEvents() []models.EventType {
 	return []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated}
 }
 
-// UpdateCapabilities replaces the capabilities of an agent (PROTOCOL_V5 §2.4). Its attempts
-// continue. The errors are those of registry.Update, and errs.Unavailable without a registry.
-func (o *Orchestrator) UpdateCapabilities(ctx context.Context, by models.Principal, agentID string, capabilities []string) (registry.Updated, error) {
+// UpdateAgent changes what an agent declares (PROTOCOL_V5 §2.4). Its attempts continue. The errors
+// are those of registry.Update, and errs.Unavailable without a registry.
+func (o *Orchestrator) UpdateAgent(ctx context.Context, by models.Principal, agentID string, patch registry.AgentPatch) (registry.Updated, error) {
 	if o.opts.Registry == nil {
-		return registry.Updated{}, errs.New(errs.Unavailable, "capabilities cannot be changed here")
+		return registry.Updated{}, errs.New(errs.Unavailable, "agents cannot be changed here")
 	}
-	out, err := o.opts.Registry.Update(ctx, by, agentID, registry.AgentPatch{Capabilities: models.Some(capabilities)}, nil)
+	out, err := o.opts.Registry.Update(ctx, by, agentID, patch, nil)
 	if err == nil {
 		err = o.ReindexAgent(ctx, agentID) // other replicas follow the event
 	}

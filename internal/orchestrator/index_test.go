@@ -99,7 +99,7 @@ func TestIndexDuringLoad(t *testing.T) {
 			for i := 0; h.Check(t.Context()) != nil; i++ {
 				id := ids[i%len(ids)]
 				name := fmt.Sprintf("custom:%s-%d-%d", id, round, i)
-				_, err := h.UpdateCapabilities(t.Context(), operator(), id, []string{name})
+				_, err := h.UpdateAgent(t.Context(), operator(), id, registry.AgentPatch{Capabilities: models.Some([]string{name})})
 				require.NoError(t, err)
 				last[id] = name
 				early++

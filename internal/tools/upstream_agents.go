@@ -119,7 +119,7 @@ func (a *upstreamAgents) register(ctx context.Context, server string, tools []*T
 	if slices.Equal(known.Capabilities, capabilities) {
 		return nil
 	}
-	_, err = a.svc.orchestrator.UpdateCapabilities(ctx, models.System(), id, capabilities)
+	_, err = a.svc.orchestrator.UpdateAgent(ctx, models.System(), id, registry.AgentPatch{Capabilities: models.Some(capabilities)})
 	return err
 }
 

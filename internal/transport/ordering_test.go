@@ -194,7 +194,7 @@ func TestOrderOfRequests(t *testing.T) {
 		for n := range 150 {
 			switch random.IntN(10) {
 			case 0:
-				add("E10", "M3|W1>O1|R|-|P1|N|-|0|-|-|query=without_call")
+				add("which capability?", "M3|W1>O1|R|-|P1|N|-|0|-|-|query=without_call")
 			case 1:
 				add("E43", "M3|W1>O1|R|-|P1|N|-|0|"+base+"|-|call=hold;src=#REF:T1:raw")
 			case 2:

@@ -143,7 +143,7 @@ func (f *v5Fixture) joinOver(t *testing.T, via, token, data string) *v5Client {
 		join += ";token=" + token
 	}
 	c.sendLine(join)
-	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5$`, c.next())
+	require.Regexp(t, `\|A\|T0\|-\|D\|-\|0\|S0\|-\|registered;id=W\d+;status=active;version=V5;pid=M\d+$`, c.next())
 	f.WaitForWorker(t, "ada", func(w models.Worker) bool { return online(w) && w.ConnectionID != before })
 	return c
 }
@@ -310,7 +310,7 @@ func (f *v5Fixture) waitHeartbeats(t *testing.T, n int, meanwhile func()) {
 	<-ended
 }
 
-var messageNumber = regexp.MustCompile(`(?m)^M\d+\|`)
+var messageNumber = regexp.MustCompile(`(?m)^M\d+\||;pid=M\d+$`)
 
-// withoutNumbers removes the message numbers, which begin anywhere.
+// withoutNumbers removes the message numbers, which begin anywhere, and pid= of replies.
 func withoutNumbers(text string) string { return messageNumber.ReplaceAllString(text, "") }

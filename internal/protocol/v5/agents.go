@@ -34,10 +34,8 @@ func (p *Protocol) handleJoin(ctx context.Context, s sender, m wire.Message) (pr
 	if err != nil {
 		return protocol.Reply{}, err
 	}
-	if caps, ok := m.Data.Pair("caps"); ok {
-		if err := p.updateCapabilities(ctx, s.agentID, slices.Collect(caps.List())); err != nil {
-			return protocol.Reply{}, err
-		}
+	if err := p.updateAgent(ctx, s.agentID, m.Data); err != nil {
+		return protocol.Reply{}, err
 	}
 	w := new(wire.Writer).Flag("registered").Add("id", s.address.String()).Add("status", "active")
 	if joinsAsV4(m) {
@@ -70,24 +68,43 @@ func checkJoin(m wire.Message) (concurrency int, err error) {
 	return intPair(m.Data, "concurrency", 1, orchestrator.MaxConcurrency, 0)
 }
 
-// updateCapabilities replaces the capabilities of an agent. The agent itself declares them, so
-// it needs no right to change agents.
-func (p *Protocol) updateCapabilities(ctx context.Context, agentID string, caps []string) error {
+// updateAgent stores the capabilities, caps=, and the description, desc=, that an agent declares
+// (§2.3). The agent itself declares them, so it needs no right to change agents.
+func (p *Protocol) updateAgent(ctx context.Context, agentID string, data wire.Data) error {
+	caps, hasCaps := data.Pair("caps")
+	desc, described := data.Get("desc")
+	if !hasCaps && !described {
+		return nil
+	}
 	agent, err := p.orchestrator.Agent(ctx, agentID)
-	if err != nil || slices.Equal(models.CapabilityKeys(agent.Capabilities), models.CapabilityKeys(caps)) {
+	if err != nil {
 		return err
 	}
-	_, err = p.orchestrator.UpdateCapabilities(ctx, models.System(), agentID, caps)
+	switch {
+	case IsSelfRegistered(agent):
+		desc = strings.TrimSuffix(selfRegisteredDescription+": "+desc, ": ")
+	case IsSelfRegistered(models.Agent{ID: agentID, Description: desc}): // it would no longer need its token
+		return errorf(codes.E10, "", "desc must not begin with %s", selfRegisteredDescription)
+	}
+	var patch registry.AgentPatch
+	if names := slices.Collect(caps.List()); hasCaps && !slices.Equal(models.CapabilityKeys(agent.Capabilities), models.CapabilityKeys(names)) {
+		patch.Capabilities = models.Some(names)
+	}
+	if described && desc != agent.Description {
+		patch.Description = models.Some(desc)
+	}
+	if patch.Capabilities.Set || patch.Description.Set {
+		_, err = p.orchestrator.UpdateAgent(ctx, models.System(), agentID, patch)
+	}
 	return err
 }
 
 // handleCaps handles K.
 func (p *Protocol) handleCaps(ctx context.Context, s sender, m wire.Message) (protocol.Reply, error) {
-	caps, ok := m.Data.Pair("caps")
-	if !ok {
+	if !has(m.Data, "caps") {
 		return protocol.Reply{}, errorf(codes.E10, "", "DATA must have caps, a list such as caps=web_search,summarize")
 	}
-	if err := p.updateCapabilities(ctx, s.agentID, slices.Collect(caps.List())); err != nil {
+	if err := p.updateAgent(ctx, s.agentID, m.Data); err != nil {
 		return protocol.Reply{}, err
 	}
 	return p.acknowledge(m, "updated", true)
@@ -178,13 +195,13 @@ func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error)
 // connects with such a name is accepted as this agent, because only programs on this machine can.
 const selfRegisteredPrefix = "v5-"
 
-// selfRegisteredDescription is the description of such an agent. Once it is changed, the agent
-// needs a token.
+// selfRegisteredDescription is the description of such an agent, or begins it, if the agent has
+// declared one. Once it is changed otherwise, the agent needs a token.
 const selfRegisteredDescription = "registered itself over TCP"
 
 // IsSelfRegistered reports whether an agent has registered itself and needs no token.
 func IsSelfRegistered(a models.Agent) bool {
-	return strings.HasPrefix(a.ID, selfRegisteredPrefix) && a.Description == selfRegisteredDescription
+	return strings.HasPrefix(a.ID, selfRegisteredPrefix) && strings.HasPrefix(a.Description+": ", selfRegisteredDescription+": ")
 }
 
 // SelfRegistration returns a function that registers an agent without a token: L2, 555 Hz, sphere
@@ -205,7 +222,7 @@ func SelfRegistration(reg *registry.Registry) func(ctx context.Context, name str
 		}, nil)
 		if errs.Is(err, errs.AgentExists) {
 			var known models.AgentDetail
-			if known, err = reg.Get(ctx, id); err == nil && known.Description != selfRegisteredDescription {
+			if known, err = reg.Get(ctx, id); err == nil && !IsSelfRegistered(known.Agent) {
 				err = errs.New(errs.Unauthenticated, "the agent %q has not registered itself; it needs token=", id).With("missing", "token")
 			}
 			return id, err

@@ -206,9 +206,8 @@ func isScalar(text string) bool {
 	return json.Valid([]byte(text))
 }
 
-// parseFacts returns the facts that a request sets for the session that it opens, nil for none.
-func parseFacts(data wire.Data) (json.RawMessage, error) {
-	facts := map[string]json.RawMessage{}
+// parseFacts adds the facts that a request sets for the session that it opens, and returns nil for none.
+func parseFacts(data wire.Data, facts map[string]any) (json.RawMessage, error) {
 	for pair := range data.Pairs() {
 		if name, is := strings.CutPrefix(pair.Key, factPrefix); is && name != "" {
 			facts[name] = jsonValue(pair.Value(), pair.IsQuoted())

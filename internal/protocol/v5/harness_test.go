@@ -124,13 +124,25 @@ func (f *fixture) receive(t *testing.T, id string) (out []string) {
 	return out
 }
 
-var number = regexp.MustCompile(`^M\d+\|`)
+var (
+	number = regexp.MustCompile(`^M\d+\|`)
+	parent = regexp.MustCompile(`;pid=M\d+$`)
+)
 
 // withoutNumbers replaces the message numbers, because O1 begins at any number.
 func withoutNumbers(lines []string) []string {
 	out := make([]string, len(lines))
 	for i, l := range lines {
 		out[i] = number.ReplaceAllString(l, "M*|")
+	}
+	return out
+}
+
+// withoutParents also removes pid=, the numbers of the messages that are replied to.
+func withoutParents(lines []string) []string {
+	out := withoutNumbers(lines)
+	for i, l := range out {
+		out[i] = parent.ReplaceAllString(l, "")
 	}
 	return out
 }

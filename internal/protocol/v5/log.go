@@ -149,11 +149,21 @@ func withoutSecrets(data wire.Data) wire.Data {
 	return data
 }
 
-// trace writes a message to the program's log (§13.1, rule 8).
+// trace writes a message to the program's log (§13.1, rule 8). Only the level debug shows the
+// content of tasks; the others show the capability.
 func (p *Protocol) trace(ctx context.Context, m wire.Message) {
-	if level := logformat.Level(m.Type.String()); p.log.Enabled(ctx, level) {
-		p.log.LogAttrs(ctx, level, "PROTOCOL_V5 message", slog.Any("v5", traceRecord(m)))
+	letter := m.Type.String()
+	level := logformat.Level(letter)
+	if !p.log.Enabled(ctx, level) {
+		return
 	}
+	if strings.Contains("RXUSCDB", letter) && !p.log.Enabled(ctx, slog.LevelDebug) {
+		call := m.Data.Call()
+		if m.Data = "-"; call != "" {
+			m.Data = wire.Data("call=" + call)
+		}
+	}
+	p.log.LogAttrs(ctx, level, "PROTOCOL_V5 message", slog.Any("v5", traceRecord(m)))
 }
 
 // traceRecord returns a message in the log format of §10.3, without secrets.

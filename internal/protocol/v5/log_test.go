@@ -92,14 +92,14 @@ func TestMessageLog(t *testing.T) {
 		f.send(t, "digger", "M12|W1>O1|S|T1|-|D|-|0|S1|-|pid=M6;result=42", 0)
 		require.Equal(t, []string{
 			"User>O1 R - call=dig;deep=3",
-			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;deep=3",
+			"O1>User A - accepted;worker=W1;pid=M1 <- User>O1 R - call=dig;deep=3",
 			"O1>W1 R - call=dig;deep=3",
 			"W1>O1 U - progress=50%",
 			"W1>O1 U - progress=60%",
 			"W1>O1 S - pid=M6;result=42 <- W1>O1 U - progress=50%",
-			"O1>W1 A - noted <- W1>O1 S - pid=M6;result=42",
+			"O1>W1 A - noted;pid=M12 <- W1>O1 S - pid=M6;result=42",
 		}, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}))
-		require.Contains(t, f.log.String(), "W1>O1 U - progress=60%\n", "a signed message")
+		require.Contains(t, f.log.String(), "[S1] [T1] W1>O1 U - -\n", "a signed message")
 		require.NotContains(t, f.log.String(), "auth=")
 		require.NotContains(t, f.log.String(), "0123456789")
 		require.NotContains(t, f.log.String(), "sesame")
@@ -115,7 +115,7 @@ func TestMessageLog(t *testing.T) {
 		f.send(t, "digger", "M5|W1>O1|U|T1|-|R|-|0|S1|-|wood=oak;step=3", 0)
 		require.Equal(t, []string{
 			"User>O1 R - call=dig;keep",
-			"O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep",
+			"O1>User A - accepted;worker=W1;pid=M1 <- User>O1 R - call=dig;keep",
 			"O1>W1 R - call=dig",
 			"W1>O1 U - wood=oak;step=3",
 		}, f.loggedMessages(t, shortid.ID{Context: 1, Task: 1}))
@@ -128,7 +128,7 @@ func TestMessageLog(t *testing.T) {
 			ended <- f.Receive(t.Context(), peer("user"), []byte("M1|User>O1|R|-|-|N|-|0|-|-|call=dig;keep"), time.Minute).Body
 		}()
 		f.receive(t, "digger")
-		const accepted = "O1>User A - accepted;worker=W1 <- User>O1 R - call=dig;keep"
+		const accepted = "O1>User A - accepted;worker=W1;pid=M1 <- User>O1 R - call=dig;keep"
 		var all []string
 		require.Eventually(t, func() bool { // the request and its first reply are stored when it is accepted
 			all = f.loggedMessages(t, shortid.ID{Context: 1, Task: 1})
@@ -194,13 +194,13 @@ func TestProgramLog(t *testing.T) {
 		converse(t, f)
 		require.Equal(t, []string{
 			"[INFO] [S0] [T0] W1>O1 J - caps=dig",
-			"[INFO] [S0] [T0] O1>W1 A - registered;id=W1;status=active;version=V5",
+			"[INFO] [S0] [T0] O1>W1 A - registered;id=W1;status=active;version=V5;pid=M1",
 			"[DEBUG] [S0] [T0] W1>O1 H - load=3%",
 			"[INFO] [-] [-] User>O1 R - call=dig",
-			"[INFO] [S1] [T1] O1>User A - accepted;worker=W1",
+			"[INFO] [S1] [T1] O1>User A - accepted;worker=W1;pid=M1",
 			"[INFO] [S1] [T1] O1>W1 R - call=dig",
 			"[WARN] [S1] [T1] W1>O1 E E33 desc=no spade",
-			"[INFO] [S1] [T1] O1>W1 A - noted",
+			"[INFO] [S1] [T1] O1>W1 A - noted;pid=M6",
 			"[WARN] [-] [-] O1>User E E10 desc=invalid message format;details=the message has 1 segment, not 11, or 8 in …",
 		}, logLines(f))
 	})
@@ -212,12 +212,24 @@ func TestProgramLog(t *testing.T) {
 		remote := protocol.Peer{Principal: principal("digger"), Remote: true}
 		f.Receive(t.Context(), remote, []byte(sign(t, "M2|W1>O1|U|T1|-|R|-|0|S1|-|note=third", "another", "00aa")), 0)
 		require.Equal(t, []string{
-			"[INFO] [S1] [T1] W1>O1 U - note=first",
-			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, the address of the sender, not W9",
-			"[INFO] [S1] [T1] User>O1 U - note=second",
-			"[WARN] [S1] [T1] O1>User E E13 reason=from;desc=the token belongs to no agent: FROM must be User, not W1",
-			"[INFO] [S1] [T1] - U - note=third",
+			"[INFO] [S1] [T1] W1>O1 U - -",
+			"[WARN] [S1] [T1] O1>W1 E E13 reason=from;desc=FROM must be W1, the address of the sender, not W9;pid=M2",
+			"[INFO] [S1] [T1] User>O1 U - -",
+			"[WARN] [S1] [T1] O1>User E E13 reason=from;desc=the token belongs to no agent: FROM must be User, not W1;pid=M2",
+			"[INFO] [S1] [T1] - U - -",
 		}, logLines(f)[2:7])
+	})
+	testWithLog(t, "has neither parameters nor results at the level info", "info", func(t *testing.T, f *logFixture) {
+		f.join(t, "digger", "W1")
+		f.send(t, "user", `M1|User>O1|R|-|-|N|-|0|-|-|call=dig;params=a:secret-1,b:2;c="secret-2";secret-3;retry=1;max=2`, 0)
+		f.receive(t, "digger")
+		f.send(t, "digger", "M2|W1>O1|C|T1|-|R|-|0|S1|-|question=secret-4;options=a,b", 0)
+		f.send(t, "user", "M3|User>O1|C|T1|-|R|-|0|S1|-|answer=secret-5", 0)
+		f.send(t, "digger", "M4|W1>O1|U|T1|-|R|-|0|S1|-|step=secret-6", 0)
+		f.send(t, "digger", "M5|W1>O1|S|T1|-|D|-|0|S1|-|secret-7", 0)
+		f.send(t, "user", "M6|User>O1|Q|T1|-|-|-|0|S1|-|ref=T1:raw", 0)
+		require.NotContains(t, f.log.String(), "secret")
+		require.Contains(t, f.log.String(), "User>O1 R - call=dig\n")
 	})
 	testWithLog(t, "has heartbeats at the level debug only", "info", func(t *testing.T, f *logFixture) {
 		converse(t, f)
@@ -253,7 +265,7 @@ func TestEvents(t *testing.T) {
 		return out
 	}
 
-	testWithLog(t, "equal the messages of V5 agents", "info", func(t *testing.T, f *logFixture) {
+	testWithLog(t, "equal the messages of V5 agents", "debug", func(t *testing.T, f *logFixture) {
 		f.join(t, "digger", "W1")
 		f.send(t, "user", "M1|User>O1|R|-|-|N|-|0|-|-|call=dig;deep=3", 0)
 		f.receive(t, "digger")

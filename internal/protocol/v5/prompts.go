@@ -34,7 +34,7 @@ type promptData struct {
 	Workers []promptWorker
 }
 
-type promptWorker struct{ Address, Name, State, Caps string }
+type promptWorker struct{ Address, Name, State, Caps, Desc string }
 
 // Prompt returns a system prompt of PROTOCOL_V5 §13, “orchestrator”, “worker” or “research”,
 // filled in with the live registry. language is “fr”, the documented text with the decided
@@ -107,7 +107,8 @@ func (p *Protocol) newPromptData(ctx context.Context, name, agentID string) (dat
 // addWorker lists a worker. The research prompt without an agent is that of the first worker that
 // searches.
 func (data *promptData) addWorker(name, agentID string, w models.Worker, agent models.Agent, address wire.Address) {
-	data.Workers = append(data.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent)})
+	desc, _ := new(wire.Writer).Text("desc", agent.Description).Data() // on one line
+	data.Workers = append(data.Workers, promptWorker{address.String(), agent.Name, string(w.State), capabilityList(agent), string(desc)})
 	switch {
 	case name == "research" && agentID == "" && data.Address == "" && hasCapability(agent, searchCapability):
 		data.Address, data.Caps = address.String(), capabilityList(agent)

@@ -33,7 +33,7 @@ func (p *Protocol) handleQuery(ctx context.Context, s sender, m wire.Message) (p
 }
 
 // listWorkers lists workers by filter=W*, W3 or G8 (the agents of sphere 8) and status=, 15 on a
-// page.
+// page. For one worker it adds the description that it has declared.
 func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Reply, error) {
 	page, err := intPair(m.Data, "page", 1, math.MaxInt32, 1)
 	if err != nil {
@@ -44,6 +44,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 		return protocol.Reply{}, err
 	}
 	var found []int64
+	desc := ""
 	for after := ""; ; {
 		workers, err := p.orchestrator.Workers(ctx, "", after, workerBatch)
 		if err != nil {
@@ -60,7 +61,7 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 				return protocol.Reply{}, err
 			}
 			if agent.IsActive && match(n, w, agent) {
-				found = append(found, n)
+				found, desc = append(found, n), agent.Description
 			}
 		}
 		if len(workers) < workerBatch {
@@ -82,6 +83,9 @@ func (p *Protocol) listWorkers(ctx context.Context, m wire.Message) (protocol.Re
 	}
 	if w.Number("count", int64(len(found))); pages > 1 {
 		w.Number("page", int64(page)).Number("of", int64(pages))
+	}
+	if filter, _ := m.Data.Get("filter"); len(names) == 1 && names[0] == filter && desc != "" {
+		w.Text("desc", desc)
 	}
 	return p.reply(m, wire.Success, wire.Done, w, true)
 }

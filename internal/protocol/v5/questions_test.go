@@ -38,14 +38,14 @@ func TestLongAnswers(t *testing.T) {
 		text := strings.Repeat("a", 250)
 		require.Equal(t, []string{"M*|O1>W1|C|T1|P1|R|-|0|S1|-|answer=#REF:T1:answer;bytes=250"}, f.answerQuestion(t, join, question, text))
 		require.Equal(t, []string{`M*|O1>W1|S|T1|-|D|-|0|S1|-|page=1;of=2;text="` + text[:150] + `"`},
-			withoutNumbers(f.send(t, "coder", "M3|W1>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer", 0)))
+			withoutParents(f.send(t, "coder", "M3|W1>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer", 0)))
 		require.Equal(t, []string{`M*|O1>W1|S|T1|-|D|-|0|S1|-|page=2;of=2;text="` + text[150:] + `"`},
-			withoutNumbers(f.send(t, "coder", "M4|W1>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer;page=2", 0)))
+			withoutParents(f.send(t, "coder", "M4|W1>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer;page=2", 0)))
 	})
 	testOnDatabases(t, "an answer that DATA cannot hold is read in Base64", func(t *testing.T, f *fixture) {
 		require.Equal(t, []string{"M*|O1>W1|C|T1|P1|R|-|0|S1|-|answer=#REF:T1:answer;bytes=3"}, f.answerQuestion(t, join, question, "a|b"))
 		require.Equal(t, []string{"M*|O1>W1|S|T1|-|D|-|0|S1|-|page=1;of=1;enc=base64;text=" + base64.StdEncoding.EncodeToString([]byte("a|b"))},
-			withoutNumbers(f.send(t, "coder", "M3|W1>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer", 0)))
+			withoutParents(f.send(t, "coder", "M3|W1>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer", 0)))
 	})
 	testOnDatabases(t, "a V4 worker, which has no Q, receives a truncated answer", func(t *testing.T, f *fixture) {
 		got := f.answerQuestion(t, "M1|W1>O1|J|T0|-|-|-|0|S0|-|version=V4", "M2|W1>O1|C|T1|P1|R|-|question=where?", "a|b"+strings.Repeat("a", 250))
@@ -57,19 +57,19 @@ func TestLongAnswers(t *testing.T) {
 agent one dig
 agent two dig
 one > M1|W1>O1|J|T0|-|-|-|0|S0|-|-
-< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5;pid=M1
 two > M1|W2>O1|J|T0|-|-|-|0|S0|-|-
-< M*|O1>W2|A|T0|-|D|-|0|S0|-|registered;id=W2;status=active;version=V5
+< M*|O1>W2|A|T0|-|D|-|0|S0|-|registered;id=W2;status=active;version=V5;pid=M1
 user > M1|User>O1|R|-|P1|N|-|0|-|-|call=dig;parallel=2
-< M*|O1>User|A|T1|P1|R|-|0|S1|-|accepted;workers=W1,W2
+< M*|O1>User|A|T1|P1|R|-|0|S1|-|accepted;workers=W1,W2;pid=M1
 two < M*|O1>W2|R|T1|P1|N|-|0|S1|-|call=dig
 two > M2|W2>O1|C|T1|P1|R|-|0|S1|-|question=where?
-< M*|O1>W2|A|T1|P1|R|-|0|S1|-|asked
+< M*|O1>W2|A|T1|P1|R|-|0|S1|-|asked;pid=M2
 user > M2|User>O1|C|T1|P1|R|-|0|S1|-|answer=there
-< M*|O1>User|A|T1|P1|R|-|0|S1|-|accepted;workers=W1,W2
+< M*|O1>User|A|T1|P1|R|-|0|S1|-|accepted;workers=W1,W2;pid=M2
 two < M*|O1>W2|C|T1|P1|R|-|0|S1|-|answer=there
 two > M3|W2>O1|Q|T1|-|-|-|0|S1|-|ref=T1:answer
-< M*|O1>W2|S|T1|-|D|-|0|S1|-|page=1;of=1;text="there"
+< M*|O1>W2|S|T1|-|D|-|0|S1|-|page=1;of=1;text="there";pid=M3
 `)
 	})
 }
@@ -100,7 +100,7 @@ func TestResultOfAnotherProtocol(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"M*|W2>W1|S|T1|P1|D|-|1|S1|-|src=#REF:T1:raw;bytes=300"}, withoutNumbers(f.receive(t, "coder")))
 		require.Equal(t, []string{`M*|O1>W1|S|T1|-|D|-|1|S1|-|page=2;of=2;text="` + text[150:] + `"`},
-			withoutNumbers(f.send(t, "coder", "M3|W1>O1|Q|T1|-|-|-|1|S1|-|ref=T1:raw;page=2", 0)))
+			withoutParents(f.send(t, "coder", "M3|W1>O1|Q|T1|-|-|-|1|S1|-|ref=T1:raw;page=2", 0)))
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/requestid"
 	wire "comet/internal/wire/v5"
@@ -87,7 +88,11 @@ func (p *Protocol) handleMessage(ctx context.Context, s sender, m wire.Message, 
 	case wire.Query:
 		return p.handleQuery(ctx, s, m)
 	case wire.Request:
-		return p.handleRequest(ctx, s, m, wait)
+		reply, err := p.handleRequest(ctx, s, m, wait)
+		if errs.Is(err, errs.UnsupportedWork) {
+			return p.disambiguate(ctx, s, m, err)
+		}
+		return reply, err
 	}
 	if s.agentID == "" {
 		return p.handleUserMessage(ctx, s, m, wait)

@@ -46,6 +46,7 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 	if err != nil {
 		return protocol.Reply{}, err
 	}
+	s.closesSession = (s.closesSession || sub.Session != nil) && !has(m.Data, keyKeep)
 	t, id, err := p.submit(ctx, s, m, at, sub)
 	if errs.Is(err, errs.Conflict) { // the same request may have been committed on another connection
 		earlier, lookupErr := p.findEarlierRequest(ctx, s, m)
@@ -58,7 +59,6 @@ func (p *Protocol) handleRequest(ctx context.Context, s sender, m wire.Message, 
 		return protocol.Reply{}, requestError(err)
 	}
 	m.Context, m.Task = shortid.ContextName(id.Context), wire.NewTask(id.Task)
-	s.closesSession = sub.Session != nil && !has(m.Data, keyKeep)
 	return p.acceptedReply(ctx, s, m, t, wait)
 }
 
@@ -105,7 +105,9 @@ func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 		return sub, errorf(codes.E13, "to", "a request goes to O1, to a worker or to a group, not to %s", m.To)
 	}
 	if sub.AgentID == "" && len(sub.Capabilities) == 0 {
-		return sub, errorf(codes.E10, "", "DATA must have call, a capability such as call=web_search")
+		return sub, codedError{
+			code: codes.E10, desc: "DATA must have call, a capability such as call=web_search", cause: errs.New(errs.UnsupportedWork, "no capability"),
+		}
 	}
 	if tokens, ok := m.Budget.Tokens(); ok {
 		if tokens == 0 {
@@ -139,8 +141,8 @@ func (p *Protocol) newSubmission(ctx context.Context, s sender, m wire.Message) 
 func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, sub *orchestrator.Submission) (at shortid.ID, err error) {
 	if m.Context == "" || m.Context == wire.SystemContext {
 		sub.Session = &orchestrator.NewSession{}
-		sub.Session.Facts, err = parseFacts(m.Data)
-	} else if err = rejectFacts(m.Data); err == nil {
+		sub.Session.Facts, err = parseFacts(m.Data, map[string]any{})
+	} else if err = rejectFacts(m.Data); err == nil || s.closesSession { // the session was opened for this request
 		at.Context, sub.SessionID, err = p.findSession(ctx, s, m.Context)
 	}
 	if tid, ok := m.Task.Number(); ok {
@@ -153,7 +155,7 @@ func (p *Protocol) placeRequest(ctx context.Context, s sender, m wire.Message, s
 // one transaction. The error is errs.Conflict if another request has the short id.
 func (p *Protocol) submit(ctx context.Context, s sender, m wire.Message, at shortid.ID, sub orchestrator.Submission) (t models.Task, id shortid.ID, err error) {
 	sub.Resolver = p.resolver(s, at.Context)
-	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: sub.Session != nil && !has(m.Data, keyKeep), V4: s.v4}); err != nil {
+	if sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Closes: s.closesSession, V4: s.v4}); err != nil {
 		return t, id, err
 	}
 	if sub.Session != nil {

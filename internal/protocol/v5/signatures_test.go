@@ -50,7 +50,7 @@ func (f *fixture) sendOne(t *testing.T, who, line string) string {
 	replies := f.send(t, who, line, 0)
 	require.Len(t, replies, 1)
 	replies[0], _, _ = strings.Cut(replies[0], ";auth=")
-	return withoutNumbers(replies)[0]
+	return withoutParents(replies)[0]
 }
 
 const (

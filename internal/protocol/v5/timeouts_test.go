@@ -15,12 +15,12 @@ func TestTimeouts(t *testing.T) {
 		f.transcript(t, `
 agent left web_search
 left > M1|W1>O1|J|T0|-|-|-|0|S0|-|caps=web_search
-< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5;pid=M1
 user > M1|User>O1|R|-|P1|-|-|0|-|-|call=web_search;expires_in=3
-< M*|O1>User|A|T1|P1|N|-|0|S1|-|accepted;worker=W1
+< M*|O1>User|A|T1|P1|N|-|0|S1|-|accepted;worker=W1;pid=M1
 left < M*|O1>W1|R|T1|P1|N|-|0|S1|-|call=web_search
 left > M2|W1>O1|U|T1|P1|R|-|0|S1|-|progress=10%
-< M*|O1>W1|A|T1|P1|R|-|0|S1|-|noted
+< M*|O1>W1|A|T1|P1|R|-|0|S1|-|noted;pid=M2
 `)
 		f.db.Clock.Advance(4 * time.Second)
 		f.transcript(t, `
@@ -39,6 +39,20 @@ user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
 		f.db.Clock.Advance(time.Second)
 		f.transcript(t, `
 right < M*|O1>W2|R|T1|P1|N|-|0|S1|B200|call=web_search;query=AI;retry=1;max=2;fallback_from=W1;reason=E22
+`)
+	})
+
+	testOnDatabases(t, "a question of O1 without a reply within 60 s is E23", func(t *testing.T, f *fixture) {
+		f.transcript(t, `
+agent left web_search
+agent right code_search
+user > M1|User>O1|R|-|P1|-|-|0|-|-|call=search
+< M*|O1>User|D|T1|P1|R|-|0|S1|-|question=which capability?;opt1=code_search;opt2=web_search;pid=M1
+`)
+		f.db.Clock.Advance(61 * time.Second)
+		f.transcript(t, `
+user > M2|User>O1|C|T1|P1|R|-|0|S1|-|choice=opt1
+< M*|O1>User|E|T1|P1|F|E23|0|S1|-|desc=the question of T1 got no reply within a minute: send the R again;pid=M2
 `)
 	})
 }

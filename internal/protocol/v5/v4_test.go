@@ -104,7 +104,7 @@ func TestRequestsToV4(t *testing.T) {
 		}
 		require.Equal(t, []string{
 			"M*|O1>User|E|T2|P1|F|E31|0|S1|-|desc=worker busy;details=W1 speaks V4, which cannot express the parameters",
-		}, withoutNumbers(f.send(t, "user", "M3|User>O1|Q|T2|-|-|-|0|S1|-|-", 0)))
+		}, withoutParents(f.send(t, "user", "M3|User>O1|Q|T2|-|-|-|0|S1|-|-", 0)))
 	})
 	testOnDatabases(t, "a retry is sent without the retry pairs where they do not fit", func(t *testing.T, f *fixture) {
 		f.joinV4(t, "old", "summarize")
@@ -138,7 +138,7 @@ func TestWaitingInV4(t *testing.T) {
 	testOnDatabases(t, "a result", func(t *testing.T, f *fixture) {
 		a := ask(t, f, request, "M2|W1>O1|S|T1|P1|D|-|0|S1|-|report=done")
 		require.Equal(t, http.StatusOK, a.Status)
-		require.Equal(t, []string{accepted, "M*|O1>User|S|T1|P1|D|-|report=done"}, withoutNumbers(strings.Split(string(a.Body), "\n")))
+		require.Equal(t, []string{accepted, "M*|O1>User|S|T1|P1|D|-|report=done"}, withoutParents(strings.Split(string(a.Body), "\n")))
 		s, err := f.work.Session(t.Context(), "S1")
 		require.NoError(t, err)
 		require.Equal(t, models.SessionClosed, s.State, "its session is closed with it")
@@ -146,16 +146,16 @@ func TestWaitingInV4(t *testing.T) {
 	testOnDatabases(t, "a question is C", func(t *testing.T, f *fixture) {
 		a := ask(t, f, request, `M2|W1>O1|C|T1|P1|R|-|0|S1|-|question=which format?;options=short,"long, with figures"`)
 		require.Equal(t, []string{accepted, `M*|O1>User|C|T1|P1|R|-|question=which format?;options=short,"long, with figures"`},
-			withoutNumbers(strings.Split(string(a.Body), "\n")))
+			withoutParents(strings.Split(string(a.Body), "\n")))
 	})
 	testOnDatabases(t, "a question without options", func(t *testing.T, f *fixture) {
 		a := ask(t, f, request, `M2|W1>O1|C|T1|P1|R|-|0|S1|-|question=which format?`)
-		require.Equal(t, []string{accepted, `M*|O1>User|C|T1|P1|R|-|question=which format?`}, withoutNumbers(strings.Split(string(a.Body), "\n")))
+		require.Equal(t, []string{accepted, `M*|O1>User|C|T1|P1|R|-|question=which format?`}, withoutParents(strings.Split(string(a.Body), "\n")))
 	})
 	testOnDatabases(t, "a failure has a code of V4", func(t *testing.T, f *fixture) {
 		a := ask(t, f, request, "M2|W1>O1|E|T1|P1|F|E19|0|S1|-|desc=not this one")
 		require.Equal(t, http.StatusUnprocessableEntity, a.Status, "as in V5")
-		require.Equal(t, []string{accepted, "M*|O1>User|E|T1|P1|F|E99|desc=not this one"}, withoutNumbers(strings.Split(string(a.Body), "\n")))
+		require.Equal(t, []string{accepted, "M*|O1>User|E|T1|P1|F|E99|desc=not this one"}, withoutParents(strings.Split(string(a.Body), "\n")))
 	})
 	testOnDatabases(t, "a result that DATA cannot hold has its URL", func(t *testing.T, f *fixture) {
 		f.agent(t, "digger", "dig")
@@ -198,10 +198,10 @@ func TestVersionIsStored(t *testing.T) {
 		f.joinV4(t, "old", "dump")
 		replica := open(t, f.db)
 		require.Eventually(t, func() bool { return replica.work.CachedWorker("old").ProtocolVersion == v5.VersionV4 }, time.Minute, time.Millisecond)
-		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|alive"}, withoutNumbers(replica.send(t, "old", "M2|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
+		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|alive"}, withoutParents(replica.send(t, "old", "M2|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
 		f.send(t, "old", "M0|W1>O1|J|T0|-|-|-|0|-|-|version=V5", 0)
 		require.Eventually(t, func() bool { return replica.work.CachedWorker("old").ProtocolVersion == "" }, time.Minute, time.Millisecond)
-		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|0|S0|-|alive"}, withoutNumbers(replica.send(t, "old", "M3|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
+		require.Equal(t, []string{"M*|O1>W1|A|T0|-|-|-|0|S0|-|alive"}, withoutParents(replica.send(t, "old", "M3|W1>O1|H|T0|-|-|-|0|S0|-|load=1%", 0)))
 	})
 }
 
@@ -212,9 +212,9 @@ func TestRefuseInV4(t *testing.T) {
 		err := errs.New(errs.Unauthenticated, "unknown client")
 		a := f.Refuse(err, []byte("M1|User>O1|R|T4|P1|N|-|call=a\nM2|User>O1|R|T4|P1|N|-|0|-|-|call=a"))
 		require.Equal(t, http.StatusUnauthorized, a.Status)
-		require.Equal(t, []string{"M*|O1>User|E|T4|P1|F|E90|reason=token;desc=the token is not accepted"}, withoutNumbers([]string{string(a.Body)}))
+		require.Equal(t, []string{"M*|O1>User|E|T4|P1|F|E90|reason=token;desc=the token is not accepted"}, withoutParents([]string{string(a.Body)}))
 		a = f.Refuse(err, []byte("M2|User>O1|R|T4|P1|N|-|0|-|-|call=a\nM1|User>O1|R|T4|P1|N|-|call=a"))
-		require.Equal(t, []string{"M*|O1>User|E|T4|P1|F|E90|0|-|-|reason=token;desc=the token is not accepted"}, withoutNumbers([]string{string(a.Body)}))
+		require.Equal(t, []string{"M*|O1>User|E|T4|P1|F|E90|0|-|-|reason=token;desc=the token is not accepted"}, withoutParents([]string{string(a.Body)}))
 	})
 }
 
@@ -288,7 +288,7 @@ func TestLateResultInV4(t *testing.T) {
 			received = withoutNumbers(f.receive(t, "old"))
 		}
 		require.Contains(t, received, "M*|O1>W1|R|T2|P1|N|-|call=dump;n=2")
-		require.Equal(t, []string{"M*|O1>W1|A|T1|P1|D|-|noted"}, withoutNumbers(f.send(t, "old", "M1|W1>O1|S|T1|P1|D|-|late=true;tokens=7", 0)))
+		require.Equal(t, []string{"M*|O1>W1|A|T1|P1|D|-|noted"}, withoutParents(f.send(t, "old", "M1|W1>O1|S|T1|P1|D|-|late=true;tokens=7", 0)))
 		now, err := f.work.Task(t.Context(), first.ID)
 		require.NoError(t, err)
 		require.Equal(t, []any{models.TaskCancelled, int64(7)}, []any{now.State, now.Tokens})

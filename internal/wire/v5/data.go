@@ -1,6 +1,7 @@
 package v5
 
 import (
+	"fmt"
 	"iter"
 	"strconv"
 	"strings"
@@ -190,6 +191,19 @@ func (d Data) Retry() (r Retry, err error) {
 	}
 	r.Reason, _ = d.Get(keyReason)
 	return r, nil
+}
+
+// withParent returns DATA with pid=, the number of the message that caused this one (§10.2). It omits
+// the pair for a message without a number, and where DATA has no space for it.
+func (d Data) withParent(number int) Data {
+	with := Data(fmt.Sprintf("%s;%s=M%d", d, keyParent, number))
+	if d == none {
+		with = with[len(none)+1:]
+	}
+	if number == 0 || utf8.RuneCountInString(string(with)) > MaxData {
+		return d
+	}
+	return with
 }
 
 // Parent returns the number of the message that caused this one, pid=M5 (§10.2), 0 for none. The

@@ -93,13 +93,17 @@ func (s Warnings) String() string {
 
 // Reply returns a reply to m, with its task, priority, depth, session and budget (PROTOCOL_V5 §4.3,
 // rule 6). from is the sender of the reply, which a message to many does not name. Number is that of
-// the reply; the caller sets State and Err.
+// the reply; the caller sets State and Err. DATA of a reply from an orchestrator ends with the number
+// of m, such as pid=M5 (§10.2), if it has space for it; that of a worker is its result.
 //
 // m may be the result of Parse with an error. Where its sender could not be parsed, Format rejects
 // the reply.
 func (m Message) Reply(from Address, number int, t Type, data Data) Message {
 	r := m
 	r.Number, r.From, r.To, r.Type, r.Data = number, from, m.From, t, data
+	if from.Role == Orchestrator {
+		r.Data = data.withParent(m.Number)
+	}
 	r.State, r.Err, r.Auth, r.Warnings = 0, "", Auth{}, 0
 	if n, ok := r.Task.Number(); ok && n == 0 && !t.isSystem() {
 		r.Task = Task{}

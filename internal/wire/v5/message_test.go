@@ -1,6 +1,7 @@
 package v5_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -37,16 +38,23 @@ func TestReply(t *testing.T) {
 	request := parse(t, "M4|W1>*|U|T9|P0|R|E31|2|S7|B40|x")
 	require.Equal(t, v5.Message{
 		Number: 12, From: o1, To: v5.WorkerAddress(1), Type: v5.Ack, Task: v5.NewTask(9), Priority: v5.P0,
-		Depth: 2, Context: "S7", Budget: v5.NewBudget(40), Data: "ok",
+		Depth: 2, Context: "S7", Budget: v5.NewBudget(40), Data: "ok;pid=M4",
 	}, request.Reply(o1, 12, v5.Ack, "ok"))
 
 	join := parse(t, "M1|W3>O1|J|T0|-|-|-|0|S0|-|caps=a")
 	written, err := join.Reply(o1, 2, v5.Ack, "registered;id=W3").Format()
 	require.NoError(t, err)
-	require.Equal(t, "M2|O1>W3|A|T0|-|-|-|0|S0|-|registered;id=W3", written, "the reply of §2.4")
+	require.Equal(t, "M2|O1>W3|A|T0|-|-|-|0|S0|-|registered;id=W3;pid=M1", written, "the reply of §2.4, with pid= (§10.2)")
+	require.Equal(t, v5.Data("pid=M1"), join.Reply(o1, 2, v5.Ack, "-").Data)
+	full := v5.Data(strings.Repeat("é", v5.MaxData-6))
+	require.Equal(t, full, join.Reply(o1, 2, v5.Ack, full).Data, "DATA has no space for pid=")
+	require.Equal(t, v5.Data("ok"), join.Reply(v5.WorkerAddress(1), 2, v5.Success, "ok").Data, "the result of a worker")
+	join.Number = 0
+	require.Equal(t, v5.Data("ok"), join.Reply(o1, 2, v5.Ack, "ok").Data, "a message without a number")
+	join.Number = 1
 	clarified, err := join.Reply(o1, 2, v5.Clarify, "question=which?").Format()
 	require.NoError(t, err)
-	require.Equal(t, "M2|O1>W3|C|-|-|-|-|0|-|-|question=which?", clarified)
+	require.Equal(t, "M2|O1>W3|C|-|-|-|-|0|-|-|question=which?;pid=M1", clarified)
 
 	unknown, e := rejected(t, "M1|?>O1|R|T1|P1|N|-|0|S1|-|x")
 	_, err = e.Reply(unknown, o1, 1).Format()

@@ -114,10 +114,10 @@ func (w *Writer) Retry(r Retry) *Writer {
 }
 
 // Text writes a text for people, such as desc. Similar characters replace what DATA cannot hold,
-// and a text that would make DATA too long is cut and ends in an ellipsis; where not even that
-// fits, the pair is omitted.
+// and a text that would make DATA too long, with the pair pid of a reply, is cut and ends in an
+// ellipsis; where not even that fits, the pair is omitted.
 func (w *Writer) Text(key, text string) *Writer {
-	space := MaxData - utf8.RuneCount(w.data) - len(key) - 4 // a semicolon, =, two quotes
+	space := MaxData - utf8.RuneCount(w.data) - len(key) - len(`;="";pid=M9999`)
 	if w.err == nil && space < 1 {
 		return w
 	}
