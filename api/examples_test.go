@@ -151,7 +151,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	}
 	for _, operation := range []string{
 		"importRoster", "createAgent", "createReservation", "settleReservation", "submitTask", "cancelTask",
-		"createToken", "createWebhook", "putAgentKey", // the other operations need what these create
+		"createToken", "createWebhook", "putAgentKey", "openSession", // the other operations need what these create
 	} {
 		send(operation)
 	}
