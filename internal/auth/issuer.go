@@ -211,10 +211,9 @@ func (v *jwtVerifier) get(at string, into any) error {
 	if err != nil {
 		return err
 	}
-	body := http.MaxBytesReader(nil, resp.Body, maxDocument)
-	defer func() { _ = body.Close() }()
+	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("GET %s returned %s", at, resp.Status)
 	}
-	return json.NewDecoder(body).Decode(into)
+	return json.NewDecoder(http.MaxBytesReader(nil, resp.Body, maxDocument)).Decode(into)
 }

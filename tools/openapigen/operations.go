@@ -30,6 +30,7 @@ func (n *normaliser) operation(where string, op *openapi3.Operation) {
 	n.addConventions(where, op)
 	n.parameters(where, op)
 	n.body(op)
+	n.bodyExample(op)
 	n.responses(where, op)
 	delete(op.Extensions, failuresMember)
 }

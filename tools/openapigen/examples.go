@@ -1,0 +1,34 @@
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// bodyExamples has the bodies of operations, by operationId, that a body built from the examples of
+// all members cannot be: members exclude each other or cannot change.
+var bodyExamples = map[string]string{
+	"updateAgent":    `{"name":"Updated Assistant Name","capabilities":["scheduling","reminders"],"token_budget":25000}`,
+	"putAgentKey":    `{"required":true}`,
+	"replyToSession": `{"reply":"2026"}`,
+	"submitTask":     `{"capabilities":["web-search"],"parameters":{"query":"trains to Lisbon"},"budget":4000}`,
+	"createToken":    `{"name":"ci-importer","scopes":["agents:read","agents:write"]}`,
+	"callTool":       `{"tool":"agentcards:search_tools","arguments":{"query":"read a file"}}`,
+	"searchTools":    `{"query":"read a file","limit":5}`,
+	"putUpstream":    `{"url":"https://mcp.example.com/mcp"}`,
+	"sendV5Messages": `"M1|User>O1|R|-|P1|N|-|0|-|-|call=web-search;query=trains"`,
+}
+
+// bodyExample sets the example of the body of op.
+func (n *normaliser) bodyExample(op *openapi3.Operation) {
+	text, ok := bodyExamples[op.OperationID]
+	if !ok {
+		return
+	}
+	for _, content := range op.RequestBody.Value.Content {
+		if err := json.Unmarshal([]byte(text), &content.Example); err != nil {
+			n.reject("example of %s: %w", op.OperationID, err)
+		}
+	}
+}
