@@ -152,7 +152,12 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 		return false
 	}
 	ctx := r.Context()
-	if !c.newest { // the call does not end with its request; notifications/cancelled cancels it
+	if c.newest {
+		if mistake := d.checkParamHeaders(r, c.name, c.arguments); mistake != nil {
+			writeRPCError(w, http.StatusBadRequest, json.RawMessage(c.id), mistake)
+			return true
+		}
+	} else { // the call does not end with its request; notifications/cancelled cancels it
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		end, duplicate := d.beginCall(c.session, c.key, who.principal.TokenID, cancel)

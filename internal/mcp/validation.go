@@ -101,6 +101,12 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 		return true
 	}
 	mistake := d.requests.check(req)
+	if mistake == nil && newest && req.Method == "tools/call" {
+		var p mcp.CallToolParamsRaw
+		if json.Unmarshal(req.Params, &p) == nil {
+			mistake = d.checkParamHeaders(r, p.Name, p.Arguments)
+		}
+	}
 	if mistake == nil {
 		if req.Method == "notifications/cancelled" {
 			who, _ := r.Context().Value(identityKey{}).(identity)

@@ -94,3 +94,17 @@ func (t *Tool) Position() string {
 func IsPosition(text string) bool {
 	return strings.HasPrefix(text, "0 ") || strings.HasPrefix(text, "1 ")
 }
+
+// InputSchema returns the decoded input schema of an upstream's tool, nil for a tool that the caller may not see.
+func (svc *Service) InputSchema(ctx context.Context, by models.Principal, name string) (map[string]any, error) {
+	t := svc.catalogue.Load().byName[name]
+	if t == nil || t.IsBuiltin() {
+		return nil, nil
+	}
+	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
+	if err != nil || !t.visibleTo(p) {
+		return nil, err
+	}
+	schema, _ := t.Definition.InputSchema.(map[string]any)
+	return schema, nil
+}

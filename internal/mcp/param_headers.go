@@ -1,0 +1,76 @@
+package mcp
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// checkParamHeaders compares the headers Mcp-Param-* of a tools/call with the arguments to which the tool's
+// schema binds them with x-mcp-header (MCP 2026-07-28). It returns the mistake, nil for none.
+func (d *Handler) checkParamHeaders(r *http.Request, tool string, arguments []byte) *jsonrpc.Error {
+	who, _ := r.Context().Value(identityKey{}).(identity)
+	schema, err := d.server.tools.InputSchema(r.Context(), who.principal, tool)
+	if err != nil || schema == nil { // the call fails with the error
+		return nil
+	}
+	var args any
+	_ = json.Unmarshal(arguments, &args) // the call rejects other arguments
+	if mistake := paramHeaderMistake(r.Header, schema, args); mistake != "" {
+		return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: mistake}
+	}
+	return nil
+}
+
+// paramHeaderMistake compares the headers with the properties of a schema, at any depth.
+func paramHeaderMistake(h http.Header, schema map[string]any, args any) string {
+	properties, _ := schema["properties"].(map[string]any)
+	values, _ := args.(map[string]any)
+	for property, definition := range properties {
+		inner, _ := definition.(map[string]any)
+		if mistake := paramHeaderMistake(h, inner, values[property]); mistake != "" {
+			return mistake
+		}
+		name, _ := inner["x-mcp-header"].(string)
+		if name == "" {
+			continue
+		}
+		name = "Mcp-Param-" + name
+		got, sent := h.Get(name), len(h.Values(name)) > 0
+		switch value := values[property]; {
+		case value == nil && sent:
+			return "the header " + printable(name) + " has a value, but the argument " + printable(property) + " has none"
+		case value != nil && !sent:
+			return "the header " + printable(name) + " is missing; it must have the value of the argument " + printable(property)
+		case value != nil && !equalsHeader(value, got):
+			return "the header " + printable(name) + " does not agree with the argument " + printable(property)
+		}
+	}
+	return ""
+}
+
+// equalsHeader reports whether a header, in Base64 if it has the form =?base64?…?=, has the value of an argument.
+func equalsHeader(value any, header string) bool {
+	if text, ok := strings.CutPrefix(header, "=?base64?"); ok && strings.HasSuffix(text, "?=") {
+		decoded, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(text, "?="))
+		if err != nil {
+			return false
+		}
+		header = string(decoded)
+	}
+	switch v := value.(type) {
+	case string:
+		return header == v
+	case bool:
+		return header == strconv.FormatBool(v)
+	case float64:
+		number, err := strconv.ParseFloat(header, 64)
+		return err == nil && number == v
+	}
+	return false
+}
