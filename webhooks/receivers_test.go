@@ -147,6 +147,10 @@ func (p *subscriber) histories(t *testing.T) map[label]history {
 	return p.past
 }
 
+// goingDown are the errors of attempts that began while the receiver stopped to listen: its host closes the
+// connections that it has not accepted yet. On a busy machine an attempt may not connect within the timeout.
+var goingDown = []string{noAnswer, "the server closed the connection before it answered", "the server reset the connection before it answered"} //nolint:gochecknoglobals // never changed
+
 // requireSuccesses proves that every receiver that can get an event has it.
 func (g *receivers) requireSuccesses(t *testing.T, back time.Time) {
 	t.Helper()
@@ -172,8 +176,8 @@ func (g *receivers) requireSuccesses(t *testing.T, back time.Time) {
 		missed++
 		if strings.Contains(h.attempts[0].Error, "refused") {
 			refused++
-		} else { // a busy machine may not even connect within the timeout
-			require.Equal(t, noAnswer, h.attempts[0].Error, l)
+		} else {
+			require.Contains(t, goingDown, h.attempts[0].Error, l)
 		}
 		require.False(t, h.attempts[len(h.attempts)-1].At.Before(back), l)
 	}
@@ -206,7 +210,11 @@ func (g *receivers) requireFailures(t *testing.T) {
 					met++
 					continue
 				}
-				require.Contains(t, []string{"", noAnswer}, a.Error, "%s: %v", c.name, l)
+				others := []string{"", noAnswer}
+				if c.subscriber == g.down {
+					others = append(others, goingDown...)
+				}
+				require.Contains(t, others, a.Error, "%s: %v", c.name, l)
 			}
 			require.GreaterOrEqual(t, met, c.least, "%s: %v: %+v", c.name, l, h.attempts)
 		}
