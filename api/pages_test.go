@@ -30,8 +30,8 @@ func browse(s http.Handler, method, path, accept string) (*http.Response, string
 	return w.Result(), w.Body.String()
 }
 
-// requireHTML checks that every element of a page is closed, and that the page needs nothing of other
-// servers and no script.
+// requireHTML checks that every element of a page is closed, and that the page uses no script and no
+// resource of another server.
 func requireHTML(t *testing.T, response *http.Response, body string) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, response.StatusCode)

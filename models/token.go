@@ -57,7 +57,7 @@ func (t Token) Active(now time.Time) bool {
 	return t.RevokedAt == nil && (t.ExpiresAt == nil || now.Before(*t.ExpiresAt))
 }
 
-// Version grows with every change of the token but its use.
+// Version increases with every change of the token except its use.
 func (t Token) Version() int64 {
 	version := t.CreatedAt
 	for _, at := range []*time.Time{t.RotatedAt, t.RevokedAt} {

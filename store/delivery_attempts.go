@@ -161,8 +161,8 @@ func redelivered(ordering models.Ordering) (state, ordered int) {
 	return stateReady, 0
 }
 
-// RedeliverAll makes up to limit of the deliveries that q selects and that ended by a time due at once:
-// the dead ones, and with succeeded all. It returns how many, and leaves tests out.
+// RedeliverAll makes up to limit deliveries due at once, and returns their number: those that q selects and
+// that ended by a time, except tests. They are the dead ones, and with succeeded all.
 func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded bool, by time.Time, ordering models.Ordering, limit int) (n int64, err error) {
 	tx.state.wroteDeliveries = true
 	state, ordered := redelivered(ordering)

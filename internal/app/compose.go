@@ -55,7 +55,7 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
-	// An address in use leaves no new data directory.
+	// If an address is in use, no data directory is created.
 	entries, _ := os.ReadDir(a.cfg.Data)
 	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
 		if len(entries) == 0 && address != "" {

@@ -133,8 +133,8 @@ func inDir(dir string) func(path string) bool {
 	}
 }
 
-// writeSecret writes a secret to a file with mode 0600. Without force it replaces no file. After an
-// error the secret is in no file.
+// writeSecret writes a secret to a file with mode 0600. Without force it does not
+// replace a file. If it fails, no file contains the secret.
 func writeSecret(path, secret string, force bool) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-*") // mode 0600
 	if err != nil {
@@ -170,8 +170,8 @@ func syncDir(dir string) error {
 // secretKeyFile holds the key of the database that the first start generates, inside the data directory.
 const secretKeyFile = "secret.key"
 
-// secretKeys returns the keys of the configured file, or else of the data directory. If it has none, they
-// are a new key, which save writes there.
+// secretKeys returns the keys of the configured file, or else of the file in the data directory. If there
+// is none, it returns a new key, which save writes there.
 func secretKeys(cfg config.Config, log *slog.Logger) (keys *seal.Keyring, save func() error, err error) {
 	path := cmp.Or(cfg.SecretKeyFile, filepath.Join(cfg.Data, secretKeyFile))
 	if _, err := os.Lstat(path); cfg.SecretKeyFile == "" && errors.Is(err, fs.ErrNotExist) {

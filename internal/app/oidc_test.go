@@ -107,7 +107,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 			wrong := h.as(t, map[string]any{"agent": "ada", "aud": "other"})
 			r := wrong.raw(t, http.MethodGet, "/api/v1/me", "")
 			require.Equal(t, http.StatusUnauthorized, r.status)
-			require.Equal(t, `Bearer realm="comet", error="invalid_token", error_description="the token is for another audience than https://comet.test"`, r.header.Get("WWW-Authenticate"))
+			require.Equal(t, `Bearer realm="comet", error="invalid_token", error_description="the token is for an audience other than https://comet.test"`, r.header.Get("WWW-Authenticate"))
 			eventually(t, func() bool {
 				return wrong.raw(t, http.MethodGet, "/api/v1/me", "").status == http.StatusTooManyRequests
 			}, "the address is throttled")

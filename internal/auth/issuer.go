@@ -27,8 +27,8 @@ type Issuer struct {
 	URL string
 	// Audience must be in the claim aud of the tokens.
 	Audience string
-	// ScopeClaim names the claim with the scopes, a list or a text of words. Scopes are those that it may
-	// grant: their names, or "scope=value" for one that the claim contains as value.
+	// ScopeClaim names the claim with the scopes, a list or words separated by spaces. Scopes are those that
+	// it may grant: their names, or "scope=value" for one that a value of the claim grants.
 	ScopeClaim string
 	Scopes     []string
 	// AgentClaim names the claim with the agent that a token is bound to; "" binds tokens to no agent.
@@ -38,7 +38,7 @@ type Issuer struct {
 const (
 	// issuerLeeway is how far the issuer's clock may be ahead.
 	issuerLeeway = time.Minute
-	// maxKeyAge is the age at which keys are fetched again. An unknown key is a reason, too. Fetches are
+	// maxKeyAge is the age at which keys are fetched again. An unknown key also causes a fetch. Fetches are
 	// at least fetchInterval apart, so that tokens with invented keys do not cause one each.
 	maxKeyAge     = 5 * time.Minute
 	fetchInterval = 10 * time.Second
@@ -60,7 +60,7 @@ type jwtVerifier struct {
 	failure        error         // of the last fetch
 }
 
-// token returns a JWT as a token that is not stored. It returns errs.NotFound for a text that is no JWT of a
+// token returns a JWT as a token that is not stored. It returns errs.NotFound for a text that is not a JWT with a
 // permitted algorithm, errs.Unauthenticated with the reason for a JWT that is not valid at now, and
 // errs.Unavailable if its key is not known and cannot be fetched.
 func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (t models.Token, err error) {
@@ -78,11 +78,11 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 	case err != nil:
 		reason = "the claims of the token are malformed"
 	case !slices.Contains([]any{nil, "JWT", "at+jwt", "application/at+jwt"}, parsed.Headers[0].ExtraHeaders[jose.HeaderType]):
-		reason = "the token is no access token: its type must be at+jwt or JWT"
+		reason = "the token is not an access token: its type must be at+jwt or JWT"
 	case c.Issuer != v.URL:
 		reason = "the token is from another issuer"
 	case !c.Audience.Contains(v.Audience):
-		reason = "the token is for another audience than " + v.Audience
+		reason = "the token is for an audience other than " + v.Audience
 	case !now.Before(expires):
 		reason = "the token has expired"
 	case now.Add(issuerLeeway).Unix() < begins:
@@ -148,8 +148,8 @@ func (v *jwtVerifier) key(ctx context.Context, h jose.Header) (any, error) {
 	}
 }
 
-// lookUp returns a key, nil if it is not known, the end of the fetch in progress, which lookUp may
-// have started, and the failure of the last fetch.
+// lookUp returns a key, nil if it is not known, a channel that is closed when the fetch in progress
+// ends, which lookUp may have started, and the failure of the last fetch.
 func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, failure error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -166,7 +166,7 @@ func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, 
 	return key, v.fetching, v.failure
 }
 
-// refresh fetches the keys. Those that are known stay valid if it fails.
+// refresh fetches the keys. If it fails, the known keys stay valid.
 func (v *jwtVerifier) refresh(now time.Time) {
 	keys, err := v.fetch()
 	if err != nil {

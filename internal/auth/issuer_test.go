@@ -119,7 +119,7 @@ func TestRejectedTokensOfAnIssuer(t *testing.T) {
 	for _, typ := range []string{"JWT", "application/at+jwt"} {
 		f.accepts(t, f.issuer.Sign(t, nil, jose.ES256, key, typ))
 	}
-	f.rejects(t, f.issuer.Sign(t, nil, jose.ES256, key, "logout+jwt"), "no access token")
+	f.rejects(t, f.issuer.Sign(t, nil, jose.ES256, key, "logout+jwt"), "not an access token")
 
 	encode := base64.RawURLEncoding.EncodeToString
 	_, payload, _ := strings.Cut(f.issuer.Token(t, nil), ".")

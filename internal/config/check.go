@@ -94,7 +94,7 @@ func issuer(value any) string {
 func scopes(value any) string {
 	for _, entry := range value.([]string) {
 		if scope, _, _ := strings.Cut(entry, "="); !slices.Contains(models.Scopes(), models.Scope(scope)) {
-			return "must hold entries such as agents:read or agents:read=staff; " + input.Quote(scope) + " is no scope"
+			return "must hold entries such as agents:read or agents:read=staff; " + input.Quote(scope) + " is not a scope"
 		}
 	}
 	return ""

@@ -19,8 +19,8 @@ type Config struct {
 	Data          string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
 	DatabaseURL   string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL       string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
-	SecretKeyFile string `key:"secret_key_file" flag:"secret-key-file" help:"File with the keys that encrypt secrets in the database, one key of 32 bytes in base64 per line: the first encrypts, all decrypt. All replicas need the same file. Without it the first start writes “secret.key” to the data directory"`
-	AdminToken    string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 8192 printable ASCII characters; without it the first start makes one. There is no flag, so that it never shows in a process list"`
+	SecretKeyFile string `key:"secret_key_file" flag:"secret-key-file" help:"File with the keys that encrypt secrets in the database, one key of 32 bytes in base64 per line: the first key encrypts, every key decrypts. All replicas need the same file. Without it the first start generates a key and writes it to “secret.key” in the data directory"`
+	AdminToken    string `key:"admin_token" check:"adminToken" secret:"all" help:"Bootstrap admin token, 32 to 8192 printable ASCII characters; without it the first start generates one. There is no flag, so that it never shows in a process list"`
 
 	NATS      NATS      `key:"nats"`
 	Log       Log       `key:"log"`
@@ -83,12 +83,12 @@ type OIDC struct {
 	Issuer     string   `key:"issuer" flag:"oidc-issuer" check:"issuer" help:"OpenID Connect issuer whose access tokens (JWTs) are accepted besides comet's own tokens, such as “https://login.example.com/realms/main”; “http://…” only on this machine; none by default"`
 	Audience   string   `key:"audience" flag:"oidc-audience" help:"Audience (“aud”) that an access token must have: the name of this server at the issuer, not that of a client. Required with “oidc.issuer”"`
 	ScopeClaim string   `key:"scope_claim" default:"scope" help:"Claim with the scopes: a list, or words separated by spaces. Some issuers use “scp” or “roles”"`
-	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call" check:"scopes" help:"Values of that claim that grant scopes: a scope that has the same name as its value, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
-	AgentClaim string   `key:"agent_claim" help:"Claim with the id of the agent that an access token is bound to. Tokens without it are rejected then. Without this setting access tokens are bound to no agent"`
+	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call" check:"scopes" help:"Values of “oidc.scope_claim” that grant scopes: the name of a scope if the value has the same name, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
+	AgentClaim string   `key:"agent_claim" help:"Claim with the id of the agent that an access token is bound to. If it is set, tokens without the claim are rejected; otherwise access tokens are not bound to an agent"`
 }
 
-// ScopesToRequest returns what clients request at the issuer to get a scope: nothing if the claim is not
-// about scopes.
+// ScopesToRequest returns the scopes that clients request from the issuer to get a scope of comet: none if
+// the claim does not contain scopes.
 func (o OIDC) ScopesToRequest(scope models.Scope) []string {
 	values := []string{}
 	for _, entry := range o.Scopes {

@@ -28,14 +28,14 @@ const (
 	sealedPending, sealedGrant = "upstream_authorizations.sealed", "upstream_credentials.sealed"
 )
 
-// authorization is what is stored of an authorization in progress, encrypted.
+// authorization is the state of an authorization in progress, which is stored encrypted.
 type authorization struct {
 	Actor string
 	Grant *oauth.Grant
 }
 
 // AuthorizeUpstream starts the authorization of comet at the authorization server of an upstream. It returns
-// the URL that a person opens in a browser until expires. The one in progress before ends.
+// the URL that a person opens in a browser until expires. It ends an earlier one.
 func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, id string) (address string, expires time.Time, err error) {
 	target, err := svc.upstreams.AuthorizationTarget(id)
 	if err != nil {
@@ -60,8 +60,8 @@ func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, 
 	return address, expires, err
 }
 
-// FinishAuthorization finishes an authorization with the parameters with which the browser returned, and
-// restarts the upstream, whose id it returns. The event has the other replicas connect.
+// FinishAuthorization completes an authorization with the parameters with which the browser returned,
+// restarts the upstream, and returns its id. The event makes the other replicas connect.
 func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) (id string, err error) {
 	var pending credentials.Pending
 	err = svc.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -114,7 +114,7 @@ func (svc *Service) open(purpose string, sealed []byte, value any) error {
 	return json.Unmarshal(text, value)
 }
 
-// upstreamTokens has the tokens of one session with an upstream. The replicas take turns to refresh them.
+// upstreamTokens holds the tokens of one session with an upstream. The replicas take turns to refresh them.
 type upstreamTokens struct {
 	svc     *Service
 	id      string

@@ -219,7 +219,7 @@ func (s *session) describeEnd(err error) error {
 	}
 	if s.http != nil {
 		if s.http.base.required.Load() {
-			return fmt.Errorf("%w, which “comet upstreams authorize %s” starts", errAuthorizationRequired, s.launch.ID)
+			return fmt.Errorf("%w; start it with “comet upstreams authorize %s”", errAuthorizationRequired, s.launch.ID)
 		}
 		if status := s.http.lastError.Load(); status != nil {
 			err = fmt.Errorf("it responds %s: %w", *status, err)

@@ -162,7 +162,7 @@ func (n Names) TableName(name string) string {
 	return n.NamingStrategy.TableName(name)
 }
 
-// Adapt has gorm read and write the columns of a type of rows like every other statement, and seal those
+// Adapt makes gorm read and write the columns of a type of rows like every other statement, and seal those
 // of seal.Columns with keys. The callers set the time stamps.
 func Adapt(s *schema.Schema, keys *seal.Keyring) {
 	for _, f := range s.Fields {

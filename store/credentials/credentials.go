@@ -1,4 +1,4 @@
-// Package credentials has the statements on the OAuth credentials of upstreams, which are sealed. One replica
+// Package credentials executes the statements on the OAuth credentials of upstreams, which are sealed. One replica
 // at a time refreshes the tokens of an upstream, because a refresh token may be valid once.
 package credentials
 
@@ -24,7 +24,7 @@ func Load(from store.Source, upstreamID string) (Row, error) {
 	return row, err
 }
 
-// Create stores the credentials of an upstream and replaces those before.
+// Create stores the credentials of an upstream and replaces earlier ones.
 func Create(tx *store.Tx, upstreamID string, sealed []byte) error {
 	_, err := tx.Exec(`INSERT INTO upstream_credentials (upstream_id, version, sealed, lease_until) VALUES (?, 1, ?, 0)
 		ON CONFLICT (upstream_id) DO UPDATE SET version = upstream_credentials.version + 1, sealed = excluded.sealed, lease_until = 0`, upstreamID, sealed)
@@ -59,7 +59,7 @@ type Pending struct {
 	Until      time.Time
 }
 
-// Begin stores an authorization in progress, which replaces the one of its upstream before. state is the
+// Begin stores an authorization in progress and replaces an earlier one of the same upstream. state is the
 // digest of its parameter state.
 func Begin(tx *store.Tx, state string, p Pending) error {
 	_, err := tx.Exec(`INSERT INTO upstream_authorizations (state, upstream_id, sealed, until) VALUES (?, ?, ?, ?)

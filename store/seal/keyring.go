@@ -36,7 +36,7 @@ func Columns() map[string]string {
 	}
 }
 
-// Keyring holds the keys of sealed values: the first seals, all open. It is safe for concurrent use. A
+// Keyring holds the keys of sealed values: the first one seals, every key opens. It is safe for concurrent use. A
 // nil Keyring does not encrypt.
 type Keyring struct{ keys []key }
 
@@ -122,7 +122,7 @@ func (r *Keyring) Open(purpose string, sealed []byte) ([]byte, error) {
 			if data, err := k.aead.Open(nil, nil, data, []byte(purpose)); err == nil {
 				return data, nil
 			}
-			return nil, fmt.Errorf("the secret %s is damaged or of another column: the key %s does not decrypt it", purpose, id)
+			return nil, fmt.Errorf("the secret %s is damaged or belongs to another column: the key %s does not decrypt it", purpose, id)
 		}
 	}
 	return nil, errs.New(errs.Conflict, "the database has a secret (%s) that is encrypted with the key %s, which this server does not have: "+

@@ -29,7 +29,7 @@ func TestSealedValueOpensWithItsPurposeOnly(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, plain, string(opened))
 		_, err = r.Open("push_targets.secret", sealed)
-		require.ErrorContains(t, err, "the secret push_targets.secret is damaged or of another column")
+		require.ErrorContains(t, err, "the secret push_targets.secret is damaged or belongs to another column")
 	}
 }
 

@@ -117,7 +117,7 @@ test("an access token for comet is accepted with its scopes and its agent", asyn
 test("an access token for another server is rejected", async () => {
   const response = await get("/api/v1/me", await token(other, "agents:read"));
   assert.equal(response.status, 401);
-  assert.match(response.headers.get("WWW-Authenticate"), /error="invalid_token", error_description="the token is for another audience/);
+  assert.match(response.headers.get("WWW-Authenticate"), /error="invalid_token", error_description="the token is for an audience other than/);
 });
 
 test("the metadata of the MCP endpoint names the provider", async () => {

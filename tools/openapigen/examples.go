@@ -6,8 +6,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// bodyExamples has the bodies of operations, by operationId, that a body built from the examples of
-// all members cannot be: members exclude each other or cannot change.
+// bodyExamples holds example bodies, by operationId, for operations whose body cannot be built from the
+// examples of all members, because members exclude each other or cannot change.
 var bodyExamples = map[string]string{
 	"updateAgent":    `{"name":"Updated Assistant Name","capabilities":["scheduling","reminders"],"token_budget":25000}`,
 	"putAgentKey":    `{"required":true}`,

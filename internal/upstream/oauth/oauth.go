@@ -1,6 +1,6 @@
 // Package oauth is the client side of OAuth 2.1 as MCP uses it: it discovers the authorization server of an
 // MCP server, registers a client, and gets tokens with authorization codes, PKCE and refresh tokens. All
-// responses are untrusted: their sizes and times are limited, and errors contain no secret of theirs.
+// responses are untrusted: their sizes and times are limited, and errors contain none of their secrets.
 package oauth
 
 import (
@@ -33,7 +33,7 @@ const (
 
 // Target is what an authorization is requested for.
 type Target struct {
-	// Address is that of the MCP server, and RedirectURL where the browser returns.
+	// Address is that of the MCP server. The browser returns to RedirectURL.
 	Address, RedirectURL string
 	// ClientID and ClientSecret are those of a registered client; without them one is registered.
 	ClientID, ClientSecret string
@@ -43,7 +43,7 @@ type Target struct {
 
 // Grant is a client of an authorization server with its tokens. Its JSON contains secrets.
 type Grant struct {
-	// Address alone gets the tokens. Resource identifies it at the authorization server.
+	// Address is the only address that gets the tokens. Resource identifies it at the authorization server.
 	Address, Resource string
 	// Issuer is the authorization server, whose responses name it if SendsIssuer (RFC 9207).
 	Issuer      string
@@ -54,7 +54,7 @@ type Grant struct {
 	Token *oauth2.Token
 }
 
-// ErrRefused is the error of a request for a token after which only another authorization helps.
+// ErrRefused means that the authorization server will issue no more tokens without another authorization.
 var ErrRefused = errors.New("the authorization has ended")
 
 // Client makes the requests to authorization servers.
@@ -102,7 +102,7 @@ func (c *Client) Begin(ctx context.Context, t Target, state string) (*Grant, str
 	case err != nil:
 		return nil, "", fmt.Errorf("the metadata of the authorization server %s cannot be used: %w", input.Quote(issuer), err)
 	case server == nil || !slices.Contains(server.CodeChallengeMethodsSupported, "S256"):
-		return nil, "", fmt.Errorf("the authorization server %s has no metadata, or does not support PKCE with S256", input.Quote(issuer))
+		return nil, "", fmt.Errorf("the authorization server %s does not have metadata or does not support PKCE with S256", input.Quote(issuer))
 	}
 	if len(t.Scopes) > 0 {
 		scopes = t.Scopes
@@ -164,7 +164,7 @@ func discover(ctx context.Context, web *http.Client, address string) (*oauthex.P
 		err = cmp.Or(err, errors.New("it names none"))
 	}
 	if places[0][0] == places[1][0] {
-		return nil, nil, fmt.Errorf("the metadata at %s names no authorization server for it: %w", input.Quote(places[0][0]), err)
+		return nil, nil, fmt.Errorf("the metadata at %s does not name a usable authorization server: %w", input.Quote(places[0][0]), err)
 	}
 	return &oauthex.ProtectedResourceMetadata{Resource: address, AuthorizationServers: []string{root}}, scopes, nil
 }
@@ -179,7 +179,7 @@ func (g *Grant) setClient(ctx context.Context, web *http.Client, server *oauthex
 	}
 	if g.Config.ClientID == "" {
 		if server.RegistrationEndpoint == "" {
-			return fmt.Errorf("the authorization server %s registers no clients; register comet there and set comet.oauth.client_id of the upstream", input.Quote(g.Issuer))
+			return fmt.Errorf("the authorization server %s does not register clients; register comet there and set comet.oauth.client_id of the upstream", input.Quote(g.Issuer))
 		}
 		kind := "web"
 		if strings.HasPrefix(g.Config.RedirectURL, "http:") {
@@ -189,7 +189,7 @@ func (g *Grant) setClient(ctx context.Context, web *http.Client, server *oauthex
 			ClientName: "comet", RedirectURIs: []string{g.Config.RedirectURL}, ApplicationType: kind, Scope: strings.Join(g.Config.Scopes, " "),
 			GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"}, TokenEndpointAuthMethod: method,
 		}, web)
-		if err != nil { // its text has the response
+		if err != nil { // its text contains the response
 			rejected := &oauthex.ClientRegistrationError{ErrorCode: "an invalid response"}
 			errors.As(err, &rejected)
 			return fmt.Errorf("the authorization server %s does not register comet: %s", input.Quote(g.Issuer), input.Quote(rejected.ErrorCode))
@@ -240,13 +240,13 @@ func (c *Client) exchange(ctx context.Context, g *Grant, code string, options ..
 	switch {
 	case errors.As(err, &rejected) && slices.Contains([]string{"invalid_grant", "invalid_client", "unauthorized_client"}, rejected.ErrorCode):
 		return nil, fmt.Errorf("%w: the authorization server responded %s", ErrRefused, rejected.ErrorCode)
-	case errors.As(err, &rejected): // its text has the response
-		return nil, fmt.Errorf("the authorization server issues no token: it responded %s %s", rejected.Response.Status, input.Quote(rejected.ErrorCode))
+	case errors.As(err, &rejected): // its text contains the response
+		return nil, fmt.Errorf("the authorization server did not issue a token: it responded %s %s", rejected.Response.Status, input.Quote(rejected.ErrorCode))
 	case err == nil && token.Type() != "Bearer":
-		err = errors.New("its token is no bearer token")
+		err = errors.New("its token is not a bearer token")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the authorization server issues no token: %w", err)
+		return nil, fmt.Errorf("the authorization server did not issue a token: %w", err)
 	}
 	if token.Expiry = (time.Time{}); token.ExpiresIn > 0 {
 		token.Expiry = c.now().Add(time.Duration(min(token.ExpiresIn, maxLifetime)) * time.Second)

@@ -77,7 +77,7 @@ func main() {
 	outdated := must(api.UpdateAgentWithResponse(ctx, parent, &UpdateAgentParams{IfMatch: &tag}, AgentPatch{Description: new("Counts")}))
 	equal("an outdated update", ProblemCodePreconditionFailed, outdated.ApplicationproblemJSON412.Code)
 
-	// A task, which a worker with a token of its own does.
+	// A task, which a worker with its own token executes.
 	issued := must(api.CreateTokenWithResponse(ctx, nil, TokenDraft{Name: "counter", AgentId: &parent, Scopes: []TokenScope{TasksRead}})).JSON201
 	worker := client(*issued.Token)
 	equal("an empty inbox", 0, len(must(worker.PollInboxWithResponse(ctx, nil)).JSON200.Messages))
@@ -118,7 +118,7 @@ func main() {
 	fmt.Println("the tour with the Go client is complete")
 }
 
-// work does one task of the agent that the token of api is bound to.
+// work executes one task of the agent that the token of api is bound to.
 func work(ctx context.Context, api *ClientWithResponses) {
 	inbox := must(api.PollInboxWithResponse(ctx, &PollInboxParams{Wait: new(60)})).JSON200
 	equal("the messages in the inbox", 1, len(inbox.Messages))
