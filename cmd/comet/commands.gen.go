@@ -523,7 +523,7 @@ func commandTable() []command {
 		{
 			use:     "tasks list",
 			short:   "List tasks, newest first",
-			long:    "List tasks, newest first. WORK is the required capabilities, or else the required agent or type.\nTIME is how long the task took, or how long it has been running or waiting.",
+			long:    "List tasks, newest first. WORK shows the required capabilities, or else the required agent or type.\nTIME shows how long the task took, or how long it has been running or waiting.",
 			example: "  comet tasks list --state running --since 1h",
 			request: "GET /api/v1/tasks",
 			pages:   "tasks",
@@ -990,7 +990,7 @@ func commandTable() []command {
 		{
 			use:     "upstreams authorize ID",
 			short:   "Authorize comet to use an upstream MCP server that requires OAuth",
-			long:    "Print the address at which you authorize comet to use an upstream MCP server, and wait until\ncomet is connected. Open the address in a browser within ten minutes, on this machine unless\nmcp.public_url is set. The server stores the tokens, encrypted, and refreshes them.",
+			long:    "Print the address at which you authorize comet to use an upstream MCP server, and wait until\ncomet is connected. Open the address in a browser within ten minutes, on this machine unless\nmcp.public_url is set. The server encrypts, stores and refreshes the tokens.",
 			example: "  comet upstreams authorize linear",
 			request: "POST /api/v1/upstreams/{upstream_id}/authorize",
 			run:     authorizeUpstream,
@@ -1003,7 +1003,7 @@ func commandTable() []command {
 		{
 			use:     "upstreams approve ID",
 			short:   "Approve all tools of an upstream MCP server",
-			long:    "Approve the current definitions of all tools of an upstream MCP server that are quarantined, such\nas those of a new server (--quarantine-new-upstreams). Read them first with\n\"comet upstreams tools ID -o json\".",
+			long:    "Approve the current definitions of all quarantined tools of an upstream MCP server, such as\nthose of a new server (--quarantine-new-upstreams). Review them first with\n\"comet upstreams tools ID -o json\".",
 			request: "POST /api/v1/upstreams/{upstream_id}/approve",
 			message: "approved the tools of {{.ID}}",
 			ids:     []string{"/api/v1/upstreams"},
@@ -1211,7 +1211,7 @@ func commandTable() []command {
 		},
 		{
 			use:     "webhooks redeliver ID [DELIVERY]",
-			short:   "Send one delivery again, or those of a period",
+			short:   "Send one delivery again, or the deliveries of a period",
 			example: "  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 01890a5d-ac96-774b-bcce-b302099a8059\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h --until 23h --event 'agent.*' --include-succeeded",
 			request: "POST /api/v1/webhooks/{webhook_id}/redeliver",
 			message: "{{count .redelivered \"delivery is\" \"deliveries are\"}} due again",
