@@ -78,12 +78,15 @@ func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
 	return selectDeliveries + where.SQL() + " ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)
 }
 
-// where selects deliveries by their webhook, type and time of creation.
+// where selects deliveries by their webhook, type, id and time of creation.
 func (q DeliveryQuery) where(webhookID string) (where filter.Clause) {
 	where.And("webhook_id = ?", webhookID)
 	if len(q.Types) > 0 {
 		types, args := filter.In(q.Types)
 		where.And("type IN "+types, args...)
+	}
+	if q.After != "" {
+		where.And("id > ?", q.After)
 	}
 	if !q.Since.IsZero() {
 		where.And("id >= ? AND created_at >= ?", firstUUID7(q.Since), q.Since)
@@ -286,7 +289,7 @@ type DeliveryQuery struct {
 	Types []models.EventType   // empty for all
 	// Since and Until bound the time of creation, [Since, Until); zero for no bound.
 	Since, Until time.Time
-	// Before is the id behind which the page starts, "" for the newest.
-	Before string
-	Limit  int
+	// Before is the id behind which the page starts, "" for the newest. After is an id that is older.
+	Before, After string
+	Limit         int
 }

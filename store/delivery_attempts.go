@@ -161,22 +161,27 @@ func redelivered(ordering models.Ordering) (state, ordered int) {
 	return stateReady, 0
 }
 
-// RedeliverAll makes up to limit deliveries due at once, and returns their number: those that q selects and
-// that ended by a time, except tests. They are the dead ones, and with succeeded all.
-func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded bool, by time.Time, ordering models.Ordering, limit int) (n int64, err error) {
+// RedeliverAll makes up to q.Limit of the deliveries that q selects and that ended by a time due at once,
+// the oldest first: the dead ones, and with succeeded all. It returns how many, and the id of the last. It
+// leaves tests out.
+func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded bool, by time.Time, ordering models.Ordering) (n int, last string, err error) {
 	tx.state.wroteDeliveries = true
 	state, ordered := redelivered(ordering)
 	where := q.where(webhookID)
 	where.And(map[bool]string{false: "state = 3", true: "state IN (2, 3)"}[succeeded])
 	where.And("position > 0 AND due <= ?", by)
-	keys, err := list[string](tx.reader, "UPDATE deliveries SET due = ?, tries = 0, state = ?, ordered = ? WHERE webhook_id = ? AND state > 1 AND id IN (SELECT id FROM deliveries"+
-		where.SQL()+" ORDER BY id LIMIT ?) RETURNING key", slices.Concat([]any{tx.now, state, ordered, webhookID}, where.Args, []any{limit})...)
-	n = int64(len(keys))
+	var keys []string
+	err = each(tx.reader, func(d struct{ ID, Key string }) error {
+		keys, last = append(keys, d.Key), max(last, d.ID)
+		return nil
+	}, "UPDATE deliveries SET due = ?, tries = 0, state = ?, ordered = ? WHERE webhook_id = ? AND state > 1 AND id IN (SELECT id FROM deliveries"+
+		where.SQL()+" ORDER BY id LIMIT ?) RETURNING id, key", slices.Concat([]any{tx.now, state, ordered, webhookID}, where.Args, []any{q.Limit})...)
+	n = len(keys)
 	if err != nil || ordering != models.OrderingAgent {
-		return n, err
+		return n, last, err
 	}
 	slices.Sort(keys)
-	return n, tx.orderKeys(webhookID, slices.Compact(keys))
+	return n, last, tx.orderKeys(webhookID, slices.Compact(keys))
 }
 
 // Purge deletes up to limit deliveries of a webhook that ended before the

@@ -67,7 +67,7 @@ func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliv
 
 // RedeliverAll makes the deliveries that a request selects due at once and returns their number. It
 // returns errs.NotFound, errs.WebhookDisabled, or errs.InvalidRequest.
-func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id string, d RedeliveryDraft) (int64, error) {
+func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id string, d RedeliveryDraft) (total int64, err error) {
 	var v errs.Violations
 	checkEvents(&v, d.Events)
 	if d.Until != nil && !d.Until.After(*d.Since) {
@@ -82,17 +82,29 @@ func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id str
 			q.Types = append(q.Types, t)
 		}
 	}
-	return w.store.Repeat(ctx, func(tx *store.Tx, limit int) (int64, error) {
-		hook, err := lock(tx, by, id)
+	q.Limit = redeliveredAtOnce
+	for n := q.Limit; err == nil && n == q.Limit; total += int64(n) {
+		var last string
+		err = w.store.Write(ctx, func(tx *store.Tx) error {
+			hook, err := lock(tx, by, id)
+			if err == nil {
+				err = requireEnabled(hook)
+			}
+			if err == nil {
+				n, last, err = tx.Deliveries().RedeliverAll(id, q, d.IncludeSucceeded, begun, hook.Ordering)
+			}
+			return err
+		})
 		if err != nil {
-			return 0, err
+			return total, err
 		}
-		if err := requireEnabled(hook); err != nil {
-			return 0, err
-		}
-		return tx.Deliveries().RedeliverAll(id, q, d.IncludeSucceeded, begun, hook.Ordering, limit)
-	})
+		q.After = last
+	}
+	return total, err
 }
+
+// redeliveredAtOnce is how many deliveries one transaction makes due.
+const redeliveredAtOnce = 1000
 
 func requireEnabled(hook models.Webhook) error {
 	if hook.Enabled {

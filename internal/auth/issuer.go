@@ -163,6 +163,9 @@ func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, 
 		v.tried, v.fetching = now, make(chan struct{})
 		go v.refresh(now)
 	}
+	if v.fetching != nil && v.failure == nil && now.Sub(v.fetched) > 2*maxKeyAge {
+		key = nil // the issuer may have removed it while no token arrived
+	}
 	return key, v.fetching, v.failure
 }
 

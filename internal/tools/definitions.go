@@ -175,16 +175,19 @@ func (svc *Service) ApproveUpstream(ctx context.Context, by models.Principal, se
 	if err != nil {
 		return nil, err
 	}
+	out := slices.Clone(list)
 	err = svc.store.Write(ctx, func(tx *store.Tx) (err error) {
 		for i := 0; i < len(list) && err == nil; i++ {
-			list[i], err = approve(tx, by, server, list[i].Name, list[i].PendingDigest)
+			if list[i].PendingDigest != "" {
+				out[i], err = approve(tx, by, server, list[i].Name, list[i].PendingDigest)
+			}
 		}
 		return err
 	})
 	if err == nil {
 		svc.refreshNow(context.WithoutCancel(ctx), server)
 	}
-	return list, err
+	return out, err
 }
 
 // Classify sets the class of a tool instead of its annotations; "" uses the annotations again.

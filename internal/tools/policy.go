@@ -261,15 +261,12 @@ func (svc *Service) SetPolicy(ctx context.Context, by models.Principal, tokenID 
 
 func (svc *Service) changePolicy(ctx context.Context, tokenID string, pre models.Precondition, change func(*store.Tx) error) error {
 	err := svc.store.Write(ctx, func(tx *store.Tx) error {
-		if pre == nil {
-			return change(tx)
-		}
 		if _, err := tx.Tokens().Lock(tokenID); err != nil { // it may have no policy that could be locked
 			return err
 		}
 		_, version, err := tx.Tools().Policy(tokenID)
 		if err == nil || errs.Is(err, errs.NotFound) {
-			err = pre(version)
+			err = pre.Check(version)
 		}
 		if err != nil {
 			return err

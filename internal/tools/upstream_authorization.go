@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
-	"sync"
 	"time"
 
 	"comet/internal/background"
@@ -24,6 +23,8 @@ const (
 	authorizationTime = 10 * time.Minute
 	// refreshTime limits a refresh of tokens by one replica; the others read its result every refreshPoll.
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
+	// refreshPause is the time from a refresh that failed to the next.
+	refreshPause = 5 * time.Second
 	// The purposes of sealed values are their columns.
 	sealedPending, sealedGrant = "upstream_authorizations.sealed", "upstream_credentials.sealed"
 )
@@ -47,7 +48,7 @@ func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, 
 	state := rand.Text()
 	grant, address, err := svc.oauth.Begin(ctx, target, state)
 	if err != nil {
-		return "", expires, errs.New(errs.UpstreamFailed, "the upstream %q cannot be authorized: %v", id, err)
+		return "", expires, errs.New(errs.UpstreamFailed, "the upstream %q cannot be authorized: %s", id, target.Mask(err.Error()))
 	}
 	sealed, err := svc.seal(sealedPending, authorization{by.Name, grant})
 	if err != nil {
@@ -79,6 +80,7 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 		return "", err
 	}
 	id = pending.UpstreamID
+	ctx = context.WithoutCancel(ctx) // a code is valid once, also if the browser disconnects
 	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
 		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
 	}
@@ -87,6 +89,9 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 		return id, err
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := svc.Upstream(id); err != nil { // it was removed
+			return err
+		}
 		if err := credentials.Create(tx, id, sealed); err != nil {
 			return err
 		}
@@ -116,18 +121,20 @@ func (svc *Service) open(purpose string, sealed []byte, value any) error {
 
 // upstreamTokens holds the tokens of one session with an upstream. The replicas take turns to refresh them.
 type upstreamTokens struct {
-	svc     *Service
-	id      string
-	mu      sync.Mutex
-	version int64
-	grant   *oauth.Grant
+	svc         *Service
+	id, address string
+	turn        chan struct{} // held by the caller that reads or refreshes the tokens
+	version     int64
+	grant       *oauth.Grant
+	failure     error     // of the last refresh
+	retryAt     time.Time // of a refresh after a failure
 }
 
 // UpstreamTokens returns the source of the access tokens for an address of an upstream, nil if comet is not
 // authorized there.
 func (svc *Service) UpstreamTokens(ctx context.Context, id, address string) (upstream.TokenSource, error) {
-	t := &upstreamTokens{svc: svc, id: id}
-	if err := t.load(ctx); err != nil || t.grant.Token == nil || t.grant.Address != address {
+	t := &upstreamTokens{svc: svc, id: id, address: address, turn: make(chan struct{}, 1)}
+	if err := t.load(ctx); err != nil || t.grant.Token == nil {
 		return nil, err
 	}
 	return t.current, nil
@@ -140,17 +147,25 @@ func (t *upstreamTokens) load(ctx context.Context) error {
 	if err == nil && row.Version > 0 {
 		err = t.svc.open(sealedGrant, row.Sealed, grant)
 	}
-	if err == nil {
-		t.version, t.grant = row.Version, grant
+	if err != nil {
+		return err
 	}
-	return err
+	if grant.Address != t.address { // the tokens are for a later address of the upstream
+		grant.Token = nil
+	}
+	t.version, t.grant = row.Version, grant
+	return nil
 }
 
 // current returns an access token other than rejected, "" if there is none any more. It refreshes the tokens
 // in time; concurrent calls wait.
 func (t *upstreamTokens) current(ctx context.Context, rejected string) (string, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 	// A caller that gives up must not lose the new refresh token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
 	defer cancel()
@@ -162,9 +177,12 @@ func (t *upstreamTokens) current(ctx context.Context, rejected string) (string, 
 		if token.RefreshToken == "" {
 			break
 		}
-		var err error
-		if fresh, err = t.refresh(ctx); err != nil {
-			return "", errs.New(errs.UpstreamFailed, "the access token of the upstream %q cannot be refreshed: %v", t.id, err)
+		if t.failure == nil || !t.svc.opts.Clock().Before(t.retryAt) {
+			fresh, t.failure = t.refresh(ctx)
+			t.retryAt = t.svc.opts.Clock().Add(refreshPause)
+		}
+		if t.failure != nil {
+			return "", errs.New(errs.UpstreamFailed, "the access token of the upstream %q cannot be refreshed: %v", t.id, t.failure)
 		}
 	}
 	return "", nil
@@ -185,6 +203,7 @@ func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
 	if err != nil || !leased {
 		return false, err
 	}
+	ctx = context.WithoutCancel(ctx) // the authorization server may have replaced the refresh token, which must be stored
 	var sealed []byte
 	token, failure := t.svc.oauth.Refresh(ctx, t.grant)
 	if failure == nil || errors.Is(failure, oauth.ErrRefused) {

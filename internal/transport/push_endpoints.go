@@ -61,6 +61,9 @@ func (s *Server) putPushRegistration(w http.ResponseWriter, r *http.Request, fro
 	if err != nil {
 		return err
 	}
+	if from.Issued != nil {
+		return errs.New(errs.InvalidRequest, "a push address ends with its token, so it needs a token that comet has created")
+	}
 	var in pushDraft
 	if err := input.DecodeJSON(raw, &in); err != nil {
 		return err

@@ -172,7 +172,7 @@ func (m *Manager) AuthorizationTarget(id string) (oauth.Target, error) {
 	if err != nil {
 		return oauth.Target{}, newError(errs.UpstreamFailed, id, "cannot be authorized: %v", err)
 	}
-	return oauth.Target{Address: s.URL, ClientID: s.OAuth.ClientID, ClientSecret: s.OAuth.ClientSecret, Scopes: s.OAuth.Scopes}, nil
+	return oauth.Target{Address: s.URL, ClientID: s.OAuth.ClientID, ClientSecret: s.OAuth.ClientSecret, Scopes: s.OAuth.Scopes, Mask: s.secrets.mask}, nil
 }
 
 // Tools returns the tools of an upstream sorted by name, read only, none unless it is ready.

@@ -283,6 +283,9 @@ func (s *session) check(ctx context.Context) error {
 	_, err := guard(func() (struct{}, error) { return struct{}{}, s.client.Ping(ctx, nil) })
 	var rpc *jsonrpc.Error
 	if err == nil || errors.As(err, &rpc) && rpc.Code != codeRejected {
+		if s.http != nil {
+			s.http.base.required.Store(false) // the server accepts requests
+		}
 		return nil
 	}
 	return fmt.Errorf("it does not respond any more: %w", err)

@@ -46,9 +46,12 @@ func Release(tx *store.Tx, upstreamID string, version int64, sealed []byte) (boo
 	return n > 0, err
 }
 
-// Delete deletes the credentials of an upstream.
+// Delete deletes the credentials of an upstream and its authorization in progress.
 func Delete(tx *store.Tx, upstreamID string) error {
 	_, err := tx.Exec("DELETE FROM upstream_credentials WHERE upstream_id = ?", upstreamID)
+	if err == nil {
+		_, err = tx.Exec("DELETE FROM upstream_authorizations WHERE upstream_id = ?", upstreamID)
+	}
 	return err
 }
 

@@ -16,6 +16,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/credentials"
 	"comet/store/reseal"
 	"comet/store/seal"
 	"comet/store/storetest"
@@ -277,6 +278,11 @@ func TestLostKey(t *testing.T) {
 		s := reopen(t, db, lost)
 		start(t, s, lost)
 		write(t, s)
+		require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(
+				credentials.Create(tx, "files", lost.Seal("upstream_credentials.sealed", []byte("token"))),
+				credentials.Begin(tx, "state", credentials.Pending{UpstreamID: "files", Sealed: lost.Seal("upstream_authorizations.sealed", []byte("client")), Until: s.Now()}))
+		}))
 		require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
 			for _, statement := range strings.Split(strings.TrimSpace("DELETE FROM webhooks;"+statements), ";") {
 				if statement != "" {

@@ -431,7 +431,8 @@ func TestOrderedWebhook(t *testing.T) {
 		require.Equal(t, "a! a! a b", standing(t, db))
 		ends(t, db, 3, bury)
 		write(t, db, func(tx *store.Tx) error {
-			n, err := tx.Deliveries().RedeliverAll("w", store.DeliveryQuery{}, false, tx.Now(), models.OrderingAgent, 10)
+			n, last, err := tx.Deliveries().RedeliverAll("w", store.DeliveryQuery{Limit: 10}, false, tx.Now(), models.OrderingAgent)
+			require.NotEmpty(t, last)
 			require.EqualValues(t, 2, n)
 			return err
 		})

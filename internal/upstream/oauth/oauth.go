@@ -39,6 +39,8 @@ type Target struct {
 	ClientID, ClientSecret string
 	// Scopes are requested instead of those that the server names.
 	Scopes []string
+	// Mask replaces the secrets of the definition in a text.
+	Mask func(string) string
 }
 
 // Grant is a client of an authorization server with its tokens. Its JSON contains secrets.
