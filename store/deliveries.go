@@ -72,9 +72,7 @@ func deliveriesQuery(webhookID string, q DeliveryQuery) (string, []any) {
 	case models.DeliveryDead:
 		where.And("state = 3")
 	}
-	if q.Before != "" {
-		where.And("id < ?", q.Before)
-	}
+	where.Optional("id < ?", q.Before)
 	return selectDeliveries + where.SQL() + " ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)
 }
 
@@ -85,9 +83,7 @@ func (q DeliveryQuery) where(webhookID string) (where filter.Clause) {
 		types, args := filter.In(q.Types)
 		where.And("type IN "+types, args...)
 	}
-	if q.After != "" {
-		where.And("id > ?", q.After)
-	}
+	where.Optional("id > ?", q.After)
 	if !q.Since.IsZero() {
 		where.And("id >= ? AND created_at >= ?", firstUUID7(q.Since), q.Since)
 	}

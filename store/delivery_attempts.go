@@ -168,8 +168,7 @@ func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded b
 	tx.state.wroteDeliveries = true
 	state, ordered := redelivered(ordering)
 	where := q.where(webhookID)
-	where.And(map[bool]string{false: "state = 3", true: "state IN (2, 3)"}[succeeded])
-	where.And("position > 0 AND due <= ?", by)
+	where.And(map[bool]string{false: "state = 3", true: "state IN (2, 3)"}[succeeded]+" AND position > 0 AND due <= ?", by)
 	var keys []string
 	err = each(tx.reader, func(d struct{ ID, Key string }) error {
 		keys, last = append(keys, d.Key), max(last, d.ID)

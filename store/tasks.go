@@ -202,9 +202,7 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	if q.TraceID != "" { // without an index, which would cost about 80 bytes for each task
 		where.And("trace LIKE ?", "00-"+q.TraceID+"-%")
 	}
-	if q.SessionID != "" {
-		where.And("session_id = ? AND session_id <> ''", q.SessionID)
-	}
+	where.Optional("session_id = ? AND session_id <> ''", q.SessionID)
 	if !q.Since.IsZero() {
 		where.And("created_at >= ?", q.Since)
 	}

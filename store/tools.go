@@ -135,9 +135,7 @@ func (r toolReader) Calls(q ToolCallQuery) ([]models.ToolCall, error) {
 	where.Equal("task_id", q.TaskID)
 	where.Equal("parent_id", q.ParentID)
 	where.Equal("outcome", q.Outcome)
-	if q.Before != "" {
-		where.And("id < ?", q.Before)
-	}
+	where.Optional("id < ?", q.Before)
 	return list[models.ToolCall](r.reader, selectRows[models.ToolCall](where.SQL())+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
 }
 

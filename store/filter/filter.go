@@ -15,9 +15,12 @@ func (c *Clause) And(term string, args ...any) {
 }
 
 // Equal adds the equality of a column and a value unless the value is "".
-func (c *Clause) Equal(column, value string) {
+func (c *Clause) Equal(column, value string) { c.Optional(column+" = ?", value) }
+
+// Optional adds a term with one value unless the value is "".
+func (c *Clause) Optional(term, value string) {
 	if value != "" {
-		c.And(column+" = ?", value)
+		c.And(term, value)
 	}
 }
 
