@@ -149,7 +149,7 @@ func (p *subscriber) histories(t *testing.T) map[label]history {
 
 // goingDown are the errors of attempts that began while the receiver stopped to listen: its host closes the
 // connections that it has not accepted yet. On a busy machine an attempt may not connect within the timeout.
-var goingDown = []string{noAnswer, "the server closed the connection before it answered", "the server reset the connection before it answered"} //nolint:gochecknoglobals // never changed
+var goingDown = []string{noAnswer, "the server closed the connection before it answered", "the server reset the connection before it answered"}
 
 // requireSuccesses proves that every receiver that can get an event has it.
 func (g *receivers) requireSuccesses(t *testing.T, back time.Time) {

@@ -433,7 +433,7 @@ func TestOrderedWebhook(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error {
 			n, last, err := tx.Deliveries().RedeliverAll("w", store.DeliveryQuery{Limit: 10}, false, tx.Now(), models.OrderingAgent)
 			require.NotEmpty(t, last)
-			require.EqualValues(t, 2, n)
+			require.Equal(t, 2, n)
 			return err
 		})
 		require.Equal(t, "a! a (a) b", standing(t, db))
