@@ -94,6 +94,7 @@ func TestApp(t *testing.T) {
 		taken, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		defer func() { require.NoError(t, taken.Close()) }()
+		put(t, filepath.Join(cfg.Data, "notes"), "") // New tries the addresses itself if there are no data yet
 		onTaken := cfg
 		onTaken.Listen = taken.Addr().String()
 		a, err := app.New(t.Context(), onTaken, nil)

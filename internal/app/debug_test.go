@@ -3,6 +3,7 @@ package app_test
 import (
 	"net"
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,7 @@ func TestDebugListener(t *testing.T) {
 		taken, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		defer func() { require.NoError(t, taken.Close()) }()
+		put(t, filepath.Join(cfg.Data, "notes"), "") // New tries the addresses itself if there are no data yet
 		cfg.DebugListen = taken.Addr().String()
 		a, err := app.New(t.Context(), cfg, nil)
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -91,7 +92,7 @@ func TestMCPRevokedToken(t *testing.T) {
 		if database == "postgres" { // which replicas share
 			t.Run("AtAnotherReplica", func(t *testing.T) {
 				cfg := h.cfg
-				cfg.Data = t.TempDir()
+				cfg.Data, cfg.SecretKeyFile = t.TempDir(), filepath.Join(h.cfg.Data, "secret.key")
 				other := started(t, cfg)
 				t.Cleanup(func() { require.NoError(t, other.Stop(context.WithoutCancel(t.Context()))) })
 				who := h.holder(t, "")
