@@ -69,7 +69,7 @@ func TestStartPage(t *testing.T) {
 		response, body := browse(s.handler, http.MethodGet, "/", browser)
 		requireHTML(t, response, body)
 		require.Contains(t, body, `<strong class="ready">ready</strong>`)
-		require.Contains(t, body, "<dt>Agents</dt><dd>10</dd>")
+		require.NotContains(t, body, "<dt>Agents</dt>", "the page needs no token, so it shows nothing of the data")
 		require.Contains(t, body, "export COMET_SERVER=http://example.com")
 		for _, link := range regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(body, -1) {
 			if response, _ := browse(s.handler, http.MethodGet, link[1], browser); link[1] != "/metrics" { // the test has none
@@ -88,7 +88,7 @@ func TestStartPage(t *testing.T) {
 		var status serverStatus
 		require.NoError(t, json.Unmarshal([]byte(body), &status))
 		require.Equal(t, "ready", status.Status)
-		require.EqualValues(t, 10, *status.Agents)
+		require.NotContains(t, body, `"agents"`)
 	})
 
 	t.Run("has no body for HEAD", func(t *testing.T) {

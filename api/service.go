@@ -14,7 +14,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
-	"comet/internal/registry"
 	"comet/openapi"
 )
 
@@ -73,7 +72,6 @@ type serverStatus struct {
 	healthStatus
 	Version  string `json:"version" example:"v1.4.0"`                          // Version of the server.
 	Database string `json:"database" enums:"sqlite,postgres" example:"sqlite"` // The kind of database.
-	Agents   *int64 `json:"agents" example:"10"`                               // Number of agents; null if the database does not respond.
 	Metrics  bool   `json:"-"`
 	URL      string `json:"-"`
 }
@@ -90,10 +88,7 @@ func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		scheme = "https"
 	}
-	v := serverStatus{s.readiness(r), s.opts.Version, s.opts.Database, nil, s.opts.Metrics != nil, scheme + "://" + r.Host}
-	if all, err := s.core.Registry.List(r.Context(), registry.AgentQuery{Count: true, Sort: "id", Limit: 1}); err == nil {
-		v.Agents = all.Total
-	}
+	v := serverStatus{s.readiness(r), s.opts.Version, s.opts.Database, s.opts.Metrics != nil, scheme + "://" + r.Host}
 	w.Header().Add("Vary", "Accept")
 	if accept := r.Header.Get("Accept"); !strings.Contains(accept, "text/html") && strings.Contains(accept, contentTypeJSON) {
 		return s.writeJSON(w, r, v)

@@ -36,8 +36,8 @@ func schemaText(schema any) json.RawMessage {
 }
 
 // checkDefinitions compares the tools of a server with the stored definitions. A new tool is approved,
-// except one of an upstream of the API with Options.QuarantineNew; a tool whose definition differs from the approved one is quarantined, and one with
-// the approved definition again is released.
+// except one of an upstream of the API with Options.QuarantineNew; a tool whose definition differs from the
+// approved one is quarantined, and one with the approved definition again is released.
 func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []*mcp.Tool) ([]*Tool, error) {
 	stored, err := svc.store.Tools(ctx).Definitions(server)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 const (
 	// authorizationTime is how long an authorization in the browser may take.
 	authorizationTime = 10 * time.Minute
-	// refreshTime limits a refresh of tokens by one replica; the others read its result every refreshPoll.
+	// refreshTime limits a request for tokens by one replica, and the wait for one by another, which reads its
+	// result every refreshPoll.
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
 	// refreshPause is the time from a refresh that failed to the next.
 	refreshPause = 5 * time.Second
@@ -80,7 +81,9 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 		return "", err
 	}
 	id = pending.UpstreamID
-	ctx = context.WithoutCancel(ctx) // a code is valid once, also if the browser disconnects
+	// A code is valid once, also if the browser disconnects.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+	defer cancel()
 	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
 		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
 	}
@@ -203,7 +206,9 @@ func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
 	if err != nil || !leased {
 		return false, err
 	}
-	ctx = context.WithoutCancel(ctx) // the authorization server may have replaced the refresh token, which must be stored
+	// The authorization server may replace the refresh token, which must be stored.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+	defer cancel()
 	var sealed []byte
 	token, failure := t.svc.oauth.Refresh(ctx, t.grant)
 	if failure == nil || errors.Is(failure, oauth.ErrRefused) {

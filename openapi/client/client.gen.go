@@ -4162,11 +4162,6 @@ type SecretRotation struct {
 
 // ServerStatus The state of the server, for its start page.
 type ServerStatus struct {
-	// Agents Number of agents; null if the database does not respond.
-	//
-	// Example: 10
-	Agents *int64 `json:"agents" yaml:"agents"`
-
 	// Checks Result of each check by name: `ok` or the error.
 	Checks *map[string]string `json:"checks,omitempty" yaml:"checks,omitempty"`
 
