@@ -26,6 +26,7 @@ import (
 	"comet/internal/jobs"
 	"comet/internal/mcp"
 	"comet/internal/netguard"
+	"comet/internal/oidc"
 	"comet/internal/orchestrator"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
@@ -81,9 +82,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err := reg.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("create the founding agents: %w", err)
 	}
-	oidc := a.cfg.OIDC
-	issuer := auth.Issuer{URL: oidc.Issuer, Audience: oidc.Audience, ScopeClaim: oidc.ScopeClaim, Scopes: oidc.Scopes, AgentClaim: oidc.AgentClaim}
-	a.tokens, a.keys = auth.New(a.store, &auth.Options{Clock: a.opts.Clock, Logger: a.log, Issuer: issuer}), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
+	verifying := &auth.Options{Clock: a.opts.Clock, Logger: a.log}
+	if c := a.cfg.OIDC; c.Issuer != "" {
+		verifying.JWTs = oidc.New(oidc.Options{URL: c.Issuer, Audience: c.Audience, ScopeClaim: c.ScopeClaim, Scopes: c.Scopes, AgentClaim: c.AgentClaim, Clock: a.store.Now, Logger: a.log}).Token
+	}
+	a.tokens, a.keys = auth.New(a.store, verifying), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
 	if a.cfg.AdminToken != "" {
 		if _, err := a.tokens.EnsureAdmin(ctx, a.cfg.AdminToken, true); err != nil {
 			return fmt.Errorf("store the admin token: %w", err)

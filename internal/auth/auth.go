@@ -47,7 +47,7 @@ type Auth struct {
 	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
 
-	jwts   *jwtVerifier                       // nil without one
+	jwts   func(ctx context.Context, secret string, now time.Time) (models.Token, error)
 	issued *lru.Cache[[32]byte, models.Token] // accepted JWTs, for Lapsed
 }
 
@@ -63,8 +63,9 @@ type Options struct {
 	Clock func() time.Time
 	// Logger receives failures of the background work, default none.
 	Logger *slog.Logger
-	// Issuer is the issuer of JWTs that are accepted, default none.
-	Issuer Issuer
+	// JWTs returns a JWT of an issuer as a token that is not stored, or errs.NotFound for a text that is
+	// not a JWT; default none.
+	JWTs func(ctx context.Context, secret string, now time.Time) (models.Token, error)
 }
 
 // touchInterval is how often the last use of tokens is stored.
@@ -75,15 +76,11 @@ func New(s *store.Store, opts *Options) *Auth {
 	cache, _ := lru.New[[32]byte, verification](cacheSize) // New fails only for a size below 1
 	issued, _ := lru.New[[32]byte, models.Token](cacheSize)
 	o := cmp.Or(opts, &Options{})
-	a := &Auth{store: s, verified: cache, issued: issued, clock: o.Clock, used: map[string]bool{}}
+	a := &Auth{store: s, verified: cache, issued: issued, jwts: o.JWTs, clock: o.Clock, used: map[string]bool{}}
 	if a.clock == nil {
 		a.clock = time.Now
 	}
-	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if o.Issuer.URL != "" {
-		a.jwts = &jwtVerifier{Issuer: o.Issuer, clock: a.clock, log: log}
-	}
-	touch := background.NewPollLoop(background.PollOptions{Task: "storing the last use of tokens", Logger: log}, a.touch)
+	touch := background.NewPollLoop(background.PollOptions{Task: "storing the last use of tokens", Logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}, a.touch)
 	a.Loop = background.NewLoop(touch.Run)
 	return a
 }
@@ -129,7 +126,7 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	t, agentActive, err := a.store.Tokens(ctx).ByHash(hash)
 	var issued *models.Token
 	if a.jwts != nil && errs.Is(err, errs.NotFound) {
-		if t, err = a.jwts.token(ctx, secret, now); err == nil {
+		if t, err = a.jwts(ctx, secret, now); err == nil {
 			issued = new(t)
 			agentActive, err = a.checkAgent(ctx, t)
 		}

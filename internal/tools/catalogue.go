@@ -177,15 +177,13 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 	return differs, svc.upstreamAgents.update(ctx, id, known && s.State == upstream.Ready, tools)
 }
 
-// refreshNow refreshes a server's tools before the caller returns.
+// refreshNow refreshes a server's tools before the caller returns. It always publishes them: the refresher
+// may have seen the change, and not have published it yet.
 func (svc *Service) refreshNow(ctx context.Context, id string) {
-	differs, err := svc.refresh(ctx, id)
-	if err != nil {
+	if _, err := svc.refresh(ctx, id); err != nil {
 		svc.stale.Add(id)
 	}
-	if differs {
-		svc.publish()
-	}
+	svc.publish()
 }
 
 // publish builds the catalogue and notifies clients.

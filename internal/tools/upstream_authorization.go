@@ -21,8 +21,7 @@ import (
 const (
 	// authorizationTime is how long an authorization in the browser may take.
 	authorizationTime = 10 * time.Minute
-	// refreshTime limits a request for tokens by one replica, and the wait for one by another, which reads its
-	// result every refreshPoll.
+	// refreshTime limits a request for tokens; other replicas read its result every refreshPoll.
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
 	// refreshPause is the time from a refresh that failed to the next.
 	refreshPause = 5 * time.Second
@@ -81,8 +80,7 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 		return "", err
 	}
 	id = pending.UpstreamID
-	// A code is valid once, also if the browser disconnects.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime) // a code is valid once, also if the browser disconnects
 	defer cancel()
 	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
 		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
@@ -206,8 +204,7 @@ func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
 	if err != nil || !leased {
 		return false, err
 	}
-	// The authorization server may replace the refresh token, which must be stored.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime) // a new refresh token must be stored
 	defer cancel()
 	var sealed []byte
 	token, failure := t.svc.oauth.Refresh(ctx, t.grant)

@@ -1,4 +1,5 @@
-package auth
+// Package oidc verifies the access tokens of an OpenID Connect issuer.
+package oidc
 
 import (
 	"cmp"
@@ -21,8 +22,8 @@ import (
 	"comet/models"
 )
 
-// Issuer is the OpenID Connect issuer whose JWTs Verify accepts.
-type Issuer struct {
+// Options configures New.
+type Options struct {
 	// URL is the claim iss of the tokens and the address of the issuer's metadata.
 	URL string
 	// Audience must be in the claim aud of the tokens.
@@ -33,6 +34,8 @@ type Issuer struct {
 	Scopes     []string
 	// AgentClaim names the claim with the agent that a token is bound to; "" binds tokens to no agent.
 	AgentClaim string
+	Clock      func() time.Time
+	Logger     *slog.Logger
 }
 
 const (
@@ -46,12 +49,9 @@ const (
 	maxDocument   = 256 << 10       // bytes of a document
 )
 
-// jwtVerifier verifies JWTs. It fetches the issuer's keys when it first needs them.
-type jwtVerifier struct {
-	Issuer
-
-	clock func() time.Time
-	log   *slog.Logger
+// Verifier verifies JWTs. It fetches the issuer's keys when it first needs them.
+type Verifier struct {
+	opts Options
 
 	mu             sync.Mutex
 	keys           []jose.JSONWebKey
@@ -60,10 +60,13 @@ type jwtVerifier struct {
 	failure        error         // of the last fetch
 }
 
-// token returns a JWT as a token that is not stored. It returns errs.NotFound for a text that is not a JWT with a
+// New returns a verifier of the JWTs of an issuer.
+func New(opts Options) *Verifier { return &Verifier{opts: opts} }
+
+// Token returns a JWT as a token that is not stored. It returns errs.NotFound for a text that is not a JWT with a
 // permitted algorithm, errs.Unauthenticated with the reason for a JWT that is not valid at now, and
 // errs.Unavailable if its key is not known and cannot be fetched.
-func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (t models.Token, err error) {
+func (v *Verifier) Token(ctx context.Context, secret string, now time.Time) (t models.Token, err error) {
 	parsed, err := jwt.ParseSigned(secret, []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.EdDSA})
 	if err != nil {
 		return t, errs.Wrap(errs.NotFound, err, "there is no such token")
@@ -71,7 +74,7 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 	var c jwt.Claims
 	claims := map[string]any{}
 	err = parsed.UnsafeClaimsWithoutVerification(&c, &claims)
-	agentID, _ := claims[v.AgentClaim].(string)
+	agentID, _ := claims[v.opts.AgentClaim].(string)
 	expires, begins := c.Expiry.Time(), max(c.NotBefore.Time().Unix(), c.IssuedAt.Time().Unix())
 	reason := ""
 	switch {
@@ -79,10 +82,10 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 		reason = "the claims of the token are malformed"
 	case !slices.Contains([]any{nil, "JWT", "at+jwt", "application/at+jwt"}, parsed.Headers[0].ExtraHeaders[jose.HeaderType]):
 		reason = "the token is not an access token: its type must be at+jwt or JWT"
-	case c.Issuer != v.URL:
+	case c.Issuer != v.opts.URL:
 		reason = "the token is from another issuer"
-	case !c.Audience.Contains(v.Audience):
-		reason = "the token is for an audience other than " + v.Audience
+	case !c.Audience.Contains(v.opts.Audience):
+		reason = "the token is for an audience other than " + v.opts.Audience
 	case !now.Before(expires):
 		reason = "the token has expired"
 	case now.Add(issuerLeeway).Unix() < begins:
@@ -91,8 +94,8 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 		reason = "the subject of the token must have 1 to 255 printable characters"
 	case claims["cnf"] != nil:
 		reason = "the token is bound to a key of its client, which comet cannot verify"
-	case v.AgentClaim != "" && agentID == "":
-		reason = fmt.Sprintf("the token has no claim %q that names an agent", v.AgentClaim)
+	case v.opts.AgentClaim != "" && agentID == "":
+		reason = fmt.Sprintf("the token has no claim %q that names an agent", v.opts.AgentClaim)
 	}
 	if reason != "" {
 		return t, errs.New(errs.Unauthenticated, "%s", reason)
@@ -101,24 +104,24 @@ func (v *jwtVerifier) token(ctx context.Context, secret string, now time.Time) (
 	if err == nil && parsed.Claims(key) != nil {
 		err = errs.New(errs.Unauthenticated, "the signature of the token is invalid")
 	}
-	if v.AgentClaim != "" {
+	if v.opts.AgentClaim != "" {
 		t.AgentID = &agentID
 	}
 	id := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.Issuer, c.Subject, agentID))
-	t.ID, t.Name, t.CreatedBy = fmt.Sprintf("oidc:%x", id[:16]), "oidc:"+c.Subject, v.URL
-	t.Scopes, t.CreatedAt, t.ExpiresAt = v.scopesOf(claims[v.ScopeClaim]), c.IssuedAt.Time().UTC(), new(expires.UTC())
+	t.ID, t.Name, t.CreatedBy = fmt.Sprintf("oidc:%x", id[:16]), "oidc:"+c.Subject, v.opts.URL
+	t.Scopes, t.CreatedAt, t.ExpiresAt = v.scopesOf(claims[v.opts.ScopeClaim]), c.IssuedAt.Time().UTC(), new(expires.UTC())
 	return t, err
 }
 
 // scopesOf returns the scopes that a claim grants.
-func (v *jwtVerifier) scopesOf(claim any) []models.Scope {
+func (v *Verifier) scopesOf(claim any) []models.Scope {
 	values, _ := claim.([]any)
 	text, _ := claim.(string)
 	for word := range strings.FieldsSeq(text) {
 		values = append(values, word)
 	}
 	scopes := []models.Scope{}
-	for _, entry := range v.Scopes {
+	for _, entry := range v.opts.Scopes {
 		scope, value, _ := strings.Cut(entry, "=")
 		if slices.Contains(values, any(cmp.Or(value, scope))) {
 			scopes = append(scopes, models.Scope(scope))
@@ -129,7 +132,7 @@ func (v *jwtVerifier) scopesOf(claim any) []models.Scope {
 }
 
 // key returns the issuer's key that a header names. It waits for a fetch only if the key is not known.
-func (v *jwtVerifier) key(ctx context.Context, h jose.Header) (any, error) {
+func (v *Verifier) key(ctx context.Context, h jose.Header) (any, error) {
 	for {
 		key, fetching, failure := v.lookUp(h)
 		switch {
@@ -150,7 +153,7 @@ func (v *jwtVerifier) key(ctx context.Context, h jose.Header) (any, error) {
 
 // lookUp returns a key, nil if it is not known, a channel that is closed when the fetch in progress
 // ends, which lookUp may have started, and the failure of the last fetch.
-func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, failure error) {
+func (v *Verifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, failure error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, k := range v.keys {
@@ -158,7 +161,7 @@ func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, 
 			key = k.Key
 		}
 	}
-	now := v.clock()
+	now := v.opts.Clock()
 	if (key == nil || now.Sub(v.fetched) > maxKeyAge) && v.fetching == nil && now.Sub(v.tried) >= fetchInterval {
 		v.tried, v.fetching = now, make(chan struct{})
 		go v.refresh(now)
@@ -170,10 +173,10 @@ func (v *jwtVerifier) lookUp(h jose.Header) (key any, fetching <-chan struct{}, 
 }
 
 // refresh fetches the keys. If it fails, the known keys stay valid.
-func (v *jwtVerifier) refresh(now time.Time) {
+func (v *Verifier) refresh(now time.Time) {
 	keys, err := v.fetch()
 	if err != nil {
-		v.log.Warn("the keys of the issuer cannot be fetched", "issuer", v.URL, "error", err)
+		v.opts.Logger.Warn("the keys of the issuer cannot be fetched", "issuer", v.opts.URL, "error", err)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -185,16 +188,16 @@ func (v *jwtVerifier) refresh(now time.Time) {
 }
 
 // fetch returns the public keys of the issuer that verify signatures.
-func (v *jwtVerifier) fetch() (keys []jose.JSONWebKey, err error) {
+func (v *Verifier) fetch() (keys []jose.JSONWebKey, err error) {
 	var doc struct {
 		Issuer string            `json:"issuer"`
 		URL    string            `json:"jwks_uri"`
 		Keys   []json.RawMessage `json:"keys"`
 	}
-	if err := v.get(strings.TrimSuffix(v.URL, "/")+"/.well-known/openid-configuration", &doc); err != nil {
+	if err := v.get(strings.TrimSuffix(v.opts.URL, "/")+"/.well-known/openid-configuration", &doc); err != nil {
 		return nil, err
 	}
-	if doc.Issuer != v.URL || strings.HasPrefix(v.URL, "https:") && !strings.HasPrefix(doc.URL, "https:") {
+	if doc.Issuer != v.opts.URL || strings.HasPrefix(v.opts.URL, "https:") && !strings.HasPrefix(doc.URL, "https:") {
 		return nil, fmt.Errorf("the metadata names the issuer %q and the keys %q; the issuer must be the same and the keys must be at an https URL", doc.Issuer, doc.URL)
 	}
 	err = v.get(doc.URL, &doc)
@@ -208,7 +211,7 @@ func (v *jwtVerifier) fetch() (keys []jose.JSONWebKey, err error) {
 }
 
 // get decodes a JSON document of the issuer.
-func (v *jwtVerifier) get(at string, into any) error {
+func (v *Verifier) get(at string, into any) error {
 	client := http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Get(at) //nolint:noctx // the client has a time-out
 	if err != nil {

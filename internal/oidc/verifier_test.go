@@ -1,4 +1,4 @@
-package auth_test
+package oidc_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/oidc"
 	"comet/internal/registry"
 	"comet/internal/testkit/issuertest"
 	"comet/models"
@@ -34,19 +36,33 @@ type issuerFixture struct {
 	db     *storetest.DB
 }
 
-func withIssuer(t *testing.T, db *storetest.DB, change func(*auth.Issuer)) *issuerFixture {
+func withIssuer(t *testing.T, db *storetest.DB, change func(*oidc.Options)) *issuerFixture {
 	t.Helper()
 	f := &issuerFixture{issuer: issuertest.New(t), db: db}
 	f.issuer.Now = db.Now
-	o := auth.Issuer{URL: f.issuer.URL, Audience: issuertest.Audience, ScopeClaim: "scope", Scopes: []string{
+	o := oidc.Options{URL: f.issuer.URL, Audience: issuertest.Audience, ScopeClaim: "scope", Scopes: []string{
 		"agents:read", "tools:call", "agents:write=staff", "tasks:read=staff", "admin=boss",
 	}}
 	if change != nil {
 		change(&o)
 	}
-	f.Auth = auth.New(db.Store, &auth.Options{Clock: db.Now, Issuer: o})
+	f.use(o, db.Now)
 	require.NoError(t, registry.New(db.Store, nil).Bootstrap(t.Context()))
 	return f
+}
+
+// use makes Verify accept tokens of another issuer.
+func (f *issuerFixture) use(o oidc.Options, clock func() time.Time) {
+	o.Clock, o.Logger = clock, slog.New(slog.DiscardHandler)
+	f.Auth = auth.New(f.db.Store, &auth.Options{Clock: clock, JWTs: oidc.New(o).Token})
+}
+
+// stored creates a token that comet stores.
+func (f *issuerFixture) stored(t *testing.T) auth.Issued {
+	t.Helper()
+	issued, err := f.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("test"), Scopes: []models.Scope{models.ScopeAgentsRead}}, nil)
+	require.NoError(t, err)
+	return issued
 }
 
 func (f *issuerFixture) accepts(t *testing.T, token string) models.Principal {
@@ -81,7 +97,7 @@ func TestTokensOfAnIssuer(t *testing.T) {
 		require.Equal(t, f.issuer.URL, own.CreatedBy)
 		require.Equal(t, db.Now().Add(time.Hour).Unix(), own.ExpiresAt.Unix())
 
-		stored := issue(t, f.Auth, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}})
+		stored := f.stored(t)
 		require.Equal(t, stored.Token.ID, f.accepts(t, stored.Secret).TokenID)
 		require.EqualValues(t, 1, f.issuer.Fetches.Load())
 	})
@@ -203,7 +219,7 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 		require.True(t, errs.Is(err, errs.Unavailable), err)
 	}
 	require.EqualValues(t, 1, f.issuer.Fetches.Load())
-	stored := issue(t, f.Auth, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}})
+	stored := f.stored(t)
 	f.accepts(t, stored.Secret)
 	f.rejects(t, f.issuer.Token(t, map[string]any{"exp": 1}), "expired")
 
@@ -219,13 +235,13 @@ func TestAnIssuerThatHangs(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked); <-released }))
 	defer server.Close()
 	defer close(released)
-	f := withIssuer(t, storetest.Open(t, "sqlite"), func(o *auth.Issuer) { o.URL = server.URL })
+	f := withIssuer(t, storetest.Open(t, "sqlite"), func(o *oidc.Options) { o.URL = server.URL })
 	f.issuer.URL = server.URL
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, token := make(chan error), f.issuer.Token(t, nil)
 	go func() { _, err := f.Verify(ctx, token); ended <- err }()
 	<-asked
-	f.accepts(t, issue(t, f.Auth, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}}).Secret)
+	f.accepts(t, f.stored(t).Secret)
 	cancel()
 	require.True(t, errs.Is(<-ended, errs.Unavailable))
 }
@@ -248,7 +264,7 @@ func TestDocumentsOfAnIssuer(t *testing.T) {
 			}))
 			defer proxy.Close()
 			f.issuer.URL = proxy.URL
-			f.Auth = auth.New(f.db.Store, &auth.Options{Issuer: auth.Issuer{URL: proxy.URL, Audience: issuertest.Audience}})
+			f.use(oidc.Options{URL: proxy.URL, Audience: issuertest.Audience}, time.Now)
 			_, err := f.Verify(t.Context(), f.issuer.Token(t, map[string]any{"exp": time.Now().Add(time.Hour).Unix()}))
 			require.True(t, errs.Is(err, errs.Unavailable), err)
 		})
@@ -259,7 +275,7 @@ func TestDocumentsOfAnIssuer(t *testing.T) {
 func TestAgentsOfAnIssuer(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		f := withIssuer(t, db, func(o *auth.Issuer) { o.AgentClaim = "agent" })
+		f := withIssuer(t, db, func(o *oidc.Options) { o.AgentClaim = "agent" })
 		reg := registry.New(db.Store, nil)
 		_, err := reg.Create(t.Context(), models.System(), models.AgentDraft{ID: new("helper"), Name: new("Helper"), Level: new(models.LevelSpecialist), SphereID: new(1), FrequencyHz: new(555), ParentID: new("orch-personnel")}, nil)
 		require.NoError(t, err)
