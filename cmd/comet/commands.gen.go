@@ -1219,7 +1219,7 @@ func commandTable() []command {
 			ids:     []string{"/api/v1/webhooks?limit=1000", ""},
 			params: []param{
 				{"--since", "since", timeOrAgo, "all dead deliveries created since this `time`, such as 2026-01-10T00:00:00Z, or 24h ago"},
-				{"--until", "until", timestamp, "only those created before this `time`"},
+				{"--until", "until", timeOrAgo, "only those created before this `time`"},
 				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "agent.*", "webhook.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
 				{"--include-succeeded", "include_succeeded", yesOrNo, "also deliveries that succeeded"},
 			},

@@ -360,7 +360,7 @@ func (f field) kind(name string, isQuery bool) string {
 	switch {
 	case f.schema.Type.Is("string") && len(f.schema.Enum) > 0:
 		return "oneOf(" + quoted(f.schema.Enum) + ")"
-	case f.schema.Format == "date-time" && (isQuery || name == "since"):
+	case f.schema.Format == "date-time" && (isQuery || name == "since" || name == "until"):
 		return "timeOrAgo"
 	case f.schema.Format == "date-time":
 		return "timestamp"
