@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,6 +94,38 @@ func TestJSONAndYAMLAreEqual(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &fromYAML))
 	require.Equal(t, fromJSON, fromYAML)
+}
+
+// TestDescriptionsContainNoGoNames: names with capitals inside are names of Go, unless they are field
+// terms or the headings of a section, like “AgentCards”.
+func TestDescriptionsContainNoGoNames(t *testing.T) {
+	t.Parallel()
+	terms := []string{"AgentCards", "GitHub", "JavaScript", "KiB", "MiB", "OpenAPI", "OpenID", "TypeScript", "WebSocket", "WebSockets", "mcpServers"}
+	var root any
+	require.NoError(t, json.Unmarshal(openapi.JSON(), &root))
+	mixed := regexp.MustCompile(`\b[A-Za-z]*[a-z][A-Z][A-Za-z]*\b|\bmap\[|\*[A-Z]`)
+	texts := 0
+	var walk func(path string, value any)
+	walk = func(path string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for key, v := range value {
+				if text, ok := v.(string); ok && (key == "description" || key == "summary") {
+					texts++
+					for _, word := range mixed.FindAllString(text, -1) {
+						require.Contains(t, terms, word, "%s/%s: %s", path, key, text)
+					}
+				}
+				walk(path+"/"+key, v)
+			}
+		case []any:
+			for i, v := range value {
+				walk(path+"/"+strconv.Itoa(i), v)
+			}
+		}
+	}
+	walk("", root)
+	require.Greater(t, texts, 1000)
 }
 
 func TestEveryOperation(t *testing.T) {
