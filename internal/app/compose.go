@@ -211,7 +211,7 @@ func (a *App) tracer(pkg string) trace.Tracer {
 // other replicas.
 func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, background.Service) {
 	w := &wakeups{bus: natsBus, subjects: map[orchestrator.WakeKind]bus.Kind{
-		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeTask: bus.WakeTasks,
+		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeProgress: bus.WakeProgress, orchestrator.WakeTask: bus.WakeTasks,
 		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
 	}}
 	opts := &orchestrator.Options{

@@ -11,7 +11,7 @@ import (
 
 func kinds() []bus.Kind {
 	return []bus.Kind{
-		bus.WakeInboxes, bus.WakeTasks, bus.WakeDispatches, bus.WakeAgentIndexes, bus.WakeEverything, bus.AgentInboxes, bus.AgentOutboxes,
+		bus.WakeInboxes, bus.WakeProgress, bus.WakeTasks, bus.WakeDispatches, bus.WakeAgentIndexes, bus.WakeEverything, bus.AgentInboxes, bus.AgentOutboxes,
 	}
 }
 

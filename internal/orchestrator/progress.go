@@ -84,7 +84,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		t.Deadline = policy.deadline(t, op.tx.Now(), policy.Timeout)
 	}
 	if reported && policy.Notify && t.OwnerAgent != "" {
-		op.commitHooks = append(op.commitHooks, func(context.Context) { op.waiters.AddProgress(t.OwnerAgent, t.ID) })
+		op.wakeAfterCommit(WakeProgress, t.OwnerAgent+"/"+t.ID)
 	}
 	if reported {
 		op.emitTaskEvent(events.TaskProgress, t, func(d *events.TaskData) { d.Step, d.StepName = t.Step, t.StepName })

@@ -16,10 +16,11 @@ type WakeKind = wakeups.Kind
 
 // The kinds of wake-ups between replicas.
 const (
-	WakeInbox  = wakeups.Inbox
-	WakeTask   = wakeups.Task
-	WakeQueue  = wakeups.Queue
-	WakeWorker = wakeups.Worker
+	WakeInbox    = wakeups.Inbox
+	WakeProgress = wakeups.Progress
+	WakeTask     = wakeups.Task
+	WakeQueue    = wakeups.Queue
+	WakeWorker   = wakeups.Worker
 )
 
 // OnWake receives a wake-up of another replica.

@@ -5,6 +5,7 @@ package wakeups
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ type Kind string
 const (
 	// Inbox: an agent has new messages.
 	Inbox Kind = "inbox"
+	// Progress: a task that an agent requested has progressed.
+	Progress Kind = "progress"
 	// Task: a task has changed.
 	Task Kind = "task"
 	// End: a task has ended. It stays in this process; other replicas derive it from Task.
@@ -31,7 +34,8 @@ const (
 	Closed Kind = "closed"
 )
 
-// Wake is a wake-up. ID is that of the agent, task or worker, "" for the queues.
+// Wake is a wake-up. ID is that of the agent, task or worker, "" for the queues, and the ids of agent
+// and task, separated by a slash, for Progress.
 type Wake struct {
 	Kind Kind
 	ID   string
@@ -54,11 +58,11 @@ func NewWaiters() *Waiters {
 // maxProgress is the maximum number of tasks whose progress waits for an agent that reads slowly.
 const maxProgress = 1000
 
-// AddProgress wakes the goroutines that wait for messages of an agent, if there are any, because a task that
-// it requested has progressed.
-func (h *Waiters) AddProgress(agentID, taskID string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// addProgress wakes the goroutines that wait for messages of an agent, if there are any, because a task that
+// it requested has progressed. The caller must hold h.mu.
+func (h *Waiters) addProgress(id string) {
+	slash := strings.LastIndexByte(id, '/')
+	agentID, taskID := id[:max(slash, 0)], id[slash+1:]
 	inbox, all := h.channels[Wake{Inbox, agentID}], h.progress[agentID]
 	if len(inbox) > 0 && len(all) < maxProgress && !slices.Contains(all, taskID) {
 		h.progress[agentID] = append(all, taskID)
@@ -109,6 +113,9 @@ func (h *Waiters) Waits(w Wake) bool {
 func (h *Waiters) Wake(w Wake) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if w.Kind == Progress {
+		h.addProgress(w.ID)
+	}
 	for ch := range h.channels[w] {
 		ch.Set()
 	}
