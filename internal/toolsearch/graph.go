@@ -3,13 +3,8 @@ package toolsearch
 import (
 	"cmp"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
-
-	"gonum.org/v1/gonum/graph/community"
-	"gonum.org/v1/gonum/graph/network"
-	"gonum.org/v1/gonum/graph/simple"
 
 	"comet/internal/toolsearch/graphstore"
 )
@@ -208,56 +203,45 @@ func (g *graph) computeStats() []graphstore.Node {
 	for i, rank := range g.pageRank() {
 		out[i] = graphstore.Node{Tool: g.ids[i], Rank: rank}
 	}
-	for number, members := range g.communities() {
-		for _, i := range members {
-			out[i].Community = number
-		}
+	for i, number := range louvain(g.adjacent) {
+		out[i].Community = number
 	}
 	return out
 }
 
+// pageRank returns the PageRank of each tool; the ranks sum to 1. A tool without edges to others passes its
+// rank to all tools.
 func (g *graph) pageRank() []float64 {
-	const damping, tolerance = 0.85, 1e-9
-	directed := simple.NewWeightedDirectedGraph(0, 0)
-	for i := range g.ids {
-		directed.AddNode(simple.Node(i))
-	}
+	const damping, tolerance, maxRounds = 0.85, 1e-9, 1000
+	n := float64(len(g.ids))
+	sums := make([]float64, len(g.ids)) // weight of the edges from each tool
+	var edges []graphstore.Edge
+	var weights []float64
 	for i := range g.source {
 		e := &g.source[i]
 		if w := edgeWeight(e, g.at); w > 0 && e.From != e.To {
-			directed.SetWeightedEdge(simple.WeightedEdge{F: simple.Node(g.nodes[e.From]), T: simple.Node(g.nodes[e.To]), W: w})
+			edges, weights = append(edges, *e), append(weights, w)
+			sums[g.nodes[e.From]] += w
 		}
 	}
-	out := make([]float64, len(g.ids))
-	for i, rank := range network.PageRankSparse(directed, damping, tolerance) {
-		if !math.IsNaN(rank) {
-			out[i] = math.Round(rank*1e6) / 1e6 // the start vector is random
-		}
-	}
-	return out
-}
-
-func (g *graph) communities() [][]int64 {
-	undirected := simple.NewWeightedUndirectedGraph(0, 0)
-	for i := range g.ids {
-		undirected.AddNode(simple.Node(i))
-	}
-	for i, all := range g.adjacent {
-		for _, n := range all {
-			if int32(i) < n.node && n.weight > 0 {
-				undirected.SetWeightedEdge(simple.WeightedEdge{F: simple.Node(i), T: simple.Node(n.node), W: n.weight})
+	rank, change := slices.Repeat([]float64{1 / n}, len(g.ids)), math.Inf(1)
+	for round := 0; round < maxRounds && change > tolerance; round++ {
+		shared := 1 - damping
+		for i, sum := range sums {
+			if sum == 0 {
+				shared += damping * rank[i]
 			}
 		}
-	}
-	var out [][]int64
-	for _, members := range community.Modularize(undirected, 1, rand.NewPCG(1, 1)).Communities() {
-		ids := make([]int64, 0, len(members))
-		for _, m := range members {
-			ids = append(ids, m.ID())
+		next := slices.Repeat([]float64{shared / n}, len(g.ids))
+		for i := range edges {
+			from := g.nodes[edges[i].From]
+			next[g.nodes[edges[i].To]] += damping * rank[from] * weights[i] / sums[from]
 		}
-		slices.Sort(ids)
-		out = append(out, ids)
+		change = 0
+		for i := range next {
+			change += math.Abs(next[i] - rank[i])
+		}
+		rank = next
 	}
-	slices.SortFunc(out, func(a, b []int64) int { return cmp.Compare(a[0], b[0]) })
-	return out
+	return rank
 }
