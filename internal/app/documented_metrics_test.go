@@ -27,6 +27,7 @@ func TestDocumentedMetrics(t *testing.T) {
 			t.Parallel()
 			cfg := configured(t, name)
 			cfg.Transport.RedeliverAfter = time.Millisecond
+			cfg.Transport.Heartbeat = 10 * time.Minute // the agent stays online
 			a, err := app.New(t.Context(), cfg, nil)
 			require.NoError(t, err)
 			require.NoError(t, a.Start(t.Context()))
@@ -94,7 +95,7 @@ func someWork(t *testing.T, c *client) {
 	require.Empty(t, told())
 	var ids []string
 	for range 3 {
-		status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:dig"}, "budget": 100})
+		status, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:dig"}, "budget": 100, "timeout_ms": 3_600_000})
 		require.NoError(t, err)
 		require.Equal(t, http.StatusAccepted, status, "%s", body)
 		var made struct{ ID string }
