@@ -51,7 +51,8 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().Co
 // Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
 // transaction, so that each event has each of its deliveries exactly once.
 //
-// A webhook receives events committed after its registration, and none while it is disabled.
+// A webhook receives events committed after its registration, and none while it is disabled; RedeliverAll can
+// deliver those later.
 // Subtrees are those of the tree at this moment.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
