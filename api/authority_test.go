@@ -237,13 +237,16 @@ func TestQuotas(t *testing.T) {
 		post := func() response {
 			return h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+secret)
 		}
-		var last struct{ ID string }
+		var last struct{ ID, Token string }
 		for range 100 {
 			post().decode(t, http.StatusCreated, &last)
 		}
-		got := post()
-		require.Equal(t, http.StatusUnprocessableEntity, got.status)
-		require.Contains(t, string(got.body), "quotas.tokens")
+		for _, creator := range []string{secret, last.Token} { // the quota is that of the token and its descendants together
+			got := h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+creator)
+			require.Equal(t, http.StatusUnprocessableEntity, got.status)
+			require.Contains(t, string(got.body), "quotas.tokens")
+			require.Contains(t, string(got.body), `the token \"busy\" (`)
+		}
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+last.ID, "").status)
 		require.Equal(t, http.StatusCreated, post().status, "revoked tokens do not count")
 

@@ -29,7 +29,7 @@ type tokenList struct {
 //	@Success		201	{object}	tokenIssued	"The token with its secret"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, is bound to another agent, or its agent is inactive"
-//	@Failure		422	"The token has created as many tokens as its quota allows, or it descends from five other tokens"
+//	@Failure		422	"The token, or one that it descends from, has as many descendants as its quota allows, or it descends from five other tokens"
 func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempotency) (auth.Issued, error) {
 	return s.core.Auth.Create(r.Context(), r.caller, d, once)
 }

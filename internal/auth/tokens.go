@@ -56,7 +56,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if err := tx.Tokens().LockAll(); err != nil { // a revocation of the parent includes the token
 		return nil, err
 	}
-	parent, err := tx.Tokens().Lock(by.TokenID)
+	parent, err := tx.Tokens().Get(by.TokenID) // AddObjects locks the owner of the quota first
 	if err != nil {
 		return nil, err
 	}
