@@ -25,8 +25,11 @@ type Webhook struct {
 	Events      []EventType `gorm:"serializer:json"`
 	AgentID     *string     // nil for all agents
 	Subtree     bool
-	Ordering    Ordering
-	Enabled     bool
+	// ConfinedTo are the agents of the tokens with whose authority it receives events: only events of agents
+	// that are in the subtrees of all. It is empty for the authority of a token without an agent.
+	ConfinedTo []string `gorm:"serializer:json"`
+	Ordering   Ordering
+	Enabled    bool
 	// Headers are sent with every delivery. Their values are secrets.
 	Headers map[string]string `gorm:"serializer:json"`
 	// TimeoutSeconds limits an attempt; 0 for the server's limit.

@@ -81,6 +81,11 @@ func (r tokenReader) Chain(id string) ([]string, error) {
 	return list[string](r.reader, tokenChain+"SELECT cid FROM chain ORDER BY depth", id)
 }
 
+// Agents returns the agents of a token and of those that it descends from.
+func (r tokenReader) Agents(id string) ([]string, error) {
+	return list[string](r.reader, tokenChain+"SELECT DISTINCT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL ORDER BY agent_id", id)
+}
+
 // tokenChain selects a token, the argument, and those that it descends from.
 const tokenChain = `WITH RECURSIVE chain (cid, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
 	UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) `

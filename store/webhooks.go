@@ -107,6 +107,8 @@ type Subscription struct {
 	AgentID   *string
 	Subtree   bool
 	Ordering  models.Ordering
+	// ConfinedTo are agents; only events of agents in the subtrees of all are selected.
+	ConfinedTo []string `gorm:"serializer:json"`
 }
 
 // The subscriptions are read by hand: every numbering of events does that (BenchmarkWebhooks in
@@ -124,4 +126,4 @@ func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
 	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, Keys(ids))
 }
 
-const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE enabled = TRUE"
+const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering, confined_to FROM webhooks WHERE enabled = TRUE"

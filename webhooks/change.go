@@ -42,6 +42,9 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 			return hook, err
 		}
 		hook.Keys.Secret = secret
+		if hook.ConfinedTo, err = confinement(tx, by); err != nil {
+			return hook, err
+		}
 		return hook, cmp.Or(tx.Webhooks().Insert(hook), tx.Tokens().AddObjects(by, "webhooks", hook.ID))
 	})
 }
@@ -117,7 +120,8 @@ func orFalse(b *bool) bool { return b != nil && *b }
 
 // Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
 // errs.InvalidRequest before errs.AddressRefused before the precondition's error. An attempt in flight still counts. Enabling a
-// webhook, or changing its URL, clears its failures. Changing the ordering is errs.LimitReached
+// webhook, or changing its URL, clears its failures. A change by a principal that is bound to an agent, and
+// one of agent_id, gives the webhook the authority of the principal. Changing the ordering is errs.LimitReached
 // while too many deliveries are pending. A patch that changes nothing leaves no trace.
 func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch, pre models.Precondition) (models.Webhook, error) {
 	found := w.checkPatch(p)
@@ -146,6 +150,11 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 		}
 		if err := cmp.Or(v.Err(), pre.Check(before.Version)); err != nil {
 			return err
+		}
+		if by.AgentID != nil && !reflect.DeepEqual(before, after) || p.AgentID.Set {
+			if after.ConfinedTo, err = confinement(tx, by); err != nil {
+				return err
+			}
 		}
 		if out, changed = after, !reflect.DeepEqual(before, after); !changed {
 			return nil

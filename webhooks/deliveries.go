@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"math"
 	"slices"
 	"time"
 
@@ -120,17 +119,16 @@ func (w *Webhooks) deliverMissed(ctx context.Context, by models.Principal, id st
 	if oldest := w.store.Now().Add(-w.opts.Retention); q.Since.Before(oldest) { // older deliveries may be purged
 		q.Since = oldest
 	}
-	if q.Until.IsZero() {
-		q.Until = time.UnixMicro(math.MaxInt64)
-	}
-	within, err := missed.Between(w.store.Reads(ctx), w.store.Alone(), q.Since, q.Until)
-	for err == nil && within.After < within.UpTo {
+	after, upTo, err := missed.Between(w.store.Reads(ctx), w.store.Alone(), q.Since, q.Until)
+	for err == nil && after < upTo {
 		var batch []models.Event
-		if batch, err = w.store.Events(ctx).Between(within.After, within.UpTo, q.Types, q.Limit); err != nil || len(batch) == 0 {
+		if batch, err = w.store.Events(ctx).Between(after, upTo, q.Types, q.Limit); err != nil || len(batch) == 0 {
 			break
 		}
-		within.After = batch[len(batch)-1].Position
-		batch = slices.DeleteFunc(batch, func(e models.Event) bool { return e.At.Before(q.Since) || !e.At.Before(q.Until) })
+		after = batch[len(batch)-1].Position
+		batch = slices.DeleteFunc(batch, func(e models.Event) bool {
+			return e.At.Before(q.Since) || !q.Until.IsZero() && !e.At.Before(q.Until)
+		})
 		n := 0
 		err = w.store.Write(ctx, func(tx *store.Tx) (err error) {
 			n, err = insertMissed(tx, by, id, batch)
@@ -153,7 +151,7 @@ func insertMissed(tx *store.Tx, by models.Principal, id string, all []models.Eve
 	if err != nil {
 		return 0, err
 	}
-	s := store.Subscription{WebhookID: id, Events: hook.Events, AgentID: hook.AgentID, Subtree: hook.Subtree, Ordering: hook.Ordering}
+	s := store.Subscription{WebhookID: id, Events: hook.Events, AgentID: hook.AgentID, Subtree: hook.Subtree, Ordering: hook.Ordering, ConfinedTo: hook.ConfinedTo}
 	chains, err := chainsOf(tx, []store.Subscription{s}, all)
 	if err != nil {
 		return 0, err

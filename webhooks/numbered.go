@@ -53,7 +53,7 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().Co
 //
 // A webhook receives events committed after its registration, and none while it is disabled; RedeliverAll can
 // deliver those later.
-// Subtrees are those of the tree at this moment.
+// Subtrees are those of the tree at this moment, also those that a webhook is confined to.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
 	if err != nil || len(subs) == 0 {
@@ -91,7 +91,7 @@ func subscribersOf(subs []store.Subscription, events []models.Event) (ids []stri
 
 // chainsOf returns the ancestors of each agent of the events, if a subscription needs them.
 func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (map[string][]string, error) {
-	if !slices.ContainsFunc(subs, func(s store.Subscription) bool { return s.Subtree }) {
+	if !slices.ContainsFunc(subs, func(s store.Subscription) bool { return s.Subtree || len(s.ConfinedTo) > 0 }) {
 		return nil, nil
 	}
 	var keys []string
@@ -122,6 +122,9 @@ func matching(s store.Subscription, all []models.Event, chains map[string][]stri
 			continue
 		}
 		id := agentOf(e)
+		if slices.ContainsFunc(s.ConfinedTo, func(above string) bool { return !slices.Contains(chains[id], above) }) {
+			continue
+		}
 		if s.AgentID == nil || id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID) {
 			out = append(out, &all[i])
 		}
