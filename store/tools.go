@@ -22,13 +22,19 @@ func (tx Tools) SaveUpstream(u *models.Upstream) error {
 	return tx.db().Clauses(clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, DoUpdates: update}, clause.Returning{}).Create(u).Error
 }
 
-// DeleteUpstream deletes an upstream, or returns errs.NotFound.
-func (tx Tools) DeleteUpstream(id string) error {
-	deleted := tx.db().Delete(&models.Upstream{}, "id = ?", id)
+// DeleteUpstream deletes an upstream and returns its version, or errs.NotFound.
+func (tx Tools) DeleteUpstream(id string) (int64, error) {
+	var u models.Upstream
+	deleted := tx.db().Clauses(clause.Returning{}).Delete(&u, "id = ?", id)
 	if deleted.Error == nil && deleted.RowsAffected == 0 {
-		return errs.New(errs.NotFound, "no upstream %q was added", id)
+		return 0, errs.New(errs.NotFound, "no upstream %q was added", id)
 	}
-	return deleted.Error
+	return u.Version, deleted.Error
+}
+
+// UpstreamVersion returns the version of an upstream that was added, 0 for others.
+func (r toolReader) UpstreamVersion(id string) (version int64, err error) {
+	return version, r.db().Model(&models.Upstream{}).Where("id = ?", id).Select("version").Scan(&version).Error
 }
 
 // Upstreams returns the upstreams that were added, ordered by id.

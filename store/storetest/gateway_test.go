@@ -25,7 +25,7 @@ func TestUpstreams(t *testing.T) {
 			return u
 		}
 		drop := func(id string) error {
-			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tools().DeleteUpstream(id) })
+			return db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Tools().DeleteUpstream(id); return err })
 		}
 		made := db.Now()
 		first := save("paper", `{"url":"http://a"}`, "ada")
