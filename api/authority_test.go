@@ -208,6 +208,16 @@ func TestChildTokens(t *testing.T) {
 		h.db.Clock.Advance(time.Second)
 		require.Equal(t, http.StatusOK, get(grandchild.Token, "/api/v1/agents/child"))
 
+		// A rotation keeps the token: the tokens that descend from it stay valid and belong to it.
+		var rotated issued
+		h.do(t, "POST", "/api/v1/tokens/"+parentID+"/rotate", "", "Authorization", "Bearer "+parent).decode(t, http.StatusOK, &rotated)
+		require.Equal(t, http.StatusUnauthorized, get(parent, "/api/v1/me"))
+		parent = rotated.Token
+		require.Equal(t, http.StatusOK, get(grandchild.Token, "/api/v1/agents/child"))
+		require.Equal(t, http.StatusOK, get(parent, "/api/v1/tokens/"+grandchild.ID))
+		h.do(t, "GET", "/api/v1/tokens/"+own.ID, "").decode(t, http.StatusOK, &own)
+		require.Equal(t, parentID, *own.ParentID)
+
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+parentID, "").status)
 		for _, secret := range []string{parent, own.Token, child.Token, grandchild.Token} {
 			require.Equal(t, http.StatusUnauthorized, get(secret, "/api/v1/me"))
