@@ -25,8 +25,7 @@ type Webhook struct {
 	Events      []EventType `gorm:"serializer:json"`
 	AgentID     *string     // nil for all agents
 	Subtree     bool
-	// ConfinedTo are the agents of the tokens with whose authority it receives events: only events of agents
-	// that are in the subtrees of all. It is empty for the authority of a token without an agent.
+	// ConfinedTo are agents: it receives only events of agents in the subtrees of all. It is empty for no limit.
 	ConfinedTo []string `gorm:"serializer:json"`
 	Ordering   Ordering
 	Enabled    bool

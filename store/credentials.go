@@ -81,16 +81,19 @@ func (r tokenReader) Chain(id string) ([]string, error) {
 	return list[string](r.reader, tokenChain+"SELECT cid FROM chain ORDER BY depth", id)
 }
 
-// Agents returns the agents of a token and of those that it descends from.
-func (r tokenReader) Agents(id string) ([]string, error) {
-	return list[string](r.reader, tokenChain+"SELECT DISTINCT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL ORDER BY agent_id", id)
+// Agents returns the agents of a principal's token and of those that it descends from, none for one without an agent.
+func (r tokenReader) Agents(by models.Principal) ([]string, error) {
+	if by.AgentID == nil {
+		return []string{}, nil
+	}
+	return list[string](r.reader, tokenChain+"SELECT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL UNION SELECT ? ORDER BY 1", by.TokenID, *by.AgentID)
 }
 
 // tokenChain selects a token, the argument, and those that it descends from.
 const tokenChain = `WITH RECURSIVE chain (cid, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
 	UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) `
 
-// quotaOwner selects the last token of the chain that does not administer the whole system.
+// quotaOwner selects the last token of the chain that does not administer the whole system: it has the most objects.
 const quotaOwner = tokenChain + `SELECT id, name FROM chain JOIN tokens ON id = cid
 	WHERE NOT (scopes LIKE '%"admin"%' AND coalesce(agent_id, '` + models.RootAgentID + `') = '` + models.RootAgentID + `') ORDER BY depth DESC LIMIT 1`
 
@@ -106,16 +109,14 @@ func (tx Tokens) Touch(ids []string) error {
 }
 
 // AddObjects records that a principal created objects of a kind, which is the name of their table; tokens
-// have their parent instead. It returns errs.LimitReached if a token that its token descends from, with all
-// descendants, then has more objects than Options.Quotas allows; the first of them has the most.
-// Administrators have no quotas, and agents without a token have none.
+// have their parent instead. It returns errs.LimitReached if its token or one that it descends from then has, with
+// its descendants, more than Options.Quotas allows. Administrators and agents without a token have no quotas.
 func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) error {
 	if by.Administers() || len(ids) == 0 {
 		return nil
 	}
 	type tokenObject struct{ TokenID, Kind, ID string }
-	// The lock keeps concurrent requests from exceeding the quota together.
-	owner, err := one[struct{ ID, Name string }](tx.reader, quotaOwner+tx.engine.forUpdate, by.TokenID)
+	owner, err := one[struct{ ID, Name string }](tx.reader, quotaOwner+tx.engine.forUpdate, by.TokenID) // concurrent requests wait
 	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id "+tokenTree, []any{owner.ID}
 	switch {
 	case errs.Is(err, errs.NotFound):
@@ -123,7 +124,7 @@ func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) err
 	case err == nil && kind == "tokens":
 		query, args, ids = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id "+tokenTree+" AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now), nil
 	case err == nil && kind == "webhooks":
-		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id "+tokenTree
+		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id " + tokenTree
 		err = tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND id NOT IN (SELECT id FROM webhooks) AND token_id "+tokenTree, owner.ID)
 	}
 	if err == nil {

@@ -32,15 +32,10 @@ func (tx Tools) DeleteUpstream(id string) (int64, error) {
 	return u.Version, deleted.Error
 }
 
-// UpstreamVersion returns the version of an upstream that was added, 0 for others.
-func (r toolReader) UpstreamVersion(id string) (version int64, err error) {
-	return version, r.db().Model(&models.Upstream{}).Where("id = ?", id).Select("version").Scan(&version).Error
-}
-
-// Upstreams returns the upstreams that were added, ordered by id.
-func (r toolReader) Upstreams() ([]models.Upstream, error) {
+// Upstreams returns the upstreams that were added, ordered by id: all for "", otherwise that with the id.
+func (r toolReader) Upstreams(id string) ([]models.Upstream, error) {
 	upstreams := []models.Upstream{}
-	return upstreams, r.db().Order("id").Find(&upstreams).Error
+	return upstreams, r.db().Where("id = ? OR ? = ''", id, id).Order("id").Find(&upstreams).Error
 }
 
 // toolPolicyRow is a token's policy as gorm stores it.

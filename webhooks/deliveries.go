@@ -120,7 +120,7 @@ func (w *Webhooks) deliverMissed(ctx context.Context, by models.Principal, id st
 		q.Since = oldest
 	}
 	after, upTo, err := missed.Between(w.store.Reads(ctx), w.store.Alone(), q.Since, q.Until)
-	for err == nil && after < upTo {
+	for n := 0; err == nil && after < upTo; total += int64(n) {
 		var batch []models.Event
 		if batch, err = w.store.Events(ctx).Between(after, upTo, q.Types, q.Limit); err != nil || len(batch) == 0 {
 			break
@@ -129,14 +129,10 @@ func (w *Webhooks) deliverMissed(ctx context.Context, by models.Principal, id st
 		batch = slices.DeleteFunc(batch, func(e models.Event) bool {
 			return e.At.Before(q.Since) || !q.Until.IsZero() && !e.At.Before(q.Until)
 		})
-		n := 0
 		err = w.store.Write(ctx, func(tx *store.Tx) (err error) {
 			n, err = insertMissed(tx, by, id, batch)
 			return err
 		})
-		if err == nil {
-			total += int64(n)
-		}
 	}
 	return total, err
 }
@@ -152,23 +148,19 @@ func insertMissed(tx *store.Tx, by models.Principal, id string, all []models.Eve
 		return 0, err
 	}
 	s := store.Subscription{WebhookID: id, Events: hook.Events, AgentID: hook.AgentID, Subtree: hook.Subtree, Ordering: hook.Ordering, ConfinedTo: hook.ConfinedTo}
-	chains, err := chainsOf(tx, []store.Subscription{s}, all)
-	if err != nil {
-		return 0, err
-	}
+	deliveries, err := newDeliveries(tx, []store.Subscription{s}, all)
 	var ids, keys []string
-	events := matching(s, all, chains)
-	for _, e := range events {
-		ids, keys = append(ids, e.ID), append(keys, e.Key)
+	for _, d := range deliveries {
+		ids, keys = append(ids, d.Event.ID), append(keys, d.Event.Key)
 	}
-	received, err := missed.Received(tx, id, ids)
-	if err != nil {
-		return 0, err
-	}
+	received, receivedErr := missed.Received(tx, id, ids)
 	slices.Sort(received)
-	events = slices.DeleteFunc(events, func(e *models.Event) bool { _, found := slices.BinarySearch(received, e.ID); return found })
-	deliveries, err := appendDeliveries(nil, tx, s, events)
-	if err = cmp.Or(err, tx.Deliveries().Insert(deliveries)); err == nil && s.Ordering == models.OrderingAgent {
+	deliveries = slices.DeleteFunc(deliveries, func(d store.NewDelivery) bool {
+		_, found := slices.BinarySearch(received, d.Event.ID)
+		return found
+	})
+	err = cmp.Or(err, receivedErr, tx.Deliveries().Insert(deliveries))
+	if err == nil && s.Ordering == models.OrderingAgent {
 		slices.Sort(keys)
 		err = tx.Deliveries().OrderKeys(id, slices.Compact(keys)) // earlier events before pending ones
 	}

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -67,17 +68,19 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	if err != nil {
 		return err
 	}
+	all, err := newDeliveries(tx, subs, events)
+	return cmp.Or(err, tx.Deliveries().Insert(all))
+}
+
+// newDeliveries returns the deliveries of events to subscriptions, which are locked.
+func newDeliveries(tx *store.Tx, subs []store.Subscription, events []models.Event) (all []store.NewDelivery, err error) {
 	chains, err := chainsOf(tx, subs, events)
-	if err != nil {
-		return err
-	}
-	var all []store.NewDelivery
 	for _, s := range subs {
-		if all, err = appendDeliveries(all, tx, s, matching(s, events, chains)); err != nil {
-			return err
+		if err == nil {
+			all, err = appendDeliveries(all, tx, s, matching(s, events, chains))
 		}
 	}
-	return tx.Deliveries().Insert(all)
+	return all, err
 }
 
 func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {

@@ -46,18 +46,6 @@ func lock(tx *store.Tx, by models.Principal, id string) (models.Webhook, error) 
 	return visible(tx.Agents().Confine, by, hook, err)
 }
 
-// confinement returns Webhook.ConfinedTo for the authority of a principal.
-func confinement(tx *store.Tx, by models.Principal) ([]string, error) {
-	if by.AgentID == nil {
-		return []string{}, nil
-	}
-	agents, err := tx.Tokens().Agents(by.TokenID)
-	if len(agents) == 0 { // the token is not stored
-		agents = []string{*by.AgentID}
-	}
-	return agents, err
-}
-
 func (w *Webhooks) logChange(ctx context.Context, by models.Principal, id, what string) {
 	w.opts.Logger.InfoContext(ctx, what, "webhook", id, "actor", by.Name)
 }

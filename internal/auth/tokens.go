@@ -185,10 +185,7 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre m
 			return err
 		}
 		t, err := tx.Tokens().Lock(id)
-		if err == nil {
-			err = pre.Check(t.Version())
-		}
-		if err != nil || t.RevokedAt != nil {
+		if err := cmp.Or(err, pre.Check(t.Version())); err != nil || t.RevokedAt != nil {
 			return err
 		}
 		tokens, err := tx.Tokens().LockTree(id)

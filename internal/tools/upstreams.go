@@ -51,7 +51,11 @@ func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id str
 		return s, 0, errs.New(errs.NotFound, "there is no upstream %q", input.Clip(id))
 	}
 	if s, err = svc.Upstream(id); err == nil && s.Source == apiSource {
-		version, err = svc.store.Tools(ctx).UpstreamVersion(id)
+		var stored []models.Upstream
+		stored, err = svc.store.Tools(ctx).Upstreams(id)
+		for _, u := range stored {
+			version = u.Version
+		}
 	}
 	return s, version, err
 }
