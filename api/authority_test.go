@@ -208,6 +208,16 @@ func TestChildTokens(t *testing.T) {
 		h.db.Clock.Advance(time.Second)
 		require.Equal(t, http.StatusOK, get(grandchild.Token, "/api/v1/agents/child"))
 
+		// A rotation keeps the token: the tokens that descend from it stay valid and belong to it.
+		var rotated issued
+		h.do(t, "POST", "/api/v1/tokens/"+parentID+"/rotate", "", "Authorization", "Bearer "+parent).decode(t, http.StatusOK, &rotated)
+		require.Equal(t, http.StatusUnauthorized, get(parent, "/api/v1/me"))
+		parent = rotated.Token
+		require.Equal(t, http.StatusOK, get(grandchild.Token, "/api/v1/agents/child"))
+		require.Equal(t, http.StatusOK, get(parent, "/api/v1/tokens/"+grandchild.ID))
+		h.do(t, "GET", "/api/v1/tokens/"+own.ID, "").decode(t, http.StatusOK, &own)
+		require.Equal(t, parentID, *own.ParentID)
+
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+parentID, "").status)
 		for _, secret := range []string{parent, own.Token, child.Token, grandchild.Token} {
 			require.Equal(t, http.StatusUnauthorized, get(secret, "/api/v1/me"))
@@ -237,13 +247,16 @@ func TestQuotas(t *testing.T) {
 		post := func() response {
 			return h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+secret)
 		}
-		var last struct{ ID string }
+		var last struct{ ID, Token string }
 		for range 100 {
 			post().decode(t, http.StatusCreated, &last)
 		}
-		got := post()
-		require.Equal(t, http.StatusUnprocessableEntity, got.status)
-		require.Contains(t, string(got.body), "quotas.tokens")
+		for _, creator := range []string{secret, last.Token} { // the quota is that of the token and its descendants together
+			got := h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+creator)
+			require.Equal(t, http.StatusUnprocessableEntity, got.status)
+			require.Contains(t, string(got.body), "quotas.tokens")
+			require.Contains(t, string(got.body), `the token \"busy\" (`)
+		}
 		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+last.ID, "").status)
 		require.Equal(t, http.StatusCreated, post().status, "revoked tokens do not count")
 

@@ -118,13 +118,13 @@ func (s *Server) testWebhook(r request, _ struct{}) (any, error) {
 
 // redeliveryResult is the number of redelivered deliveries.
 type redeliveryResult struct {
-	Redelivered int64 `json:"redelivered" example:"12"` // Number of scheduled deliveries.
+	Redelivered int64 `json:"redelivered" example:"12"` // Number of scheduled deliveries, with those of missed events.
 }
 
-// redeliverWebhook schedules dead deliveries again.
+// redeliverWebhook schedules dead deliveries again, and missed events.
 //
 //	@Summary		Redeliver deliveries
-//	@Description	Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+//	@Description	Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 //	@Param			body		body	webhooks.RedeliveryDraft	true	"The deliveries to redeliver"
 //	@Success		202	{object}	redeliveryResult	"The number of deliveries"
 //	@Failure		400	"A field is missing or malformed"

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPreconditions changes tokens and tool policies with If-Match and If-None-Match.
+// TestPreconditions changes tokens, tool policies and upstreams with If-Match and If-None-Match.
 func TestPreconditions(t *testing.T) {
 	t.Parallel()
 	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
@@ -48,5 +48,21 @@ func TestPreconditions(t *testing.T) {
 		change(412, "DELETE", token, "", "If-Match", first)
 		require.Equal(t, http.StatusOK, h.do(t, "GET", token, "").status)
 		change(204, "DELETE", token, "", "If-Match", tag(token))
+
+		const upstream, config, moved = "/api/v1/upstreams/paper", `{"url":"http://127.0.0.1:1/mcp"}`, `{"url":"http://127.0.0.1:1/moved"}`
+		change(412, "PUT", upstream, config, "If-Match", "*")
+		change(412, "PUT", upstream, config, "If-Match", `"1.a"`)
+		require.Equal(t, http.StatusNotFound, h.do(t, "GET", upstream, "").status, "nothing was stored")
+		change(404, "DELETE", upstream, "", "If-Match", "*")
+		change(201, "PUT", upstream, config, "If-None-Match", "*")
+		first = tag(upstream)
+		change(412, "PUT", upstream, moved, "If-None-Match", "*")
+		change(400, "PUT", upstream, moved, "If-Match", "1")
+		change(200, "PUT", upstream, moved, "If-Match", first)
+		change(412, "PUT", upstream, config, "If-Match", first)
+		change(412, "DELETE", upstream, "", "If-Match", first)
+		require.Contains(t, string(h.do(t, "GET", upstream, "").body), "/moved")
+		change(204, "DELETE", upstream, "", "If-Match", tag(upstream))
+		require.Equal(t, http.StatusNotFound, h.do(t, "GET", upstream, "").status)
 	})
 }

@@ -29,7 +29,7 @@ type tokenList struct {
 //	@Success		201	{object}	tokenIssued	"The token with its secret"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, is bound to another agent, or its agent is inactive"
-//	@Failure		422	"The token has created as many tokens as its quota allows, or it descends from five other tokens"
+//	@Failure		422	"The token, or one that it descends from, has as many descendants as its quota allows, or it descends from five other tokens"
 func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempotency) (auth.Issued, error) {
 	return s.core.Auth.Create(r.Context(), r.caller, d, once)
 }
@@ -37,7 +37,7 @@ func (s *Server) createToken(r request, d auth.TokenDraft, once *models.Idempote
 // rotateToken replaces the secret of a token.
 //
 //	@Summary		Rotate a token
-//	@Description	Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
+//	@Description	Replaces the secret of the token. The previous secret becomes invalid at once; the tokens that descend from the token stay valid and are revoked with it later. If the secret has leaked, revoke the token instead, which also ends the tokens that were created with it. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 //	@Param			If-Match	header	string	false	"Rotate the token only if this entity tag has its current version"
 //	@Success		200	{object}	tokenIssued	"The token with its new secret"
 //	@Failure		400	"A header is malformed"

@@ -78,11 +78,11 @@ func (s *Server) listUpstreams(r request) (any, error) {
 // getUpstream returns one upstream.
 //
 //	@Summary		Get an upstream
-//	@Description	Returns an MCP server with its state on this replica.
+//	@Description	Returns an MCP server with its state on this replica. The entity tag of an upstream that was created with this API contains the version of its definition, for `If-Match`.
 //	@Success		200	{object}	upstreamView	"The upstream"
 func (s *Server) getUpstream(r request) (any, error) {
-	u, err := s.core.Tools.UpstreamFor(r.Context(), r.caller, r.id)
-	return s.newUpstreamView(u, r.caller), err
+	u, version, err := s.core.Tools.UpstreamFor(r.Context(), r.caller, r.id)
+	return reply{version: version, body: s.newUpstreamView(u, r.caller)}, err
 }
 
 // upstreamConfig is an entry of mcpServers.
@@ -107,14 +107,17 @@ type upstreamConfig struct {
 //	@Summary		Create or replace an upstream
 //	@Description	Creates or replaces an MCP server on all replicas. The body is an entry of the `mcpServers` JSON that desktop clients use. Reference secrets, `${NAME}` for an environment variable of comet and `${file:/path}` for a file; a literal value that looks like a secret is rejected. Servers with a `command` run on comet's machine with comet's permissions; set `mcp.add_commands: false` to forbid them.
 //	@Param			upstream_id	path	string			true	"The upstream's id: letters, digits and hyphens"	maxlength(64)	example(filesystem)
+//	@Param			If-Match		header	string	false	"Replace the upstream only if this entity tag has its current version"
+//	@Param			If-None-Match	header	string	false	"With `*`, create the upstream only if it does not exist"
 //	@Param			body		body	upstreamConfig	true	"The entry"
 //	@Success		200	{object}	models.Upstream	"The upstream was replaced"
 //	@Success		201	{object}	models.Upstream	"The upstream was created"
 //	@Failure		400	"The entry is invalid, or contains a literal secret"
 //	@Failure		409	"The upstream is configured by a file"
+//	@Failure		412	"The upstream has another version"
 func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
-	u, err := s.core.Tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry))
-	out := reply{body: u}
+	u, err := s.core.Tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry), r.pre)
+	out := reply{version: u.Version, body: u}
 	if u.Version == 1 {
 		out.status = http.StatusCreated
 	}
@@ -125,10 +128,12 @@ func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 //
 //	@Summary		Delete an upstream
 //	@Description	Deletes an MCP server that was created with this API, and the approved definitions of its tools, on all replicas. Its agent stays in the registry, offline.
+//	@Param			If-Match	header	string	false	"Delete the upstream only if this entity tag has its current version"
 //	@Success		204	"Deleted"
 //	@Failure		409	"The upstream is configured by a file"
+//	@Failure		412	"The upstream has another version"
 func (s *Server) deleteUpstream(r request) error {
-	return s.core.Tools.RemoveUpstream(r.Context(), r.caller, r.id)
+	return s.core.Tools.RemoveUpstream(r.Context(), r.caller, r.id, r.pre)
 }
 
 // restartUpstream restarts an upstream.

@@ -25,8 +25,10 @@ type Webhook struct {
 	Events      []EventType `gorm:"serializer:json"`
 	AgentID     *string     // nil for all agents
 	Subtree     bool
-	Ordering    Ordering
-	Enabled     bool
+	// ConfinedTo are agents: it receives only events of agents in the subtrees of all. It is empty for no limit.
+	ConfinedTo []string `gorm:"serializer:json"`
+	Ordering   Ordering
+	Enabled    bool
 	// Headers are sent with every delivery. Their values are secrets.
 	Headers map[string]string `gorm:"serializer:json"`
 	// TimeoutSeconds limits an attempt; 0 for the server's limit.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"time"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -79,9 +78,24 @@ const tokenTree = `IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM tokens WHERE
 
 // Chain returns the ids of a token and of those that it descends from, which come after it.
 func (r tokenReader) Chain(id string) ([]string, error) {
-	return list[string](r.reader, `WITH RECURSIVE chain (id, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
-		UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) SELECT id FROM chain ORDER BY depth`, id)
+	return list[string](r.reader, tokenChain+"SELECT cid FROM chain ORDER BY depth", id)
 }
+
+// Agents returns the agents of a principal's token and of those that it descends from, none for one without an agent.
+func (r tokenReader) Agents(by models.Principal) ([]string, error) {
+	if by.AgentID == nil {
+		return []string{}, nil
+	}
+	return list[string](r.reader, tokenChain+"SELECT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL UNION SELECT ? ORDER BY 1", by.TokenID, *by.AgentID)
+}
+
+// tokenChain selects a token, the argument, and those that it descends from.
+const tokenChain = `WITH RECURSIVE chain (cid, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
+	UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) `
+
+// quotaOwner selects the last token of the chain that does not administer the whole system: it has the most objects.
+const quotaOwner = tokenChain + `SELECT id, name FROM chain JOIN tokens ON id = cid
+	WHERE NOT (scopes LIKE '%"admin"%' AND coalesce(agent_id, '` + models.RootAgentID + `') = '` + models.RootAgentID + `') ORDER BY depth DESC LIMIT 1`
 
 // LockTree returns a token and its descendants, without the revoked ones, and locks them.
 func (tx Tokens) LockTree(id string) ([]models.Token, error) {
@@ -95,23 +109,23 @@ func (tx Tokens) Touch(ids []string) error {
 }
 
 // AddObjects records that a principal created objects of a kind, which is the name of their table; tokens
-// have their parent instead. It returns errs.LimitReached if more of its objects then exist than
-// Options.Quotas allows. Administrators have no quotas, and agents without a token have none.
+// have their parent instead. It returns errs.LimitReached if its token or one that it descends from then has, with
+// its descendants, more than Options.Quotas allows. Administrators and agents without a token have no quotas.
 func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) error {
 	if by.Administers() || len(ids) == 0 {
 		return nil
 	}
 	type tokenObject struct{ TokenID, Kind, ID string }
-	_, err := tx.Lock(by.TokenID) // requests of the token do not exceed the quota together
-	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id = ?", []any{by.TokenID}
+	owner, err := one[struct{ ID, Name string }](tx.reader, quotaOwner+tx.engine.forUpdate, by.TokenID) // concurrent requests wait
+	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id "+tokenTree, []any{owner.ID}
 	switch {
 	case errs.Is(err, errs.NotFound):
 		return nil
 	case err == nil && kind == "tokens":
-		query, args, ids = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id = ? AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now), nil
+		query, args, ids = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id "+tokenTree+" AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now), nil
 	case err == nil && kind == "webhooks":
-		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id = ?"
-		err = tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND token_id = ? AND id NOT IN (SELECT id FROM webhooks)", by.TokenID)
+		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id " + tokenTree
+		err = tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND id NOT IN (SELECT id FROM webhooks) AND token_id "+tokenTree, owner.ID)
 	}
 	if err == nil {
 		err = create(tx.reader, "ON CONFLICT DO NOTHING", convert(ids, func(id string) tokenObject { return tokenObject{by.TokenID, kind, id} })...)
@@ -121,7 +135,7 @@ func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) err
 	}
 	n, err := one[int](tx.reader, query, args...)
 	if limit := tx.store.quotas[kind]; err == nil && n > limit {
-		err = errs.New(errs.LimitReached, "the token %q may have at most %d %s that it created; delete some, or ask an administrator to raise the setting quotas.%s", by.Name, limit, kind, kind)
+		err = errs.New(errs.LimitReached, "the token %q (%s) and those that descend from it may have at most %d %s that they created; delete some, or ask an administrator to raise the setting quotas.%s", owner.Name, owner.ID, limit, kind, kind)
 	}
 	return err
 }
@@ -175,20 +189,4 @@ func (tx Tokens) SaveAgentKey(k models.AgentKey) error {
 // DeleteAgentKey deletes an agent's key of an algorithm.
 func (tx Tokens) DeleteAgentKey(agentID, algorithm string) error {
 	return tx.db().Delete(&models.AgentKey{}, "agent_id = ? AND algorithm = ?", agentID, algorithm).Error
-}
-
-// RecordSignature marks a signed message of an agent as accepted and reports whether it had no
-// mark since a time. Marks of different scopes are independent. Of two concurrent transactions the
-// second waits for the first.
-func (tx Tokens) RecordSignature(scope, agentID string, mark []byte, since time.Time) (bool, error) {
-	n, err := tx.exec(`INSERT INTO replay_marks (scope, agent_id, mark, at) VALUES (?, ?, ?, ?)
-		ON CONFLICT (scope, agent_id, mark) DO UPDATE SET at = excluded.at WHERE replay_marks.at < ?`,
-		scope, agentID, mark, tx.now, since)
-	return n == 1, err
-}
-
-// PurgeSignatures deletes up to limit marks older than before and returns how many.
-func (tx Tokens) PurgeSignatures(before time.Time, limit int) (int64, error) {
-	return tx.exec(`DELETE FROM replay_marks WHERE (scope, agent_id, mark) IN
-		(SELECT scope, agent_id, mark FROM replay_marks WHERE at < ? ORDER BY at LIMIT ?)`, before, limit)
 }

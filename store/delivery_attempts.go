@@ -148,7 +148,7 @@ func (tx Deliveries) Redeliver(d models.Delivery, ordering models.Ordering) erro
 		return err
 	}
 	if ordering == models.OrderingAgent && d.State != models.DeliveryPending {
-		return tx.orderKeys(d.WebhookID, []string{d.Key})
+		return tx.OrderKeys(d.WebhookID, []string{d.Key})
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded b
 		return n, last, err
 	}
 	slices.Sort(keys)
-	return n, last, tx.orderKeys(webhookID, slices.Compact(keys))
+	return n, last, tx.OrderKeys(webhookID, slices.Compact(keys))
 }
 
 // Purge deletes up to limit deliveries of a webhook that ended before the

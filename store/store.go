@@ -48,8 +48,8 @@ type Options struct {
 	MaxConnections int
 	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
-	// Quotas limits, by the name of a table, how many objects one token may have created, unless it
-	// administers the whole system; default 1,000 agents, 100 tokens and 100 webhooks.
+	// Quotas limits, by the name of a table, how many objects one token and its descendants may have created,
+	// unless it administers the whole system; default 1,000 agents, 100 tokens and 100 webhooks.
 	Quotas map[string]int
 	// Keys seal the columns of seal.Columns, default none.
 	Keys *seal.Keyring

@@ -22,19 +22,20 @@ func (tx Tools) SaveUpstream(u *models.Upstream) error {
 	return tx.db().Clauses(clause.OnConflict{Columns: []clause.Column{{Name: "id"}}, DoUpdates: update}, clause.Returning{}).Create(u).Error
 }
 
-// DeleteUpstream deletes an upstream, or returns errs.NotFound.
-func (tx Tools) DeleteUpstream(id string) error {
-	deleted := tx.db().Delete(&models.Upstream{}, "id = ?", id)
+// DeleteUpstream deletes an upstream and returns its version, or errs.NotFound.
+func (tx Tools) DeleteUpstream(id string) (int64, error) {
+	var u models.Upstream
+	deleted := tx.db().Clauses(clause.Returning{}).Delete(&u, "id = ?", id)
 	if deleted.Error == nil && deleted.RowsAffected == 0 {
-		return errs.New(errs.NotFound, "no upstream %q was added", id)
+		return 0, errs.New(errs.NotFound, "no upstream %q was added", id)
 	}
-	return deleted.Error
+	return u.Version, deleted.Error
 }
 
-// Upstreams returns the upstreams that were added, ordered by id.
-func (r toolReader) Upstreams() ([]models.Upstream, error) {
+// Upstreams returns the upstreams that were added, ordered by id: all for "", otherwise that with the id.
+func (r toolReader) Upstreams(id string) ([]models.Upstream, error) {
 	upstreams := []models.Upstream{}
-	return upstreams, r.db().Order("id").Find(&upstreams).Error
+	return upstreams, r.db().Where("id = ? OR ? = ''", id, id).Order("id").Find(&upstreams).Error
 }
 
 // toolPolicyRow is a token's policy as gorm stores it.

@@ -42,12 +42,12 @@ func findWebhook(db *gorm.DB, id string) (w models.Webhook, err error) {
 	return w, orMissing(err, "there is no webhook %q", id)
 }
 
-// LockAll serializes the transactions that count webhooks.
-func (tx Webhooks) LockAll() error { return tx.lock(lockWebhooks) }
-
-// Count returns how many webhooks there are.
-func (r webhookReader) Count() (int, error) {
-	return one[int](r.reader, "SELECT count(*) FROM webhooks")
+// LockAll serializes the transactions that create webhooks and returns how many there are.
+func (tx Webhooks) LockAll() (n int, err error) {
+	if err = tx.lock(lockWebhooks); err == nil {
+		n, err = one[int](tx.reader, "SELECT count(*) FROM webhooks")
+	}
+	return n, err
 }
 
 // CountEnabled returns how many webhooks are enabled.
@@ -102,11 +102,12 @@ func (tx Webhooks) Release(id, owner string) error {
 
 // Subscription selects the events of an enabled webhook.
 type Subscription struct {
-	WebhookID string
-	Events    []models.EventType `gorm:"serializer:json"`
-	AgentID   *string
-	Subtree   bool
-	Ordering  models.Ordering
+	WebhookID  string
+	Events     []models.EventType `gorm:"serializer:json"`
+	AgentID    *string
+	Subtree    bool
+	Ordering   models.Ordering
+	ConfinedTo []string `gorm:"serializer:json"` // only events of agents in the subtrees of all
 }
 
 // The subscriptions are read by hand: every numbering of events does that (BenchmarkWebhooks in
@@ -124,4 +125,4 @@ func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
 	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, Keys(ids))
 }
 
-const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering FROM webhooks WHERE enabled = TRUE"
+const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering, confined_to FROM webhooks WHERE enabled = TRUE"

@@ -42,7 +42,8 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 			return hook, err
 		}
 		hook.Keys.Secret = secret
-		return hook, cmp.Or(tx.Webhooks().Insert(hook), tx.Tokens().AddObjects(by, "webhooks", hook.ID))
+		hook.ConfinedTo, err = tx.Tokens().Agents(by)
+		return hook, cmp.Or(err, tx.Webhooks().Insert(hook), tx.Tokens().AddObjects(by, "webhooks", hook.ID))
 	})
 }
 
@@ -69,10 +70,7 @@ func (w *Webhooks) storeSecret(ctx context.Context, by models.Principal, secret 
 // fromDraft returns the webhook that a draft describes; found are its violations.
 func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Violations) (models.Webhook, error) {
 	err := checkFilter(&found, d.AgentID, orFalse(d.Subtree), tx.Agents().Exists)
-	if err != nil {
-		return models.Webhook{}, err
-	}
-	if err := found.Err(); err != nil {
+	if err := cmp.Or(err, found.Err()); err != nil {
 		return models.Webhook{}, err
 	}
 	if err := checkWebhookLimit(tx); err != nil {
@@ -84,14 +82,9 @@ func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Vio
 	}
 	hook := models.Webhook{
 		ID: id.String(), URL: *d.URL, Description: d.Description, Events: d.Events, AgentID: d.AgentID, Subtree: orFalse(d.Subtree),
-		Ordering: models.OrderingNone, Enabled: d.Enabled == nil || *d.Enabled, Headers: d.Headers, RetrySeconds: append([]int{}, d.RetrySeconds...),
+		Ordering: *cmp.Or(d.Ordering, new(models.OrderingNone)), Enabled: *cmp.Or(d.Enabled, new(true)),
+		Headers: d.Headers, TimeoutSeconds: *cmp.Or(d.TimeoutSeconds, new(int)), RetrySeconds: append([]int{}, d.RetrySeconds...),
 		Keys: models.WebhookKeys{PreviousKeys: []models.PreviousKeys{}}, Version: 1, CreatedBy: by.Name, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
-	}
-	if d.Ordering != nil {
-		hook.Ordering = *d.Ordering
-	}
-	if d.TimeoutSeconds != nil {
-		hook.TimeoutSeconds = *d.TimeoutSeconds
 	}
 	if !hook.Enabled {
 		hook.DisabledAt = new(tx.Now())
@@ -103,10 +96,7 @@ func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Vio
 }
 
 func checkWebhookLimit(tx *store.Tx) error {
-	if err := tx.Webhooks().LockAll(); err != nil {
-		return err
-	}
-	n, err := tx.Webhooks().Count()
+	n, err := tx.Webhooks().LockAll()
 	if err == nil && n >= MaxWebhooks {
 		return errs.New(errs.LimitReached, "there are %d webhooks, and there may be no more; delete one first", n)
 	}
@@ -117,7 +107,8 @@ func orFalse(b *bool) bool { return b != nil && *b }
 
 // Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
 // errs.InvalidRequest before errs.AddressRefused before the precondition's error. An attempt in flight still counts. Enabling a
-// webhook, or changing its URL, clears its failures. Changing the ordering is errs.LimitReached
+// webhook, or changing its URL, clears its failures. A change by a principal that is bound to an agent, and
+// one of agent_id, gives the webhook the authority of the principal. Changing the ordering is errs.LimitReached
 // while too many deliveries are pending. A patch that changes nothing leaves no trace.
 func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch, pre models.Precondition) (models.Webhook, error) {
 	found := w.checkPatch(p)
@@ -141,16 +132,17 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 		if origin(before.URL) != origin(after.URL) && len(before.Headers) > 0 && !p.Headers.Set {
 			v.Add(errs.InvalidRequest, "/headers", "required", "the webhook sends headers with secret values; to change the scheme, host or port of url, send the headers for the new server, or null for none")
 		}
-		if err := checkReorder(tx, &v, before, after); err != nil {
+		err = checkReorder(tx, &v, before, after)
+		if err := cmp.Or(err, v.Err(), pre.Check(before.Version)); err != nil {
 			return err
 		}
-		if err := cmp.Or(v.Err(), pre.Check(before.Version)); err != nil {
-			return err
+		if by.AgentID != nil && !reflect.DeepEqual(before, after) || p.AgentID.Set {
+			after.ConfinedTo, err = tx.Tokens().Agents(by)
 		}
 		if out, changed = after, !reflect.DeepEqual(before, after); !changed {
-			return nil
+			return err
 		}
-		return cmp.Or(save(tx, &out), reorder(tx, before, after))
+		return cmp.Or(err, save(tx, &out), reorder(tx, before, after))
 	})
 	if err != nil {
 		return models.Webhook{}, err

@@ -59,7 +59,7 @@ func TestCreate(t *testing.T) {
 		want := models.Webhook{
 			ID: hook.ID, URL: url, Description: "to the on-call channel\nof “finance”", Events: events.ForWebhooks(),
 			AgentID: new("finance"), Subtree: true, Ordering: models.OrderingAgent, DisabledAt: new(h.db.Now()), Keys: hook.Keys,
-			Headers: map[string]string{"X-Tenant": "a"}, TimeoutSeconds: 60, RetrySeconds: []int{1, 86_400}, Version: 1, CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
+			Headers: map[string]string{"X-Tenant": "a"}, TimeoutSeconds: 60, RetrySeconds: []int{1, 86_400}, ConfinedTo: []string{}, Version: 1, CreatedBy: "ops", CreatedAt: h.db.Now(), UpdatedAt: h.db.Now(),
 		}
 		require.Equal(t, want, hook)
 		got, err := h.Get(t.Context(), ops(), hook.ID)

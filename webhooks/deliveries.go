@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 	"comet/internal/events"
 	"comet/models"
 	"comet/store"
+	"comet/store/missed"
 )
 
 // DeliveryQuery is the parameter of Deliveries.
@@ -65,8 +67,9 @@ func (w *Webhooks) Redeliver(ctx context.Context, by models.Principal, id, deliv
 	return out, err
 }
 
-// RedeliverAll makes the deliveries that a request selects due at once and returns their number. It
-// returns errs.NotFound, errs.WebhookDisabled, or errs.InvalidRequest.
+// RedeliverAll makes the deliveries that a request selects due at once, with those of missed events if the
+// request includes them, and returns their number. It returns errs.NotFound, errs.WebhookDisabled, or
+// errs.InvalidRequest.
 func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id string, d RedeliveryDraft) (total int64, err error) {
 	var v errs.Violations
 	checkEvents(&v, d.Events)
@@ -100,11 +103,69 @@ func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id str
 		}
 		q.After = last
 	}
-	return total, err
+	if !d.IncludeMissed {
+		return total, nil
+	}
+	n, err := w.deliverMissed(ctx, by, id, q)
+	return total + n, err
 }
 
 // redeliveredAtOnce is how many deliveries one transaction makes due.
 const redeliveredAtOnce = 1000
+
+// deliverMissed creates the deliveries of the events that q selects and that the webhook has not received,
+// because it was created later, was disabled or had another filter. It returns their number.
+func (w *Webhooks) deliverMissed(ctx context.Context, by models.Principal, id string, q store.DeliveryQuery) (total int64, err error) {
+	if oldest := w.store.Now().Add(-w.opts.Retention); q.Since.Before(oldest) { // older deliveries may be purged
+		q.Since = oldest
+	}
+	after, upTo, err := missed.Between(w.store.Reads(ctx), w.store.Alone(), q.Since, q.Until)
+	for n := 0; err == nil && after < upTo; total += int64(n) {
+		var batch []models.Event
+		if batch, err = w.store.Events(ctx).Between(after, upTo, q.Types, q.Limit); err != nil || len(batch) == 0 {
+			break
+		}
+		after = batch[len(batch)-1].Position
+		batch = slices.DeleteFunc(batch, func(e models.Event) bool {
+			return e.At.Before(q.Since) || !q.Until.IsZero() && !e.At.Before(q.Until)
+		})
+		err = w.store.Write(ctx, func(tx *store.Tx) (err error) {
+			n, err = insertMissed(tx, by, id, batch)
+			return err
+		})
+	}
+	return total, err
+}
+
+// insertMissed creates the deliveries of a webhook that the relay has not created for events that it has
+// handled, and returns their number. The lock of the webhook excludes the relay, which may handle later events.
+func insertMissed(tx *store.Tx, by models.Principal, id string, all []models.Event) (int, error) {
+	hook, err := lock(tx, by, id)
+	if err == nil {
+		err = requireEnabled(hook)
+	}
+	if err != nil {
+		return 0, err
+	}
+	s := store.Subscription{WebhookID: id, Events: hook.Events, AgentID: hook.AgentID, Subtree: hook.Subtree, Ordering: hook.Ordering, ConfinedTo: hook.ConfinedTo}
+	deliveries, err := newDeliveries(tx, []store.Subscription{s}, all)
+	var ids, keys []string
+	for _, d := range deliveries {
+		ids, keys = append(ids, d.Event.ID), append(keys, d.Event.Key)
+	}
+	received, receivedErr := missed.Received(tx, id, ids)
+	slices.Sort(received)
+	deliveries = slices.DeleteFunc(deliveries, func(d store.NewDelivery) bool {
+		_, found := slices.BinarySearch(received, d.Event.ID)
+		return found
+	})
+	err = cmp.Or(err, receivedErr, tx.Deliveries().Insert(deliveries))
+	if err == nil && s.Ordering == models.OrderingAgent {
+		slices.Sort(keys)
+		err = tx.Deliveries().OrderKeys(id, slices.Compact(keys)) // earlier events before pending ones
+	}
+	return len(deliveries), err
+}
 
 func requireEnabled(hook models.Webhook) error {
 	if hook.Enabled {

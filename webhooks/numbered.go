@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -51,8 +52,9 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().Co
 // Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
 // transaction, so that each event has each of its deliveries exactly once.
 //
-// A webhook receives events committed after its registration, and none while it is disabled.
-// Subtrees are those of the tree at this moment.
+// A webhook receives events committed after its registration, and none while it is disabled; RedeliverAll can
+// deliver those later.
+// Subtrees are those of the tree at this moment, also those that a webhook is confined to.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
 	if err != nil || len(subs) == 0 {
@@ -66,17 +68,19 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	if err != nil {
 		return err
 	}
+	all, err := newDeliveries(tx, subs, events)
+	return cmp.Or(err, tx.Deliveries().Insert(all))
+}
+
+// newDeliveries returns the deliveries of events to subscriptions, which are locked.
+func newDeliveries(tx *store.Tx, subs []store.Subscription, events []models.Event) (all []store.NewDelivery, err error) {
 	chains, err := chainsOf(tx, subs, events)
-	if err != nil {
-		return err
-	}
-	var all []store.NewDelivery
 	for _, s := range subs {
-		if all, err = appendDeliveries(all, tx, s, matching(s, events, chains)); err != nil {
-			return err
+		if err == nil {
+			all, err = appendDeliveries(all, tx, s, matching(s, events, chains))
 		}
 	}
-	return tx.Deliveries().Insert(all)
+	return all, err
 }
 
 func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {
@@ -90,7 +94,7 @@ func subscribersOf(subs []store.Subscription, events []models.Event) (ids []stri
 
 // chainsOf returns the ancestors of each agent of the events, if a subscription needs them.
 func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (map[string][]string, error) {
-	if !slices.ContainsFunc(subs, func(s store.Subscription) bool { return s.Subtree }) {
+	if !slices.ContainsFunc(subs, func(s store.Subscription) bool { return s.Subtree || len(s.ConfinedTo) > 0 }) {
 		return nil, nil
 	}
 	var keys []string
@@ -121,6 +125,9 @@ func matching(s store.Subscription, all []models.Event, chains map[string][]stri
 			continue
 		}
 		id := agentOf(e)
+		if slices.ContainsFunc(s.ConfinedTo, func(above string) bool { return !slices.Contains(chains[id], above) }) {
+			continue
+		}
 		if s.AgentID == nil || id == *s.AgentID || s.Subtree && slices.Contains(chains[id], *s.AgentID) {
 			out = append(out, &all[i])
 		}

@@ -1212,9 +1212,9 @@ func commandTable() []command {
 		{
 			use:     "webhooks redeliver ID [DELIVERY]",
 			short:   "Send one delivery again, or the deliveries of a period",
-			example: "  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 01890a5d-ac96-774b-bcce-b302099a8059\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h --until 23h --event 'agent.*' --include-succeeded",
+			example: "  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 01890a5d-ac96-774b-bcce-b302099a8059\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 24h --until 23h --event 'agent.*' --include-succeeded\n  comet webhooks redeliver 01890a5d-ac96-774b-bcce-b302099a8057 --since 7d --include-missed",
 			request: "POST /api/v1/webhooks/{webhook_id}/redeliver",
-			message: "{{count .redelivered \"delivery is\" \"deliveries are\"}} due again",
+			message: "{{count .redelivered \"delivery is\" \"deliveries are\"}} due now",
 			run:     redeliver,
 			ids:     []string{"/api/v1/webhooks?limit=1000", ""},
 			params: []param{
@@ -1222,6 +1222,7 @@ func commandTable() []command {
 				{"--until", "until", timeOrAgo, "only those created before this `time`"},
 				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "agent.*", "webhook.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
 				{"--include-succeeded", "include_succeeded", yesOrNo, "also deliveries that succeeded"},
+				{"--include-missed", "include_missed", yesOrNo, "also events that the webhook has not received: it was created later, was disabled or had another filter"},
 			},
 		},
 		{
@@ -1287,7 +1288,7 @@ func commandTable() []command {
 		{
 			use:     "tokens rotate ID",
 			short:   "Replace the secret of a token; the old secret becomes invalid",
-			long:    "Replace the secret of a token; the old secret becomes invalid. The new secret is printed to standard output, only once.",
+			long:    "Replace the secret of a token; the old secret becomes invalid. The new secret is printed to\nstandard output, only once. Tokens that descend from the token stay valid. If the secret has\nleaked, revoke the token instead, which also ends the tokens that were created with it.",
 			request: "POST /api/v1/tokens/{token_id}/rotate",
 			message: "rotated token {{.name}} ({{.id}}); its secret is shown only once:",
 			secret:  "token",

@@ -162,7 +162,7 @@ func redeliver(ctx context.Context, c *call) error {
 		return usagef("give a DELIVERY or --since, one of the two")
 	}
 	if one {
-		for _, flag := range []string{"until", "event", "include-succeeded"} {
+		for _, flag := range []string{"until", "event", "include-succeeded", "include-missed"} {
 			if c.changed(flag) {
 				return usagef("--%s selects deliveries of a period; use it with --since and without DELIVERY", flag)
 			}

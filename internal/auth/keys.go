@@ -20,6 +20,7 @@ import (
 	"comet/internal/requestid"
 	"comet/models"
 	"comet/store"
+	"comet/store/signatures"
 )
 
 // replayWindow is how long a signed message is remembered by default.
@@ -323,7 +324,7 @@ func (k *Keys) TakeOnce(ctx context.Context, scope, agentID string, marks ...str
 	return k.store.Write(ctx, func(tx *store.Tx) error {
 		for _, mark := range marks {
 			sum := sha256.Sum256([]byte(mark))
-			first, err := tx.Tokens().RecordSignature(scope, agentID, sum[:markLength], tx.Now().Add(-k.window))
+			first, err := signatures.Record(tx, scope, agentID, sum[:markLength], tx.Now().Add(-k.window))
 			if err != nil {
 				return err
 			}
@@ -338,7 +339,7 @@ func (k *Keys) TakeOnce(ctx context.Context, scope, agentID string, marks ...str
 // Purge deletes the marks that are older than the window.
 func (k *Keys) Purge(ctx context.Context) error {
 	_, err := k.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
-		return tx.Tokens().PurgeSignatures(tx.Now().Add(-k.window), limit)
+		return signatures.Purge(tx, tx.Now().Add(-k.window), limit)
 	})
 	return err
 }

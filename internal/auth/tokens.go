@@ -56,7 +56,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if err := tx.Tokens().LockAll(); err != nil { // a revocation of the parent includes the token
 		return nil, err
 	}
-	parent, err := tx.Tokens().Lock(by.TokenID)
+	parent, err := tx.Tokens().Get(by.TokenID) // AddObjects locks the owner of the quota first
 	if err != nil {
 		return nil, err
 	}
@@ -185,10 +185,7 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre m
 			return err
 		}
 		t, err := tx.Tokens().Lock(id)
-		if err == nil {
-			err = pre.Check(t.Version())
-		}
-		if err != nil || t.RevokedAt != nil {
+		if err := cmp.Or(err, pre.Check(t.Version())); err != nil || t.RevokedAt != nil {
 			return err
 		}
 		tokens, err := tx.Tokens().LockTree(id)

@@ -111,11 +111,11 @@ type Registry struct {
 	StrictCapabilities bool `key:"strict_capabilities" default:"false" help:"Reject a capability that is neither predefined nor prefixed “custom:”, instead of a warning"`
 }
 
-// Quotas limits what one token may have created.
+// Quotas limits what one token and those that descend from it may have created.
 type Quotas struct {
-	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token may have created; a token that administers the whole system has no quotas"`
-	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens that are not revoked and that one token may have created"`
-	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token may have created"`
+	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and those that descend from it may have created; a token that administers the whole system has no quotas"`
+	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens that are not revoked and that one token and those that descend from it may have created"`
+	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token and those that descend from it may have created"`
 }
 
 // Store sizes the database connections.

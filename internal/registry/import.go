@@ -43,7 +43,7 @@ func (r *Registry) Import(ctx context.Context, by models.Principal, doc *roster.
 		}
 		p, err := r.plan(by, doc, found, all)
 		if err == nil {
-			err = p.authorize(r.store.Agents(ctx).Confine, by)
+			err = p.authorize(r.store.Agents(ctx).Confine, by, all)
 		}
 		if err != nil {
 			return ImportReport{}, err
@@ -75,15 +75,13 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	}
 	p, err := r.plan(by, doc, found, all)
 	if err == nil {
-		err = cmp.Or(p.authorize(tx.Agents().Confine, by), p.violations.All())
+		err = cmp.Or(p.authorize(tx.Agents().Confine, by, all), p.violations.All())
 	}
 	if err != nil {
 		return ImportReport{}, err
 	}
-	steps := slices.Clone(p.steps)
-	slices.SortStableFunc(steps, func(a, b step) int { return int(a.after.Level - b.after.Level) }) // parents first
 	var created []string
-	for _, s := range steps {
+	for _, s := range p.parentsFirst() {
 		if s.before != nil {
 			err = save(ctx, tx, by, *s.before, s.after)
 		} else {
@@ -98,11 +96,27 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	return p.report(), tx.Tokens().AddObjects(by, "agents", created...)
 }
 
-func (p *plan) authorize(confine func(models.Principal, string) error, by models.Principal) error {
-	for _, s := range p.steps {
-		if err := authorize(confine, by, s.before, s.after); err != nil {
+func (p *plan) parentsFirst() []step {
+	return slices.SortedStableFunc(slices.Values(p.steps), func(a, b step) int { return int(a.after.Level - b.after.Level) })
+}
+
+// authorize checks the changes without a query for each; all are the agents before the import.
+func (p *plan) authorize(confine func(models.Principal, string) error, by models.Principal, all []models.Agent) error {
+	below := map[string]bool{*cmp.Or(by.AgentID, new("")): true}
+	for _, a := range all { // parents first
+		below[a.ID] = below[a.ID] || a.ParentID != nil && below[*a.ParentID]
+	}
+	for _, s := range p.parentsFirst() {
+		err := authorize(func(by models.Principal, id string) error {
+			if below[id] {
+				return nil
+			}
+			return confine(by, id)
+		}, by, s.before, s.after)
+		if err != nil {
 			return err
 		}
+		below[s.after.ID] = true // a new agent may be the parent of another one
 	}
 	return nil
 }

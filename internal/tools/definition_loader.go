@@ -88,7 +88,7 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 func (l *definitionLoader) loadStored(ctx context.Context) error {
 	l.applying.Lock()
 	defer l.applying.Unlock()
-	stored, err := l.svc.store.Tools(ctx).Upstreams()
+	stored, err := l.svc.store.Tools(ctx).Upstreams("")
 	if err != nil {
 		return err
 	}

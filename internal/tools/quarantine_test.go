@@ -137,7 +137,7 @@ func TestNewUpstreamsAreQuarantined(t *testing.T) {
 		paper, file := mcptest.New(t, "paper").Echo().Says("note", "first", nil), mcptest.NewPaper(t, "file")
 		options := tools.Options{QuarantineNew: true, TrustChanges: true}
 		s := toolstest.Start(t, db, &toolstest.Options{Tools: options}, file) // upstreams of the file are not affected
-		_, err := s.PutUpstream(t.Context(), testkit.Admin(), "paper", fmt.Appendf(nil, `{"url":%q}`, paper.URL))
+		_, err := s.PutUpstream(t.Context(), testkit.Admin(), "paper", fmt.Appendf(nil, `{"url":%q}`, paper.URL), nil)
 		require.NoError(t, err)
 		q := quarantined{s, paper}
 		states := func() (out []string) {

@@ -49,7 +49,7 @@ func startAuthorized(t *testing.T, db *storetest.DB, p *mcptest.Provider) author
 
 func (a authorized) put(t *testing.T, config string) {
 	t.Helper()
-	_, err := a.PutUpstream(t.Context(), testkit.Admin(), "paper", json.RawMessage(config))
+	_, err := a.PutUpstream(t.Context(), testkit.Admin(), "paper", json.RawMessage(config), nil)
 	require.NoError(t, err)
 }
 
@@ -124,7 +124,7 @@ func TestAuthorizeUpstream(t *testing.T) {
 		a.waitFor(t, upstream.AuthorizationRequired)
 		require.Equal(t, []string{""}, headers())
 
-		require.NoError(t, a.RemoveUpstream(t.Context(), testkit.Admin(), "paper")) // deletes the tokens
+		require.NoError(t, a.RemoveUpstream(t.Context(), testkit.Admin(), "paper", nil)) // deletes the tokens
 		a.put(t, fmt.Sprintf(`{"url":%q}`, a.Endpoint))
 		a.waitFor(t, upstream.AuthorizationRequired)
 	})

@@ -22,7 +22,7 @@ import (
 // remove removes an upstream of the API.
 func remove(t *testing.T, s *toolstest.Tools, id string) error {
 	t.Helper()
-	return s.RemoveUpstream(t.Context(), testkit.Admin(), id)
+	return s.RemoveUpstream(t.Context(), testkit.Admin(), id, nil)
 }
 
 func TestUpstreamsOfTheAPI(t *testing.T) {

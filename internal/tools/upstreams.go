@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,16 +40,24 @@ func (svc *Service) Upstreams(ctx context.Context, by models.Principal) ([]upstr
 	return slices.DeleteFunc(svc.upstreams.Servers(), func(s upstream.Status) bool { return !p.allowsServer(s.ID) }), nil
 }
 
-// UpstreamFor returns the status of an upstream with tools that a token may call, or errs.NotFound.
-func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (upstream.Status, error) {
+// UpstreamFor returns the status of an upstream with tools that a token may call and the version of its
+// definition, 0 if a file configures it, or errs.NotFound.
+func (svc *Service) UpstreamFor(ctx context.Context, by models.Principal, id string) (s upstream.Status, version int64, err error) {
 	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
 	if err != nil {
-		return upstream.Status{}, err
+		return s, 0, err
 	}
 	if !p.allowsServer(id) {
-		return upstream.Status{}, errs.New(errs.NotFound, "there is no upstream %q", input.Clip(id))
+		return s, 0, errs.New(errs.NotFound, "there is no upstream %q", input.Clip(id))
 	}
-	return svc.Upstream(id)
+	if s, err = svc.Upstream(id); err == nil && s.Source == apiSource {
+		var stored []models.Upstream
+		stored, err = svc.store.Tools(ctx).Upstreams(id)
+		for _, u := range stored {
+			version = u.Version
+		}
+	}
+	return s, version, err
 }
 
 // Upstream returns the status of an upstream, or errs.NotFound.
@@ -62,8 +71,8 @@ func (svc *Service) Upstream(id string) (upstream.Status, error) {
 
 // PutUpstream creates or replaces an upstream of the API. config is an entry of "mcpServers"
 // whose secrets are references, ${NAME} or ${file:/path}. The error is errs.InvalidRequest for an
-// invalid entry, and errs.Conflict for an id of the file.
-func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage) (models.Upstream, error) {
+// invalid entry, errs.Conflict for an id of the file, and that of the precondition.
+func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage, pre models.Precondition) (models.Upstream, error) {
 	u := models.Upstream{ID: id, Config: config, CreatedBy: by.Name}
 	server, err := svc.parseUpstream(id, config)
 	if err != nil {
@@ -75,7 +84,8 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 		return u, errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
 	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.Tools().SaveUpstream(&u); err != nil {
+		err := tx.Tools().SaveUpstream(&u)
+		if err := cmp.Or(err, pre.Check(u.Version-1)); err != nil {
 			return err
 		}
 		return tx.Events().Emit(events.UpstreamSaved, id, upstreamChanged{ID: id, Actor: by.Name})
@@ -86,8 +96,9 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 	return u, svc.upstreams.Put(ctx, apiSource, server)
 }
 
-// RemoveUpstream removes an upstream of the API and the approvals of its tools.
-func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string) error {
+// RemoveUpstream removes an upstream of the API and the approvals of its tools. It returns errs.NotFound,
+// errs.Conflict for an upstream of the file, and the error of the precondition.
+func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	svc.loader.applying.Lock()
 	defer svc.loader.applying.Unlock()
 	s, known := svc.upstreams.Server(id)
@@ -95,7 +106,8 @@ func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id 
 		return errs.New(errs.Conflict, "the upstream %q is defined by %s; remove it there", id, s.Source)
 	}
 	err := svc.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.Tools().DeleteUpstream(id); err != nil {
+		version, err := tx.Tools().DeleteUpstream(id)
+		if err := cmp.Or(err, pre.Check(version)); err != nil {
 			return err
 		}
 		if err := errors.Join(tx.Tools().DeleteDefinitions(id), credentials.Delete(tx, id)); err != nil {

@@ -3817,6 +3817,11 @@ type RedeliveryRequest struct {
 	// Example: ["agent.budget_warning","webhook.*"]
 	Events *[]RedeliveryRequestEvents `json:"events,omitempty" yaml:"events,omitempty"`
 
+	// IncludeMissed Whether events that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too.
+	//
+	// Example: false
+	IncludeMissed *bool `json:"include_missed,omitempty" yaml:"include_missed,omitempty"`
+
 	// IncludeSucceeded Whether deliveries that succeeded are sent again, too.
 	//
 	// Example: false
@@ -3838,7 +3843,7 @@ type RedeliveryRequestEvents string
 
 // RedeliveryResult The number of redelivered deliveries.
 type RedeliveryResult struct {
-	// Redelivered Number of scheduled deliveries.
+	// Redelivered Number of scheduled deliveries, with those of missed events.
 	//
 	// Example: 12
 	Redelivered int64 `json:"redelivered" yaml:"redelivered"`
@@ -7454,9 +7459,24 @@ type ListUpstreamsParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// DeleteUpstreamParams defines parameters for DeleteUpstream.
+type DeleteUpstreamParams struct {
+	// IfMatch Delete the upstream only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
 // GetUpstreamParams defines parameters for GetUpstream.
 type GetUpstreamParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// PutUpstreamParams defines parameters for PutUpstream.
+type PutUpstreamParams struct {
+	// IfMatch Replace the upstream only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+
+	// IfNoneMatch With `*`, create the upstream only if it does not exist
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -8886,7 +8906,7 @@ type ClientInterface interface {
 
 	// RotateToken Rotate a token
 	//
-	// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
+	// Replaces the secret of the token. The previous secret becomes invalid at once; the tokens that descend from the token stay valid and are revoked with it later. If the secret has leaked, revoke the token instead, which also ends the tokens that were created with it. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 	//
 	// Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 	RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9018,11 +9038,11 @@ type ClientInterface interface {
 	// Requires the scope `admin`.
 	//
 	// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
-	DeleteUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteUpstream(ctx context.Context, upstreamID string, params *DeleteUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetUpstream Get an upstream
 	//
-	// Returns an MCP server with its state on this replica.
+	// Returns an MCP server with its state on this replica. The entity tag of an upstream that was created with this API contains the version of its definition, for `If-Match`.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -9038,7 +9058,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-	PutUpstreamWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutUpstreamWithBody(ctx context.Context, upstreamID string, params *PutUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutUpstream Create or replace an upstream
 	//
@@ -9049,7 +9069,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-	PutUpstream(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PutUpstream(ctx context.Context, upstreamID string, params *PutUpstreamParams, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ApproveUpstream Approve an upstream's tools
 	//
@@ -9242,7 +9262,7 @@ type ClientInterface interface {
 
 	// RedeliverWebhookWithBody Redeliver deliveries
 	//
-	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -9253,7 +9273,7 @@ type ClientInterface interface {
 
 	// RedeliverWebhook Redeliver deliveries
 	//
-	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -10881,7 +10901,7 @@ func (c *Client) GetToken(ctx context.Context, tokenID string, params *GetTokenP
 
 // RotateToken Rotate a token
 //
-// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
+// Replaces the secret of the token. The previous secret becomes invalid at once; the tokens that descend from the token stay valid and are revoked with it later. If the secret has leaked, revoke the token instead, which also ends the tokens that were created with it. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 //
 // Corresponds with POST /api/v1/tokens/{token_id}/rotate (the `RotateToken` operationId).
 func (c *Client) RotateToken(ctx context.Context, tokenID string, params *RotateTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11143,8 +11163,8 @@ func (c *Client) ReloadUpstreams(ctx context.Context, reqEditors ...RequestEdito
 // Requires the scope `admin`.
 //
 // Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
-func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteUpstreamRequest(c.Server, upstreamID)
+func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, params *DeleteUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteUpstreamRequest(c.Server, upstreamID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11157,7 +11177,7 @@ func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, reqEdito
 
 // GetUpstream Get an upstream
 //
-// Returns an MCP server with its state on this replica.
+// Returns an MCP server with its state on this replica. The entity tag of an upstream that was created with this API contains the version of its definition, for `If-Match`.
 //
 // Requires the scope `tools:call`.
 //
@@ -11183,8 +11203,8 @@ func (c *Client) GetUpstream(ctx context.Context, upstreamID string, params *Get
 // Takes any type of body and a specified content type.
 //
 // Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-func (c *Client) PutUpstreamWithBody(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutUpstreamRequestWithBody(c.Server, upstreamID, contentType, body)
+func (c *Client) PutUpstreamWithBody(ctx context.Context, upstreamID string, params *PutUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUpstreamRequestWithBody(c.Server, upstreamID, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -11204,8 +11224,8 @@ func (c *Client) PutUpstreamWithBody(ctx context.Context, upstreamID string, con
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-func (c *Client) PutUpstream(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPutUpstreamRequest(c.Server, upstreamID, body)
+func (c *Client) PutUpstream(ctx context.Context, upstreamID string, params *PutUpstreamParams, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutUpstreamRequest(c.Server, upstreamID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -11597,7 +11617,7 @@ func (c *Client) RedeliverDelivery(ctx context.Context, webhookID string, delive
 
 // RedeliverWebhookWithBody Redeliver deliveries
 //
-// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -11618,7 +11638,7 @@ func (c *Client) RedeliverWebhookWithBody(ctx context.Context, webhookID string,
 
 // RedeliverWebhook Redeliver deliveries
 //
-// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -16250,7 +16270,7 @@ func NewReloadUpstreamsRequest(server string) (*http.Request, error) {
 }
 
 // NewDeleteUpstreamRequest constructs an http.Request for the DeleteUpstream method
-func NewDeleteUpstreamRequest(server string, upstreamID string) (*http.Request, error) {
+func NewDeleteUpstreamRequest(server string, upstreamID string, params *DeleteUpstreamParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -16278,6 +16298,21 @@ func NewDeleteUpstreamRequest(server string, upstreamID string) (*http.Request, 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -16333,18 +16368,18 @@ func NewGetUpstreamRequest(server string, upstreamID string, params *GetUpstream
 }
 
 // NewPutUpstreamRequest calls the generic PutUpstream builder with application/json body
-func NewPutUpstreamRequest(server string, upstreamID string, body PutUpstreamJSONRequestBody) (*http.Request, error) {
+func NewPutUpstreamRequest(server string, upstreamID string, params *PutUpstreamParams, body PutUpstreamJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPutUpstreamRequestWithBody(server, upstreamID, "application/json", bodyReader)
+	return NewPutUpstreamRequestWithBody(server, upstreamID, params, "application/json", bodyReader)
 }
 
 // NewPutUpstreamRequestWithBody constructs an http.Request for the PutUpstream method, with any body, and a specified content type
-func NewPutUpstreamRequestWithBody(server string, upstreamID string, contentType string, body io.Reader) (*http.Request, error) {
+func NewPutUpstreamRequestWithBody(server string, upstreamID string, params *PutUpstreamParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -16375,6 +16410,32 @@ func NewPutUpstreamRequestWithBody(server string, upstreamID string, contentType
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
+	}
 
 	return req, nil
 }
@@ -18700,7 +18761,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateTokenWithResponse Rotate a token
 	//
-	// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
+	// Replaces the secret of the token. The previous secret becomes invalid at once; the tokens that descend from the token stay valid and are revoked with it later. If the secret has leaked, revoke the token instead, which also ends the tokens that were created with it. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18848,11 +18909,11 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
-	DeleteUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*DeleteUpstreamResponse, error)
+	DeleteUpstreamWithResponse(ctx context.Context, upstreamID string, params *DeleteUpstreamParams, reqEditors ...RequestEditorFn) (*DeleteUpstreamResponse, error)
 
 	// GetUpstreamWithResponse Get an upstream
 	//
-	// Returns an MCP server with its state on this replica.
+	// Returns an MCP server with its state on this replica. The entity tag of an upstream that was created with this API contains the version of its definition, for `If-Match`.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -18870,7 +18931,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-	PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
+	PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, params *PutUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
 
 	// PutUpstreamWithResponse Create or replace an upstream
 	//
@@ -18881,7 +18942,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-	PutUpstreamWithResponse(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
+	PutUpstreamWithResponse(ctx context.Context, upstreamID string, params *PutUpstreamParams, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error)
 
 	// ApproveUpstreamWithResponse Approve an upstream's tools
 	//
@@ -19094,7 +19155,7 @@ type ClientWithResponsesInterface interface {
 
 	// RedeliverWebhookWithBodyWithResponse Redeliver deliveries
 	//
-	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -19105,7 +19166,7 @@ type ClientWithResponsesInterface interface {
 
 	// RedeliverWebhookWithResponse Redeliver deliveries
 	//
-	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+	// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -24866,6 +24927,8 @@ type DeleteUpstreamResponse struct {
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -24890,6 +24953,11 @@ func (r DeleteUpstreamResponse) GetApplicationProblemJSON404() *Problem {
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
 func (r DeleteUpstreamResponse) GetApplicationProblemJSON409() *Problem {
 	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r DeleteUpstreamResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -25022,6 +25090,8 @@ type PutUpstreamResponse struct {
 	ApplicationProblemJSON403 *Forbidden
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
 	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -25060,6 +25130,11 @@ func (r PutUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
 // GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
 func (r PutUpstreamResponse) GetApplicationProblemJSON409() *Problem {
 	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
 }
 
 // GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
@@ -28425,7 +28500,7 @@ func (c *ClientWithResponses) GetTokenWithResponse(ctx context.Context, tokenID 
 
 // RotateTokenWithResponse Rotate a token
 //
-// Replaces the secret of the token. The previous secret becomes invalid at once. A token that is bound to an agent can rotate itself and the tokens that descend from it.
+// Replaces the secret of the token. The previous secret becomes invalid at once; the tokens that descend from the token stay valid and are revoked with it later. If the secret has leaked, revoke the token instead, which also ends the tokens that were created with it. A token that is bound to an agent can rotate itself and the tokens that descend from it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28651,8 +28726,8 @@ func (c *ClientWithResponses) ReloadUpstreamsWithResponse(ctx context.Context, r
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /api/v1/upstreams/{upstream_id} (the `DeleteUpstream` operationId).
-func (c *ClientWithResponses) DeleteUpstreamWithResponse(ctx context.Context, upstreamID string, reqEditors ...RequestEditorFn) (*DeleteUpstreamResponse, error) {
-	rsp, err := c.DeleteUpstream(ctx, upstreamID, reqEditors...)
+func (c *ClientWithResponses) DeleteUpstreamWithResponse(ctx context.Context, upstreamID string, params *DeleteUpstreamParams, reqEditors ...RequestEditorFn) (*DeleteUpstreamResponse, error) {
+	rsp, err := c.DeleteUpstream(ctx, upstreamID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -28661,7 +28736,7 @@ func (c *ClientWithResponses) DeleteUpstreamWithResponse(ctx context.Context, up
 
 // GetUpstreamWithResponse Get an upstream
 //
-// Returns an MCP server with its state on this replica.
+// Returns an MCP server with its state on this replica. The entity tag of an upstream that was created with this API contains the version of its definition, for `If-Match`.
 //
 // Requires the scope `tools:call`.
 //
@@ -28685,8 +28760,8 @@ func (c *ClientWithResponses) GetUpstreamWithResponse(ctx context.Context, upstr
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-func (c *ClientWithResponses) PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error) {
-	rsp, err := c.PutUpstreamWithBody(ctx, upstreamID, contentType, body, reqEditors...)
+func (c *ClientWithResponses) PutUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, params *PutUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error) {
+	rsp, err := c.PutUpstreamWithBody(ctx, upstreamID, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -28702,8 +28777,8 @@ func (c *ClientWithResponses) PutUpstreamWithBodyWithResponse(ctx context.Contex
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with PUT /api/v1/upstreams/{upstream_id} (the `PutUpstream` operationId).
-func (c *ClientWithResponses) PutUpstreamWithResponse(ctx context.Context, upstreamID string, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error) {
-	rsp, err := c.PutUpstream(ctx, upstreamID, body, reqEditors...)
+func (c *ClientWithResponses) PutUpstreamWithResponse(ctx context.Context, upstreamID string, params *PutUpstreamParams, body PutUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*PutUpstreamResponse, error) {
+	rsp, err := c.PutUpstream(ctx, upstreamID, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -29035,7 +29110,7 @@ func (c *ClientWithResponses) RedeliverDeliveryWithResponse(ctx context.Context,
 
 // RedeliverWebhookWithBodyWithResponse Redeliver deliveries
 //
-// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -29052,7 +29127,7 @@ func (c *ClientWithResponses) RedeliverWebhookWithBodyWithResponse(ctx context.C
 
 // RedeliverWebhookWithResponse Redeliver deliveries
 //
-// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. The events keep their ids. Deliveries of tests are left out.
+// Schedules the dead deliveries of the webhook that were created in a period at once, with a full set of retries; with `include_succeeded` also those that succeeded. With `include_missed`, the events of the period that the webhook has not received, because it was created later, was disabled or had another filter, are delivered, too: in their order, each once, if its current filters select them and they are within the retention of events and deliveries. The events keep their ids. Deliveries of tests are left out. If the request times out, repeat it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -34072,6 +34147,13 @@ func ParseDeleteUpstreamResponse(rsp *http.Response) (*DeleteUpstreamResponse, e
 		}
 		response.ApplicationProblemJSON409 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -34210,6 +34292,13 @@ func ParsePutUpstreamResponse(rsp *http.Response) (*PutUpstreamResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
 		var dest BodyTooLarge

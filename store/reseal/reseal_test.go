@@ -59,7 +59,7 @@ func write(t *testing.T, s *store.Store) (models.Webhook, models.PushTarget, mod
 	now := s.Now()
 	hook := models.Webhook{
 		ID: "01890a5d-ac96-774b-bcce-b302099a8057", URL: "https://a.example", Events: []models.EventType{"agent.created"}, Ordering: models.OrderingNone, Enabled: true,
-		Headers: map[string]string{"Authorization": headerValue}, RetrySeconds: []int{1}, Version: 1, CreatedAt: now, UpdatedAt: now,
+		Headers: map[string]string{"Authorization": headerValue}, RetrySeconds: []int{1}, ConfinedTo: []string{}, Version: 1, CreatedAt: now, UpdatedAt: now,
 		Keys: models.WebhookKeys{Secret: []byte(secret), SigningKey: []byte(signingKey), PreviousKeys: []models.PreviousKeys{{Secret: []byte(earlierSecret), Until: now}}},
 	}
 	target := models.PushTarget{AgentID: "nova", URL: "https://b.example", Protocol: "envelope", Concurrency: 1, Secret: pushSecret}

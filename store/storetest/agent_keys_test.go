@@ -10,6 +10,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/signatures"
 	"comet/store/storetest"
 )
 
@@ -56,13 +57,13 @@ func TestSignatures(t *testing.T) {
 		const window = time.Hour
 		note := func(agentID, mark string) (first bool) {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				first, err = tx.Tokens().RecordSignature("v5", agentID, []byte(mark), db.Now().Add(-window))
+				first, err = signatures.Record(tx, "v5", agentID, []byte(mark), db.Now().Add(-window))
 				return err
 			}))
 			return first
 		}
 		purge := func(before time.Time, limit int) (n int64) {
-			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = tx.Tokens().PurgeSignatures(before, limit); return err }))
+			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) { n, err = signatures.Purge(tx, before, limit); return err }))
 			return n
 		}
 		require.True(t, note("ada", "\x00\xff"))
@@ -70,7 +71,7 @@ func TestSignatures(t *testing.T) {
 		require.True(t, note("ada", "\x00\xfe"))
 		require.True(t, note("bob", "\x00\xff"), "of another agent")
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			first, err := tx.Tokens().RecordSignature("another", "bob", []byte("\x00\xff"), db.Now().Add(-window))
+			first, err := signatures.Record(tx, "another", "bob", []byte("\x00\xff"), db.Now().Add(-window))
 			require.True(t, first, "in another scope")
 			return err
 		}))
@@ -97,7 +98,7 @@ func TestConcurrentSignatures(t *testing.T) {
 		for i := range times {
 			all.Go(func() {
 				failures[i] = db.Write(t.Context(), func(tx *store.Tx) (err error) {
-					firsts[i], err = tx.Tokens().RecordSignature("v5", "ada", []byte("mark"), since)
+					firsts[i], err = signatures.Record(tx, "v5", "ada", []byte("mark"), since)
 					return err
 				})
 			})

@@ -25,7 +25,7 @@ func TestUpstreams(t *testing.T) {
 			return u
 		}
 		drop := func(id string) error {
-			return db.Write(t.Context(), func(tx *store.Tx) error { return tx.Tools().DeleteUpstream(id) })
+			return db.Write(t.Context(), func(tx *store.Tx) error { _, err := tx.Tools().DeleteUpstream(id); return err })
 		}
 		made := db.Now()
 		first := save("paper", `{"url":"http://a"}`, "ada")
@@ -36,9 +36,14 @@ func TestUpstreams(t *testing.T) {
 		require.Equal(t, models.Upstream{ID: "paper", Config: json.RawMessage(`{"url":"http://b"}`), Version: 2, CreatedBy: "ada", CreatedAt: made, UpdatedAt: made.Add(time.Minute)},
 			second, "it was made once")
 		ink := save("ink", `{}`, "bob")
-		all, err := db.Tools(t.Context()).Upstreams()
+		all, err := db.Tools(t.Context()).Upstreams("")
 		require.NoError(t, err)
 		require.Equal(t, []models.Upstream{ink, second}, all, "in the order of the ids")
+		for id, want := range map[string][]models.Upstream{"ink": {ink}, "glue": {}} {
+			all, err = db.Tools(t.Context()).Upstreams(id)
+			require.NoError(t, err)
+			require.Equal(t, want, all)
+		}
 
 		require.NoError(t, drop("paper"))
 		require.True(t, errs.Is(drop("paper"), errs.NotFound))

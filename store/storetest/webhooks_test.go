@@ -19,7 +19,7 @@ import (
 func webhook(db *storetest.DB, id string) models.Webhook {
 	return models.Webhook{
 		ID: id, URL: "https://example.com/" + id, Events: []models.EventType{events.AgentUpdated}, Ordering: models.OrderingNone,
-		Enabled: true, Keys: models.WebhookKeys{Secret: []byte("secret"), PreviousKeys: []models.PreviousKeys{}}, RetrySeconds: []int{}, Version: 1, CreatedBy: "ops", CreatedAt: db.Now(), UpdatedAt: db.Now(),
+		Enabled: true, Keys: models.WebhookKeys{Secret: []byte("secret"), PreviousKeys: []models.PreviousKeys{}}, RetrySeconds: []int{}, ConfinedTo: []string{}, Version: 1, CreatedBy: "ops", CreatedAt: db.Now(), UpdatedAt: db.Now(),
 	}
 }
 

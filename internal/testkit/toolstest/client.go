@@ -183,7 +183,7 @@ func (s *Tools) Put(t testing.TB, id string, entry map[string]any) error {
 	t.Helper()
 	text, err := json.Marshal(entry)
 	require.NoError(t, err)
-	_, err = s.PutUpstream(t.Context(), testkit.Admin(), id, text)
+	_, err = s.PutUpstream(t.Context(), testkit.Admin(), id, text, nil)
 	return err
 }
 

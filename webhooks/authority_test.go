@@ -1,0 +1,121 @@
+package webhooks_test
+
+import (
+	"crypto/sha256"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/models"
+	"comet/store"
+	"comet/webhooks"
+)
+
+// move changes the parent of an agent.
+func (h *fixture) move(t *testing.T, id, parent string) {
+	t.Helper()
+	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+		before, err := tx.Agents().Lock(id)
+		if err != nil {
+			return err
+		}
+		after := before
+		after.ParentID = &parent
+		return tx.Agents().Update(before, after)
+	}))
+}
+
+// issue stores a token that is bound to an agent and returns its principal.
+func (h *fixture) issue(t *testing.T, id, agent string, parent *string) models.Principal {
+	t.Helper()
+	by := bound(agent)
+	by.TokenID, by.Name = id, id
+	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+		return tx.Tokens().Insert(models.Token{
+			ID: id, Name: id, Hash: sha256.Sum256([]byte(id)), Scopes: by.Scopes, AgentID: by.AgentID, ParentID: parent, CreatedAt: tx.Now(),
+		})
+	}))
+	return by
+}
+
+// createdBy registers a webhook of an agent with the authority of a principal.
+func (h *fixture) createdBy(t *testing.T, by models.Principal, agent string, subtree bool) models.Webhook {
+	t.Helper()
+	hook, err := h.Create(t.Context(), by, draft(func(d *webhooks.WebhookDraft) {
+		d.Events, d.AgentID, d.Subtree = []models.EventType{"agent.*", "webhook.*"}, &agent, &subtree
+	}), nil)
+	require.NoError(t, err)
+	return hook.Webhook
+}
+
+// TestAWebhookHasTheAuthorityOfItsToken moves agents out of the subtrees of the tokens that created webhooks.
+func TestAWebhookHasTheAuthorityOfItsToken(t *testing.T) {
+	t.Parallel()
+
+	rule(t, "WhenItsAgentMoves", func(t *testing.T, h *fixture) {
+		tree(t, h.db)
+		since := h.db.Now()
+		orch := h.issue(t, "orch-token", "orch", nil)
+		finance := h.issue(t, "finance-token", "finance", &orch.TokenID)
+		of := map[string]models.Webhook{
+			"finance": h.createdBy(t, finance, "bills", false),
+			"subtree": h.createdBy(t, finance, "bills", true),
+			"bills":   h.createdBy(t, h.issue(t, "bills-token", "bills", &finance.TokenID), "bills", false), // its token ends with the move
+			"alone":   h.createdBy(t, h.issue(t, "alone-token", "bills", nil), "bills", false),
+			"issuer":  h.createdBy(t, bound("finance"), "bills", false), // a token of an issuer is not stored
+			"orch":    h.createdBy(t, orch, "bills", false),
+			"ops":     h.createdBy(t, ops(), "bills", false),
+		}
+		receive := func(want map[string]int) {
+			t.Helper()
+			h.emit(t, "bills")
+			require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+				return tx.Events().Emit(events.WebhookDisabled, "another", webhooks.WebhookDisabled{ID: "another", AgentID: new("bills")})
+			}))
+			for name, hook := range of {
+				require.Len(t, h.received(t, hook.ID), want[name], name)
+			}
+		}
+		receive(map[string]int{"finance": 2, "subtree": 2, "bills": 2, "alone": 2, "issuer": 2, "orch": 2, "ops": 2})
+		h.move(t, "bills", "health")
+		receive(map[string]int{"finance": 2, "subtree": 2, "bills": 2, "alone": 4, "issuer": 2, "orch": 4, "ops": 4})
+		for _, name := range []string{"finance", "subtree", "bills", "issuer"} {
+			require.Zero(t, h.replay(t, of[name].ID, missed(since)), "%s: missed events have no other receivers", name)
+		}
+		h.move(t, "bills", "finance")
+		receive(map[string]int{"finance": 4, "subtree": 4, "bills": 4, "alone": 6, "issuer": 4, "orch": 6, "ops": 6})
+	})
+
+	rule(t, "AndOfTheTokenThatChangesIt", func(t *testing.T, h *fixture) {
+		tree(t, h.db)
+		finance := h.issue(t, "finance-token", "finance", nil)
+		hook := h.createdBy(t, ops(), "bills", false)
+		update := func(by models.Principal, p webhooks.WebhookPatch) {
+			t.Helper()
+			h.db.Clock.Advance(time.Second)
+			_, err := h.Update(t.Context(), by, hook.ID, p, nil)
+			require.NoError(t, err)
+		}
+		confinedTo := func(want ...string) {
+			t.Helper()
+			got, err := h.Get(t.Context(), ops(), hook.ID)
+			require.NoError(t, err)
+			require.ElementsMatch(t, want, got.ConfinedTo)
+		}
+		update(finance, webhooks.WebhookPatch{Description: models.Some(hook.Description)})
+		confinedTo()
+		update(finance, webhooks.WebhookPatch{URL: models.Some("https://example.org/finance")})
+		confinedTo("finance")
+		update(ops(), webhooks.WebhookPatch{Description: models.Some("of finance")})
+		confinedTo("finance")
+		h.move(t, "bills", "health")
+		h.emit(t, "bills")
+		require.Empty(t, h.received(t, hook.ID))
+		update(ops(), webhooks.WebhookPatch{AgentID: models.Some("bills")})
+		confinedTo()
+		h.emit(t, "bills")
+		require.Len(t, h.received(t, hook.ID), 1)
+	})
+}
