@@ -120,17 +120,6 @@ func (w *Work) WaitForWorker(t testing.TB, agentID string, is func(models.Worker
 	return out
 }
 
-// WaitForInbox waits until the inbox of an agent has n messages, and returns them.
-func (w *Work) WaitForInbox(t testing.TB, agentID string, n int) (out []models.InboxMessage) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var err error
-		out, err = w.Messages(context.Background(), agentID, 1000)
-		return err == nil && len(out) == n
-	}, Timeout, time.Millisecond)
-	return out
-}
-
 // Ended reports whether a task has ended.
 func Ended(t models.Task) bool { return t.State.Ended() }
 

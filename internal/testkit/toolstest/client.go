@@ -195,11 +195,3 @@ func RequireError(t testing.TB, err error, code errs.Code, words ...string) {
 		require.Contains(t, tools.Detail(err), word)
 	}
 }
-
-// Spent returns the tokens of calls.
-func Spent(calls []models.ToolCall) (sum int64) {
-	for _, c := range calls {
-		sum += c.Tokens
-	}
-	return sum
-}

@@ -163,19 +163,3 @@ func (s *Tools) AddAgent(t testing.TB, id string, budget int64) {
 	}, nil)
 	require.NoError(t, err)
 }
-
-// Used returns the tokens that an agent used today.
-func (s *Tools) Used(t testing.TB, agentID string) int64 {
-	t.Helper()
-	u, err := s.Work.Ledger.Usage(t.Context(), agentID)
-	require.NoError(t, err)
-	return u.UsedToday
-}
-
-// Reserved returns the tokens that are reserved for an agent.
-func (s *Tools) Reserved(t testing.TB, agentID string) int64 {
-	t.Helper()
-	u, err := s.Work.Ledger.Usage(t.Context(), agentID)
-	require.NoError(t, err)
-	return u.Reserved
-}
