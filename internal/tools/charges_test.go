@@ -46,8 +46,8 @@ func TestCharges(t *testing.T) {
 			c.From(tools.SourceREST, "").Call(t, "paper:note", nil)
 			calls := c.Calls(t, all())
 			require.Len(t, calls, 24)
-			require.Equal(t, spent(calls), used(t, s, "reader"))
-			require.Greater(t, spent(calls), int64(11*400), "an essay has at least as many tokens as words")
+			require.Equal(t, tokensOf(calls), used(t, s, "reader"))
+			require.Greater(t, tokensOf(calls), int64(11*400), "an essay has at least as many tokens as words")
 		})
 
 		t.Run("an overestimate is not charged", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCharges(t *testing.T) {
 			}
 			calls := c.Calls(t, all())
 			require.Len(t, calls, 60)
-			require.Equal(t, spent(calls), used(t, s, "stylist"))
+			require.Equal(t, tokensOf(calls), used(t, s, "stylist"))
 		})
 
 		t.Run("estimates are counted before a call is rejected", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestCharges(t *testing.T) {
 			require.False(t, c.Call(t, "paper:essay", nil).IsError)
 			long := map[string]any{"n": strings.Repeat("many words, ", 400)}
 			text := c.RequireFails(t, "BUDGET_EXCEEDED", "paper:echo", long)
-			require.Contains(t, text, fmt.Sprintf("%d are used", spent(c.Calls(t, all()))))
+			require.Contains(t, text, fmt.Sprintf("%d are used", tokensOf(c.Calls(t, all()))))
 			_, err := c.TryCall(t, "paper:echo", long)
 			require.NotNil(t, errs.From(err).Meta["reset_at"])
 		})
@@ -89,7 +89,7 @@ func TestCharges(t *testing.T) {
 			c.Call(t, "paper:essay", nil)
 			calls := c.Calls(t, all())
 			require.Len(t, calls, 1)
-			require.Equal(t, before+spent(calls), used(t, s, models.RootAgentID))
+			require.Equal(t, before+tokensOf(calls), used(t, s, models.RootAgentID))
 		})
 
 		t.Run("no call is forwarded when the budget is spent", func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestCharges(t *testing.T) {
 			}
 			c.From(tools.SourceREST, "").RequireFails(t, "BUDGET_EXCEEDED", "paper:note", nil)
 			require.Equal(t, before, paper.Calls())
-			require.Equal(t, spent(c.Calls(t, all())), used(t, s, "poor"))
+			require.Equal(t, tokensOf(c.Calls(t, all())), used(t, s, "poor"))
 		})
 
 		t.Run("tokens reserved in advance are released", func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCharges(t *testing.T) {
 			require.Positive(t, reserved(t, s, "idler"))
 			s.DB.Clock.Advance(10 * time.Second)
 			toolstest.Eventually(t, func() bool { return reserved(t, s, "idler") == 0 }, "nothing is reserved without calls")
-			require.Equal(t, spent(c.Calls(t, all())), used(t, s, "idler"))
+			require.Equal(t, tokensOf(c.Calls(t, all())), used(t, s, "idler"))
 		})
 	})
 }
@@ -147,7 +147,7 @@ func TestConcurrentCallsOverspendAtMostByTheCallsInProgress(t *testing.T) {
 			most = max(most, call.Tokens)
 		}
 		require.Positive(t, rejected.Load(), "the budget was spent")
-		require.Equal(t, spent(calls), used(t, s, "crowd"))
+		require.Equal(t, tokensOf(calls), used(t, s, "crowd"))
 		require.LessOrEqual(t, used(t, s, "crowd"), limit+callers*most)
 		require.Greater(t, used(t, s, "crowd"), int64(limit/2), "and no call was rejected before")
 	})
@@ -187,7 +187,7 @@ func TestStopWritesAllCharges(t *testing.T) {
 			}
 		}
 		require.Equal(t, answered.Load(), succeeded, "every call that was answered has its record")
-		require.Equal(t, spent(calls), used(t, next, "reader"))
+		require.Equal(t, tokensOf(calls), used(t, next, "reader"))
 		require.Zero(t, reserved(t, next, "reader"))
 	})
 }

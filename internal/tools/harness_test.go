@@ -71,8 +71,8 @@ func digestOf(arguments string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// spent returns the tokens of calls.
-func spent(calls []models.ToolCall) (sum int64) {
+// tokensOf returns the tokens of calls.
+func tokensOf(calls []models.ToolCall) (sum int64) {
 	for _, c := range calls {
 		sum += c.Tokens
 	}
