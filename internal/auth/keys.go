@@ -337,8 +337,7 @@ func (k *Keys) TakeOnce(ctx context.Context, scope, agentID string, marks ...str
 
 // Purge deletes the marks that are older than the window.
 func (k *Keys) Purge(ctx context.Context) error {
-	_, err := k.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+	return k.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		return tx.Tokens().PurgeSignatures(tx.Now().Add(-k.window), limit)
 	})
-	return err
 }

@@ -79,9 +79,8 @@ func (o *Options) orDefaults() Options {
 // store.IdempotencyRetention.
 func PurgeStoredResponses(s *store.Store) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		return s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 			return tx.PurgeStoredResponses(tx.Now().Add(-store.IdempotencyRetention), limit)
 		})
-		return err
 	}
 }
