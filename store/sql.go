@@ -172,8 +172,8 @@ func (s *Store) Repeat(ctx context.Context, do step) (total int64, err error) {
 	return total, err
 }
 
-// InBatches is Repeat, without the total, for each step of a purge in turn. A pause follows each transaction, and the purges
-// of a process take turns, so together they use about a tenth of the writer's time.
+// InBatches is Repeat for each step of a purge in turn, without the total. A pause follows each
+// transaction, and the purges of a process take turns: they use about a tenth of the writer's time.
 func (s *Store) InBatches(ctx context.Context, steps ...step) (err error) {
 	for _, do := range steps {
 		for n := int64(purgeRows); n >= purgeRows; {
