@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -55,16 +56,11 @@ type KeysOptions struct {
 
 // NewKeys returns the keys of the store.
 func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
-	cache, err := lru.New[keyID, reading](cacheSize)
-	if err != nil {
-		panic(err) // only for a size that is not positive
-	}
-	k := &Keys{store: s, read: cache, clock: time.Now, window: replayWindow}
-	if opts != nil && opts.Clock != nil {
-		k.clock = opts.Clock
-	}
-	if opts != nil && opts.Window > 0 {
-		k.window = opts.Window
+	cache, _ := lru.New[keyID, reading](cacheSize) // New fails only for a size below 1
+	o := cmp.Or(opts, &KeysOptions{})
+	k := &Keys{store: s, read: cache, clock: o.Clock, window: cmp.Or(max(o.Window, 0), replayWindow)}
+	if k.clock == nil {
+		k.clock = time.Now
 	}
 	return k
 }

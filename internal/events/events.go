@@ -26,10 +26,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out

@@ -63,10 +63,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Workers = cmp.Or(out.Workers, 32)
 	out.Lease = cmp.Or(out.Lease, time.Minute)
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)

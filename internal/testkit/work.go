@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -49,12 +50,7 @@ func NewWork(t testing.TB, db *storetest.DB, opts orchestrator.Options) *Work {
 	t.Helper()
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
-	if opts.Registry == nil {
-		opts.Registry = reg
-	}
-	if opts.Poll == 0 {
-		opts.Poll = poll
-	}
+	opts.Registry, opts.Poll = cmp.Or(opts.Registry, reg), cmp.Or(opts.Poll, poll)
 	ledger := usage.New(db.Store, nil)
 	return &Work{Orchestrator: orchestrator.New(db.Store, ledger, &opts), DB: db, Ledger: ledger, t: t}
 }

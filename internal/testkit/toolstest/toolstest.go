@@ -67,10 +67,7 @@ func Start(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.
 // New returns tools that do not run, with upstreams in their file.
 func New(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.Server) *Tools {
 	t.Helper()
-	s := &Tools{DB: db, Registry: registry.New(db.Store, nil), Tokens: auth.New(db.Store, nil), File: filepath.Join(db.Options.Dir, "servers.json")}
-	if opts != nil {
-		s.opts = *opts
-	}
+	s := &Tools{DB: db, Registry: registry.New(db.Store, nil), Tokens: auth.New(db.Store, nil), File: filepath.Join(db.Options.Dir, "servers.json"), opts: *cmp.Or(opts, &Options{})}
 	mcptest.WriteServers(t, s.File, upstreams...)
 	s.compose(t)
 	return s
