@@ -7,8 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"maps"
-	"net/http"
-	"net/http/httptest"
+	"net/http"          //nolint:depguard // the test double is a server
+	"net/http/httptest" //nolint:depguard // the same
 	"net/url"
 	"slices"
 	"sync"
