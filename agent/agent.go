@@ -70,10 +70,7 @@ func New(server, token string, opts *Options) (*Agent, error) {
 		return nil, fmt.Errorf("agent: the token of an agent is required")
 	}
 	o := opts.orDefaults()
-	remembered, err := lru.New[uuid.UUID, struct{}](seenMessages)
-	if err != nil {
-		return nil, err
-	}
+	remembered, _ := lru.New[uuid.UUID, struct{}](seenMessages) // fails only for a size below 1
 	return &Agent{
 		url: address, token: token, opts: o, log: o.Logger,
 		handlers: map[string]Handler{}, jobs: map[Key]*job{},

@@ -55,10 +55,7 @@ func NewMemoryCache(count int) *MemoryCache {
 	if count <= 0 {
 		count = cacheSize
 	}
-	results, err := lru.New[Key, []byte](count)
-	if err != nil {
-		panic(err) // only for a count below 1
-	}
+	results, _ := lru.New[Key, []byte](count) // fails only for a count below 1
 	return &MemoryCache{results}
 }
 

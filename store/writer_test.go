@@ -413,14 +413,13 @@ func TestAPurgePausesNineTimesAsLongAsItsTransactions(t *testing.T) {
 		sizes = sizes[1:]
 		return n, nil
 	}
-	n, err := s.InBatches(t.Context(), step)
-	require.NoError(t, err)
-	require.EqualValues(t, 3*purgeRows-1, n)
+	require.NoError(t, s.InBatches(t.Context(), step))
+	require.Empty(t, sizes)
 	require.Equal(t, []time.Duration{27 * time.Millisecond, 18 * time.Millisecond, 9 * time.Millisecond}, pauses)
 
 	s.pause = pause
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = s.InBatches(ctx, func(*Tx, int) (int64, error) {
+	err := s.InBatches(ctx, func(*Tx, int) (int64, error) {
 		now = now.Add(time.Hour)
 		cancel()
 		return purgeRows, nil

@@ -315,7 +315,7 @@ func (w *Webhooks) Purge(ctx context.Context) error {
 		return err
 	}
 	for _, hook := range hooks {
-		_, err := w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		err := w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 			return tx.Deliveries().Purge(hook.ID, tx.Now().Add(-w.opts.Retention), limit)
 		})
 		if err != nil {

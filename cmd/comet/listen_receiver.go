@@ -61,10 +61,7 @@ type receiver struct {
 }
 
 func newReceiver(verifier *signature.Verifier, forward *url.URL, p *printer) *receiver {
-	seen, err := lru.New[string, struct{}](maxSeen)
-	if err != nil {
-		panic(err) // only for a size below 1
-	}
+	seen, _ := lru.New[string, struct{}](maxSeen) // fails only for a size below 1
 	return &receiver{verifier: verifier, forward: forward, printer: p, failed: make(chan error, 1), seen: seen}
 }
 

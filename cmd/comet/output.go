@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -39,9 +40,7 @@ type output struct {
 }
 
 func newOutput(w io.Writer, format string, noHeaders bool) (output, error) {
-	if format == "" {
-		format = formatTable
-	}
+	format = cmp.Or(format, formatTable)
 	if !slices.Contains(formats(), format) {
 		return output{}, usagef("the output format must be table, json or yaml, not %q", format)
 	}

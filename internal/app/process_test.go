@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"comet/internal/bus/bustest"
 	"comet/internal/sandbox"
 	"comet/store/seal"
 	"comet/store/storetest"
@@ -34,9 +33,6 @@ func (r tests) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	if bustest.ServeIfAsked() {
-		return
-	}
 	if serveToolsIfAsked() {
 		return
 	}

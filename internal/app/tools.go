@@ -107,12 +107,8 @@ func (a *App) redirectURL() string {
 
 func (a *App) sandboxOptions(cache int) *sandbox.Options {
 	c := a.cfg.Sandbox
-	warm := c.Warm
-	if warm == 0 {
-		warm = -1
-	}
 	return &sandbox.Options{
-		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: warm,
+		Timeout: c.Timeout, MaxTimeout: max(c.MaxTimeout, c.Timeout), MemoryMB: c.MemoryMB, MaxRuns: c.Running, Warm: cmp.Or(c.Warm, -1),
 		ReadPaths: c.ReadPaths, Protected: inDir(a.cfg.Data), CacheSize: cache, Logger: a.log,
 	}
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -56,16 +57,11 @@ type KeysOptions struct {
 
 // NewKeys returns the keys of the store.
 func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
-	cache, err := lru.New[keyID, reading](cacheSize)
-	if err != nil {
-		panic(err) // only for a size that is not positive
-	}
-	k := &Keys{store: s, read: cache, clock: time.Now, window: replayWindow}
-	if opts != nil && opts.Clock != nil {
-		k.clock = opts.Clock
-	}
-	if opts != nil && opts.Window > 0 {
-		k.window = opts.Window
+	cache, _ := lru.New[keyID, reading](cacheSize) // New fails only for a size below 1
+	o := cmp.Or(opts, &KeysOptions{})
+	k := &Keys{store: s, read: cache, clock: o.Clock, window: cmp.Or(max(o.Window, 0), replayWindow)}
+	if k.clock == nil {
+		k.clock = time.Now
 	}
 	return k
 }
@@ -338,8 +334,7 @@ func (k *Keys) TakeOnce(ctx context.Context, scope, agentID string, marks ...str
 
 // Purge deletes the marks that are older than the window.
 func (k *Keys) Purge(ctx context.Context) error {
-	_, err := k.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+	return k.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		return signatures.Purge(tx, tx.Now().Add(-k.window), limit)
 	})
-	return err
 }

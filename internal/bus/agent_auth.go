@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"log/slog"
@@ -44,10 +45,7 @@ func (a *agentAuth) Check(c natsserver.ClientAuthentication) bool {
 		c.RegisterUser(&natsserver.User{Username: "agents", Permissions: agentPermissions("*")})
 		return true
 	}
-	token := credentials.Token
-	if token == "" {
-		token = credentials.Password
-	}
+	token := cmp.Or(credentials.Token, credentials.Password)
 	remote, _ := netip.ParseAddrPort(c.RemoteAddress().String())
 	agent, err := a.verify(context.Background(), token, remote.Addr())
 	if err != nil || agent == "" {

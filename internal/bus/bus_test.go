@@ -17,14 +17,9 @@ import (
 // timeout is how long a test waits for an event that must happen.
 const timeout = 60 * time.Second
 
-func TestMain(m *testing.M) {
-	if bustest.ServeIfAsked() {
-		return
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixture opens buses with an embedded server, or with a server in another process.
+// fixture opens buses with an embedded server, or with a server of their own.
 type fixture struct {
 	url string
 	// outage ends the connections of the server, and its state.

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -81,10 +82,7 @@ func (s *server) settings(o *Options) (*natsserver.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings.Port = int(number)
-	if settings.Port == 0 {
-		settings.Port = natsserver.RANDOM_PORT
-	}
+	settings.Port = cmp.Or(int(number), natsserver.RANDOM_PORT)
 	settings.Host = host
 	settings.MaxPending = clientBacklog
 	settings.CustomClientAuthentication = &agentAuth{secret: s.secret, authenticate: o.Authenticate, log: o.Logger, connections: map[uint64]agentConn{}}

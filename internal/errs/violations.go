@@ -1,6 +1,9 @@
 package errs
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The limits of what one response lists: a request with many small mistakes would otherwise get a
 // response many times its size.
@@ -21,12 +24,7 @@ func (v *Violations) Add(code Code, pointer, rule, format string, args ...any) {
 
 // Has reports whether any violation points at pointer.
 func (v Violations) Has(pointer string) bool {
-	for _, x := range v {
-		if x.Pointer == pointer {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v, func(x Field) bool { return x.Pointer == pointer })
 }
 
 // Err returns nil for an empty list, else one error. Violations that the request alone shows are

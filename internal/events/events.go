@@ -26,10 +26,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
@@ -62,9 +59,8 @@ func (f *Feed) Missed(ctx context.Context, after int64) (resume int64, missed bo
 // reused; a subscriber that returns later than retention misses deleted events.
 func Purge(s *store.Store, retention time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		return s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 			return tx.Events().Purge(tx.Now().Add(-retention), limit)
 		})
-		return err
 	}
 }

@@ -63,10 +63,7 @@ type Options struct {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Workers = cmp.Or(out.Workers, 32)
 	out.Lease = cmp.Or(out.Lease, time.Minute)
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
@@ -79,9 +76,8 @@ func (o *Options) orDefaults() Options {
 // store.IdempotencyRetention.
 func PurgeStoredResponses(s *store.Store) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
+		return s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 			return tx.PurgeStoredResponses(tx.Now().Add(-store.IdempotencyRetention), limit)
 		})
-		return err
 	}
 }

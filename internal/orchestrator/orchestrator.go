@@ -97,10 +97,7 @@ type Resolver interface {
 }
 
 func (o *Options) orDefaults() Options {
-	var out Options
-	if o != nil {
-		out = *o
-	}
+	out := *cmp.Or(o, &Options{})
 	out.Poll = cmp.Or(out.Poll, 500*time.Millisecond)
 	out.OfflineAfter = cmp.Or(out.OfflineAfter, 45*time.Second)
 	out.ReturnGrace = cmp.Or(out.ReturnGrace, 10*time.Second)

@@ -23,10 +23,7 @@ type queueCache struct {
 const maxQueues = 20_000
 
 func newQueueCache() *queueCache {
-	needs, err := lru.New[string, selection.Request](maxQueues)
-	if err != nil {
-		panic(err) // only for a size below 1
-	}
+	needs, _ := lru.New[string, selection.Request](maxQueues) // fails only for a size below 1
 	return &queueCache{requests: needs}
 }
 

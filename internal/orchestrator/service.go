@@ -107,11 +107,10 @@ const replayFor = 24 * time.Hour
 // message ids, and broadcasts that were pending for a day.
 func (o *Orchestrator) Purge(ctx context.Context) error {
 	ended, replayed := o.store.Now().Add(-max(o.opts.Retention, replayFor)), o.store.Now().Add(-replayFor)
-	_, err := o.store.InBatches(ctx,
+	return o.store.InBatches(ctx,
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Tasks().Purge(ended, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Sessions().Purge(ended, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeProcessed(replayed, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return tx.Inbox().PurgeNotices(replayed, limit) },
 	)
-	return err
 }

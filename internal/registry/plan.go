@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -91,9 +92,7 @@ func (r *Registry) planEntry(p *plan, by models.Principal, i int, e roster.Entry
 // describe returns the agent an entry describes; members that are bad or missing are zero.
 func (p *plan) describe(i int, e roster.Entry) models.Agent {
 	d := e.AgentDraft
-	if d.Name == nil {
-		d.Name = new(string)
-	}
+	d.Name = cmp.Or(d.Name, new(string))
 	if d.FrequencyHz == nil && p.isBad(i, "frequency_hz") {
 		d.FrequencyHz = new(int)
 	}

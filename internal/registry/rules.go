@@ -49,18 +49,12 @@ func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 func fromDraft(d models.AgentDraft) models.Agent {
 	a := models.Agent{
 		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *cmp.Or(d.FrequencyHz, new(d.Level.Frequencies()[0])),
-		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: d.ParentID,
-		TokenBudget: d.TokenBudget.Pointer(), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
+		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: cmp.Or(d.ParentID, new(models.RootAgentID)),
+		TokenBudget: cmp.Or(d.TokenBudget.Pointer(), d.Level.DefaultBudget()), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
 	}
 	d.BudgetScope.Apply(&a.BudgetScope)
 	if a.Capabilities == nil {
 		a.Capabilities = []string{}
-	}
-	if a.ParentID == nil {
-		a.ParentID = new(models.RootAgentID)
-	}
-	if a.TokenBudget == nil {
-		a.TokenBudget = a.Level.DefaultBudget()
 	}
 	return a
 }

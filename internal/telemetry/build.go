@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"runtime/debug"
 )
 
@@ -31,10 +32,7 @@ func ReadBuild(version string) Build {
 }
 
 func buildOf(version string, info *debug.BuildInfo) Build {
-	b := Build{Version: version, Go: info.GoVersion}
-	if b.Version == "" {
-		b.Version = info.Main.Version
-	}
+	b := Build{Version: cmp.Or(version, info.Main.Version), Go: info.GoVersion}
 	if b.Version == "" || b.Version == "(devel)" {
 		b.Version = "dev"
 	}

@@ -3,6 +3,7 @@
 package testkit
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -49,12 +50,7 @@ func NewWork(t testing.TB, db *storetest.DB, opts orchestrator.Options) *Work {
 	t.Helper()
 	reg := registry.New(db.Store, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
-	if opts.Registry == nil {
-		opts.Registry = reg
-	}
-	if opts.Poll == 0 {
-		opts.Poll = poll
-	}
+	opts.Registry, opts.Poll = cmp.Or(opts.Registry, reg), cmp.Or(opts.Poll, poll)
 	ledger := usage.New(db.Store, nil)
 	return &Work{Orchestrator: orchestrator.New(db.Store, ledger, &opts), DB: db, Ledger: ledger, t: t}
 }
@@ -117,17 +113,6 @@ func (w *Work) WaitForWorker(t testing.TB, agentID string, is func(models.Worker
 		out = w.CachedWorker(agentID)
 		return is(out)
 	}, Timeout, time.Millisecond, "worker %s", agentID)
-	return out
-}
-
-// WaitForInbox waits until the inbox of an agent has n messages, and returns them.
-func (w *Work) WaitForInbox(t testing.TB, agentID string, n int) (out []models.InboxMessage) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		var err error
-		out, err = w.Messages(context.Background(), agentID, 1000)
-		return err == nil && len(out) == n
-	}, Timeout, time.Millisecond)
 	return out
 }
 

@@ -220,8 +220,7 @@ func (svc *Service) Calls(ctx context.Context, by models.Principal, q store.Tool
 // Purge deletes audit records older than Options.Retention.
 func (svc *Service) Purge(ctx context.Context) error {
 	before := svc.store.Now().Add(-svc.opts.Retention)
-	_, err := svc.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().PurgeCalls(before, limit) })
-	return err
+	return svc.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Tools().PurgeCalls(before, limit) })
 }
 
 // ToolCallQuery is the parameter of Calls.

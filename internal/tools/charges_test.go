@@ -46,8 +46,8 @@ func TestCharges(t *testing.T) {
 			c.From(tools.SourceREST, "").Call(t, "paper:note", nil)
 			calls := c.Calls(t, all())
 			require.Len(t, calls, 24)
-			require.Equal(t, toolstest.Spent(calls), s.Used(t, "reader"))
-			require.Greater(t, toolstest.Spent(calls), int64(11*400), "an essay has at least as many tokens as words")
+			require.Equal(t, tokensOf(calls), used(t, s, "reader"))
+			require.Greater(t, tokensOf(calls), int64(11*400), "an essay has at least as many tokens as words")
 		})
 
 		t.Run("an overestimate is not charged", func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestCharges(t *testing.T) {
 			}
 			calls := c.Calls(t, all())
 			require.Len(t, calls, 60)
-			require.Equal(t, toolstest.Spent(calls), s.Used(t, "stylist"))
+			require.Equal(t, tokensOf(calls), used(t, s, "stylist"))
 		})
 
 		t.Run("estimates are counted before a call is rejected", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestCharges(t *testing.T) {
 			require.False(t, c.Call(t, "paper:essay", nil).IsError)
 			long := map[string]any{"n": strings.Repeat("many words, ", 400)}
 			text := c.RequireFails(t, "BUDGET_EXCEEDED", "paper:echo", long)
-			require.Contains(t, text, fmt.Sprintf("%d are used", toolstest.Spent(c.Calls(t, all()))))
+			require.Contains(t, text, fmt.Sprintf("%d are used", tokensOf(c.Calls(t, all()))))
 			_, err := c.TryCall(t, "paper:echo", long)
 			require.NotNil(t, errs.From(err).Meta["reset_at"])
 		})
@@ -80,16 +80,16 @@ func TestCharges(t *testing.T) {
 			require.Len(t, calls, 1)
 			require.Equal(t, "agentcards:search_tools", calls[0].Server+":"+calls[0].Tool)
 			require.Positive(t, calls[0].Tokens)
-			require.Equal(t, calls[0].Tokens, s.Used(t, "seeker"))
+			require.Equal(t, calls[0].Tokens, used(t, s, "seeker"))
 		})
 
 		t.Run("a token without an agent charges nova", func(t *testing.T) {
-			before := s.Used(t, models.RootAgentID)
+			before := used(t, s, models.RootAgentID)
 			c := s.Client(t, "")
 			c.Call(t, "paper:essay", nil)
 			calls := c.Calls(t, all())
 			require.Len(t, calls, 1)
-			require.Equal(t, before+toolstest.Spent(calls), s.Used(t, models.RootAgentID))
+			require.Equal(t, before+tokensOf(calls), used(t, s, models.RootAgentID))
 		})
 
 		t.Run("no call is forwarded when the budget is spent", func(t *testing.T) {
@@ -107,17 +107,17 @@ func TestCharges(t *testing.T) {
 			}
 			c.From(tools.SourceREST, "").RequireFails(t, "BUDGET_EXCEEDED", "paper:note", nil)
 			require.Equal(t, before, paper.Calls())
-			require.Equal(t, toolstest.Spent(c.Calls(t, all())), s.Used(t, "poor"))
+			require.Equal(t, tokensOf(c.Calls(t, all())), used(t, s, "poor"))
 		})
 
 		t.Run("tokens reserved in advance are released", func(t *testing.T) {
 			s.AddAgent(t, "idler", 100_000)
 			c := s.Client(t, "idler")
 			c.Call(t, "paper:echo", nil)
-			require.Positive(t, s.Reserved(t, "idler"))
+			require.Positive(t, reserved(t, s, "idler"))
 			s.DB.Clock.Advance(10 * time.Second)
-			toolstest.Eventually(t, func() bool { return s.Reserved(t, "idler") == 0 }, "nothing is reserved without calls")
-			require.Equal(t, toolstest.Spent(c.Calls(t, all())), s.Used(t, "idler"))
+			toolstest.Eventually(t, func() bool { return reserved(t, s, "idler") == 0 }, "nothing is reserved without calls")
+			require.Equal(t, tokensOf(c.Calls(t, all())), used(t, s, "idler"))
 		})
 	})
 }
@@ -147,9 +147,9 @@ func TestConcurrentCallsOverspendAtMostByTheCallsInProgress(t *testing.T) {
 			most = max(most, call.Tokens)
 		}
 		require.Positive(t, rejected.Load(), "the budget was spent")
-		require.Equal(t, toolstest.Spent(calls), s.Used(t, "crowd"))
-		require.LessOrEqual(t, s.Used(t, "crowd"), limit+callers*most)
-		require.Greater(t, s.Used(t, "crowd"), int64(limit/2), "and no call was rejected before")
+		require.Equal(t, tokensOf(calls), used(t, s, "crowd"))
+		require.LessOrEqual(t, used(t, s, "crowd"), limit+callers*most)
+		require.Greater(t, used(t, s, "crowd"), int64(limit/2), "and no call was rejected before")
 	})
 }
 
@@ -187,7 +187,7 @@ func TestStopWritesAllCharges(t *testing.T) {
 			}
 		}
 		require.Equal(t, answered.Load(), succeeded, "every call that was answered has its record")
-		require.Equal(t, toolstest.Spent(calls), next.Used(t, "reader"))
-		require.Zero(t, next.Reserved(t, "reader"))
+		require.Equal(t, tokensOf(calls), used(t, next, "reader"))
+		require.Zero(t, reserved(t, next, "reader"))
 	})
 }

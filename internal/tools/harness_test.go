@@ -70,3 +70,27 @@ func digestOf(arguments string) string {
 	sum := sha256.Sum256([]byte(arguments))
 	return hex.EncodeToString(sum[:])
 }
+
+// tokensOf returns the tokens of calls.
+func tokensOf(calls []models.ToolCall) (sum int64) {
+	for _, c := range calls {
+		sum += c.Tokens
+	}
+	return sum
+}
+
+// used returns the tokens that an agent used today.
+func used(t *testing.T, s *toolstest.Tools, agentID string) int64 {
+	t.Helper()
+	u, err := s.Work.Ledger.Usage(t.Context(), agentID)
+	require.NoError(t, err)
+	return u.UsedToday
+}
+
+// reserved returns the tokens that are reserved for an agent.
+func reserved(t *testing.T, s *toolstest.Tools, agentID string) int64 {
+	t.Helper()
+	u, err := s.Work.Ledger.Usage(t.Context(), agentID)
+	require.NoError(t, err)
+	return u.Reserved
+}

@@ -117,7 +117,7 @@ func TestRequestsOfResourcesAreChargedAndLogged(t *testing.T) {
 		require.Equal(t, []string{"older:resource:older://book/7"}, idsOf(calls))
 		require.Equal(t, "success", calls[0].Outcome)
 		require.Positive(t, calls[0].Tokens)
-		require.Equal(t, calls[0].Tokens, s.Used(t, "reader"))
+		require.Equal(t, calls[0].Tokens, used(t, s, "reader"))
 	})
 }
 

@@ -39,12 +39,12 @@ func TestAnUpstreamIsAnAgent(t *testing.T) {
 		})
 
 		t.Run("a tool executes a task", func(t *testing.T) {
-			before := s.Used(t, agentID)
+			before := used(t, s, agentID)
 			task := submitAndWait(t, s, admin, "custom:Paper-1:echo", `{"a":1}`)
 			require.Equal(t, models.TaskDone, task.State, "%+v", task)
 			require.JSONEq(t, `{"a":1}`, output(t, s, task))
 			require.Positive(t, task.Tokens)
-			require.Equal(t, before+task.Tokens, s.Used(t, agentID), "its agent pays, as for any task")
+			require.Equal(t, before+task.Tokens, used(t, s, agentID), "its agent pays, as for any task")
 			calls := s.Admin().Calls(t, tools.ToolCallQuery{TaskID: task.ID})
 			require.Len(t, calls, 1)
 			require.Equal(t, tools.SourceTask, calls[0].Source)

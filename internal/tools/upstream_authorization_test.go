@@ -16,7 +16,6 @@ import (
 	"comet/internal/events"
 	"comet/internal/netguard"
 	"comet/internal/testkit"
-	"comet/internal/testkit/mcptest"
 	"comet/internal/testkit/toolstest"
 	"comet/internal/tools"
 	"comet/internal/upstream"
@@ -28,7 +27,7 @@ import (
 // authorized has tools with an upstream that requires an authorization.
 type authorized struct {
 	*toolstest.Tools
-	*mcptest.Provider
+	*provider
 }
 
 func authorizedOptions() *toolstest.Options {
@@ -39,7 +38,7 @@ func authorizedOptions() *toolstest.Options {
 	}}
 }
 
-func startAuthorized(t *testing.T, db *storetest.DB, p *mcptest.Provider) authorized {
+func startAuthorized(t *testing.T, db *storetest.DB, p *provider) authorized {
 	t.Helper()
 	a := authorized{toolstest.Start(t, db, authorizedOptions()), p}
 	a.put(t, `{"url":`+fmt.Sprintf("%q", p.Endpoint)+`}`)
@@ -96,7 +95,7 @@ func (a authorized) call(t *testing.T) {
 func TestAuthorizeUpstream(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, mcptest.NewProvider(t))
+		a := startAuthorized(t, db, newProvider(t))
 		require.Contains(t, a.waitFor(t, upstream.AuthorizationRequired).Error, "comet upstreams authorize paper")
 		a.authorize(t)
 		a.call(t)
@@ -115,11 +114,11 @@ func TestAuthorizeUpstream(t *testing.T) {
 			require.NotContains(t, string(text), secret)
 		}
 
-		a = authorized{a.Restart(t), a.Provider}
+		a = authorized{a.Restart(t), a.provider}
 		a.WaitForTools(t, "paper")
 		a.call(t)
 
-		other, headers := mcptest.NewRejecting(t) // another address does not get the token
+		other, headers := newRejecting(t) // another address does not get the token
 		a.put(t, fmt.Sprintf(`{"url":%q}`, other))
 		a.waitFor(t, upstream.AuthorizationRequired)
 		require.Equal(t, []string{""}, headers())
@@ -133,7 +132,7 @@ func TestAuthorizeUpstream(t *testing.T) {
 func TestInvalidAuthorizations(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, mcptest.NewProvider(t))
+		a := startAuthorized(t, db, newProvider(t))
 		finish := func(params url.Values) error {
 			_, err := a.FinishAuthorization(t.Context(), params)
 			return err
@@ -178,7 +177,7 @@ func TestInvalidAuthorizations(t *testing.T) {
 func TestUnusableAuthorizationServers(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		p := mcptest.NewProvider(t)
+		p := newProvider(t)
 		a := startAuthorized(t, db, p)
 		requireError := func(code errs.Code, text string) {
 			t.Helper()
@@ -211,7 +210,7 @@ func TestUnusableAuthorizationServers(t *testing.T) {
 func TestRefreshOfTokens(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, mcptest.NewProvider(t))
+		a := startAuthorized(t, db, newProvider(t))
 		a.authorize(t)
 
 		db.Clock.Advance(time.Hour)
@@ -232,7 +231,7 @@ func TestRefreshOfTokens(t *testing.T) {
 		calls.Wait()
 		require.Equal(t, 3, a.Refreshes(), "concurrent calls refresh once")
 
-		next := authorized{a.Restart(t), a.Provider}
+		next := authorized{a.Restart(t), a.provider}
 		next.WaitForTools(t, "paper")
 		db.Clock.Advance(time.Hour)
 		next.call(t)
@@ -244,7 +243,7 @@ func TestRefreshOfTokens(t *testing.T) {
 func TestReplicasRefreshOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, mcptest.NewProvider(t))
+		a := startAuthorized(t, db, newProvider(t))
 		a.authorize(t)
 		var sources []upstream.TokenSource
 		for range 4 {
@@ -276,7 +275,7 @@ func TestReplicasRefreshOnce(t *testing.T) {
 func TestRefusedRefresh(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
-		a := startAuthorized(t, db, mcptest.NewProvider(t))
+		a := startAuthorized(t, db, newProvider(t))
 		a.authorize(t)
 		sub, err := a.Feed.SubscribeNew(t.Context())
 		require.NoError(t, err)

@@ -193,7 +193,7 @@ func spendOnBoth(t *testing.T, here, there *toolstest.Client, budget int64) {
 	for _, c := range calls {
 		most = max(most, c.Tokens)
 	}
-	require.LessOrEqual(t, toolstest.Spent(calls), budget+callers*most)
+	require.LessOrEqual(t, tokensOf(calls), budget+callers*most)
 	require.GreaterOrEqual(t, rejected.Load(), int64(callers))
 }
 
@@ -219,7 +219,7 @@ func TestReplicas(t *testing.T) {
 		require.Len(t, there.Tools(t, "paper"), 3, "the policy applies on the other replica, too")
 
 		spendOnBoth(t, here, there, 10_000)
-		require.Equal(t, toolstest.Spent(here.Calls(t, all())), one.Used(t, "crowd"))
+		require.Equal(t, tokensOf(here.Calls(t, all())), used(t, one, "crowd"))
 
 		_, err := one.Classify(t.Context(), testkit.Admin(), "paper", "note", models.ToolDestructive)
 		require.NoError(t, err)

@@ -319,11 +319,10 @@ func (g *graph) change(k ChangeKind) Change {
 // purge deletes unused edges, nodes and vectors, and edges over MaxEdges.
 func (u *usageGraph) purge(ctx context.Context) error {
 	before := u.store.Now().Add(-retention)
-	_, err := u.store.InBatches(ctx,
+	return u.store.InBatches(ctx,
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeEdges(tx, before, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.TrimEdges(tx, u.opts.MaxEdges, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeNodes(tx, before, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return graphstore.PurgeVectors(tx, before, limit) },
 	)
-	return err
 }

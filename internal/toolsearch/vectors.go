@@ -272,9 +272,7 @@ var errWidth = errors.New("vectors of different lengths")
 func (v *vectorSet) checkWidth(more []graphstore.Vector) error {
 	width := v.width
 	for _, m := range more {
-		if width == 0 {
-			width = len(m.Vector)
-		}
+		width = cmp.Or(width, len(m.Vector))
 		if len(m.Vector) != width || width == 0 {
 			return errs.Wrap(errs.Unavailable, errWidth, "the vectors of the tools have different lengths")
 		}

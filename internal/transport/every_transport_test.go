@@ -17,7 +17,6 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/bus"
-	"comet/internal/bus/bustest"
 	"comet/internal/transport"
 	"comet/models"
 	"comet/store/storetest"
@@ -358,7 +357,7 @@ func natsLines(t *testing.T, f *linesFixture) linesWorker {
 		},
 		send: func(line string) (reply string) {
 			require.Eventually(t, func() bool {
-				data, err := bustest.Request(f.bus, "ada", []byte("token="+f.agents+" "+line))
+				data, err := requestOver(f.bus, "ada", []byte("token="+f.agents+" "+line))
 				reply = string(data)
 				return err == nil
 			}, testTimeout, time.Millisecond)

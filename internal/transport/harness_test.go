@@ -274,6 +274,17 @@ func (f *fixture) enqueue(t *testing.T, agentID string, n int) {
 	f.OnWake(orchestrator.WakeInbox, agentID)
 }
 
+// WaitForInbox waits until the inbox of an agent has n messages, and returns them.
+func (f *fixture) WaitForInbox(t *testing.T, agentID string, n int) (out []models.InboxMessage) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		out, err = f.Messages(context.Background(), agentID, 1000)
+		return err == nil && len(out) == n
+	}, testkit.Timeout, time.Millisecond)
+	return out
+}
+
 // otherTask returns a task that is assigned to another agent.
 func (f *fixture) otherTask(t *testing.T) string {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/bus"
-	"comet/internal/bus/bustest"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
 	"comet/internal/transport"
@@ -69,7 +68,7 @@ func (c *natsClient) request(n note) (s wsFrame) {
 	body, err := json.Marshal(n)
 	require.NoError(c.t, err)
 	require.Eventually(c.t, func() bool {
-		reply, err := bustest.Request(c.bus, c.id, body)
+		reply, err := requestOver(c.bus, c.id, body)
 		return err == nil && json.Unmarshal(reply, &s) == nil
 	}, time.Minute, time.Millisecond)
 	return s
@@ -133,7 +132,7 @@ func TestNATS(t *testing.T) {
 		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
 		f.enqueue(t, "ada", 1)
 		id := f.WaitForInbox(t, "ada", 1)[0].ID
-		reply, err := bustest.Request(b, c.id, []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
+		reply, err := requestOver(b, c.id, []byte(`{"ack":["`+id+`"],"auth_token":"`+f.agent(t, "eve")+`"}`))
 		require.NoError(t, err)
 		require.Contains(t, string(reply), "unauthenticated")
 		f.WaitForInbox(t, "ada", 1)
@@ -233,7 +232,7 @@ func TestNATS(t *testing.T) {
 		received := make(chan string, len(others))
 		for _, one := range others {
 			go func() {
-				reply, err := bustest.Request(b, one.id, []byte(`{"id":"m2","token":"`+one.token+`"}`))
+				reply, err := requestOver(b, one.id, []byte(`{"id":"m2","token":"`+one.token+`"}`))
 				if err == nil {
 					received <- string(reply)
 				}
@@ -268,7 +267,7 @@ func TestEnvelopesOverNATS(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Eventually(t, func() bool {
-				reply, err := bustest.Request(b, "ada", body)
+				reply, err := requestOver(b, "ada", body)
 				return err == nil && json.Unmarshal(reply, &out) == nil
 			}, time.Minute, time.Millisecond)
 			return out

@@ -42,10 +42,7 @@ func (c *catalogue) warnings() []string {
 // error in any list but the tools becomes a warning.
 func (s *session) readCatalogue(ctx context.Context, old *catalogue, kinds ...ChangeKind) (*catalogue, error) {
 	out := *old
-	has := s.client.InitializeResult().Capabilities
-	if has == nil {
-		has = &mcp.ServerCapabilities{}
-	}
+	has := cmp.Or(s.client.InitializeResult().Capabilities, &mcp.ServerCapabilities{})
 	if slices.Contains(kinds, Tools) && has.Tools != nil {
 		tools, err := readList(ctx, s, "tool", s.toolPage, func(t *mcp.Tool) string { return t.Name }, checkTool)
 		if err != nil {

@@ -98,8 +98,7 @@ func (l *Ledger) Purge(ctx context.Context) error {
 	if err := l.store.Write(ctx, func(tx *store.Tx) error { return tx.Ledger().ForgetBefore(before) }); err != nil {
 		return err
 	}
-	_, err := l.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Ledger().Purge(before, limit) })
-	return err
+	return l.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Ledger().Purge(before, limit) })
 }
 
 // counters count what this process has recorded and granted, after the commit.

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/migrations"
+	"comet/models"
 	"comet/store"
 )
 
@@ -81,7 +82,7 @@ func Migrated(tb testing.TB, name string) store.Options {
 	tb.Helper()
 	opts := store.Options{Dir: tb.TempDir()}
 	if name == "postgres" {
-		opts.DatabaseURL, opts.MaxConnections = newPostgresDatabase(tb), 8
+		opts.DatabaseURL, opts.MaxConnections = createPostgres(tb, "comet_test_", true), 8
 	} else {
 		newSQLiteDatabase(tb, opts.Dir)
 	}
@@ -145,18 +146,25 @@ var migratedSQLite = sync.OnceValues(func() (file []byte, err error) {
 	return os.ReadFile(filepath.Join(dir, sqliteFile))
 })
 
-// newPostgresDatabase copies a migrated template, which is many times faster
-// than migrating, and returns the copy's URL.
-func newPostgresDatabase(tb testing.TB) string {
+// EmptyPostgres returns the URL of a fresh database without any tables, for tests of a very first
+// start; it ends with the test. PostgresEnv must be set.
+func EmptyPostgres(tb testing.TB) string { return createPostgres(tb, "comet_empty_", false) }
+
+// createPostgres creates a database and returns its URL. A migrated one is a copy of a template,
+// which is many times faster than migrating.
+func createPostgres(tb testing.TB, prefix string, migrated bool) string {
 	tb.Helper()
 	admin, err := url.Parse(os.Getenv(PostgresEnv))
 	require.NoError(tb, err)
 	db, err := sql.Open("pgx", admin.String())
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
-	template := ensureTemplate(tb, db, admin)
-	name := "comet_test_" + uuid.NewString()[24:]
-	exec(tb, db, fmt.Sprintf(`CREATE DATABASE "%s" TEMPLATE "%s"`, name, template))
+	name := prefix + uuid.NewString()[24:]
+	create := fmt.Sprintf(`CREATE DATABASE "%s"`, name)
+	if migrated {
+		create += fmt.Sprintf(` TEMPLATE "%s"`, ensureTemplate(tb, db, admin))
+	}
+	exec(tb, db, create)
 	tb.Cleanup(func() { exec(tb, db, fmt.Sprintf(`DROP DATABASE IF EXISTS "%s" WITH (FORCE)`, name)) })
 	return withDatabase(admin, name)
 }
@@ -217,4 +225,10 @@ func exec(tb testing.TB, db *sql.DB, query string) {
 	tb.Helper()
 	_, err := db.ExecContext(context.Background(), query)
 	require.NoError(tb, err)
+}
+
+// AddUsage adds tokens to the window of the hour that at lies in, as a fact of then would.
+// path is the chain of ancestors from nova down to the agent, joined with "/".
+func AddUsage(tx *store.Tx, agentID, path string, at time.Time, tokens int64) error {
+	return tx.Ledger().AddToWindows([]models.Fact{{AgentID: agentID, At: at, Path: path, Tokens: tokens}})
 }

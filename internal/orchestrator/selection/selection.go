@@ -12,6 +12,7 @@
 package selection
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -119,10 +120,7 @@ func reasons() [12]Reason {
 
 // Requirements describes what a task requires of an agent, for error messages.
 func Requirements(in models.TaskInput) string {
-	text := strings.Join(in.Capabilities, ", ")
-	if text == "" {
-		text = "this"
-	}
+	text := cmp.Or(strings.Join(in.Capabilities, ", "), "this")
 	if in.AgentType != "" {
 		text += fmt.Sprintf(" as an agent of the type %q", in.AgentType)
 	}

@@ -122,11 +122,10 @@ const defaultRetention = 30 * 24 * time.Hour
 // messages.
 func (p *Protocol) Purge(ctx context.Context) error {
 	before := p.store.Now().Add(-p.retention)
-	_, err := p.store.InBatches(ctx,
+	return p.store.InBatches(ctx,
 		func(tx *store.Tx, limit int) (int64, error) { return shortid.Purge(tx, before, limit) },
 		func(tx *store.Tx, limit int) (int64, error) { return messagelog.Purge(tx, before, limit) },
 	)
-	return err
 }
 
 // Info implements protocol.Protocol: a connection carries nothing but messages.

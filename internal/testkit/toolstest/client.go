@@ -1,6 +1,7 @@
 package toolstest
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -156,9 +157,7 @@ func (c *Client) Listed(t testing.TB) (names []string, descriptions map[string]s
 // Calls returns the audit records that the client may see, the newest first, read page by page.
 func (c *Client) Calls(t testing.TB, q tools.ToolCallQuery) (all []models.ToolCall) {
 	t.Helper()
-	if q.Limit == 0 {
-		q.Limit = 1000
-	}
+	q.Limit = cmp.Or(q.Limit, 1000)
 	for {
 		page, err := c.svc.Service.Calls(t.Context(), c.Principal, q)
 		require.NoError(t, err)
@@ -194,12 +193,4 @@ func RequireError(t testing.TB, err error, code errs.Code, words ...string) {
 	for _, word := range words {
 		require.Contains(t, tools.Detail(err), word)
 	}
-}
-
-// Spent returns the tokens of calls.
-func Spent(calls []models.ToolCall) (sum int64) {
-	for _, c := range calls {
-		sum += c.Tokens
-	}
-	return sum
 }

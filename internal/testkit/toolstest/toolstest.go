@@ -67,10 +67,7 @@ func Start(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.
 // New returns tools that do not run, with upstreams in their file.
 func New(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.Server) *Tools {
 	t.Helper()
-	s := &Tools{DB: db, Registry: registry.New(db.Store, nil), Tokens: auth.New(db.Store, nil), File: filepath.Join(db.Options.Dir, "servers.json")}
-	if opts != nil {
-		s.opts = *opts
-	}
+	s := &Tools{DB: db, Registry: registry.New(db.Store, nil), Tokens: auth.New(db.Store, nil), File: filepath.Join(db.Options.Dir, "servers.json"), opts: *cmp.Or(opts, &Options{})}
 	mcptest.WriteServers(t, s.File, upstreams...)
 	s.compose(t)
 	return s
@@ -162,20 +159,4 @@ func (s *Tools) AddAgent(t testing.TB, id string, budget int64) {
 		ID: &id, Name: &id, Level: &level, SphereID: &sphere, FrequencyHz: &frequency, ParentID: &parent, Capabilities: []string{}, TokenBudget: models.Some(budget),
 	}, nil)
 	require.NoError(t, err)
-}
-
-// Used returns the tokens that an agent used today.
-func (s *Tools) Used(t testing.TB, agentID string) int64 {
-	t.Helper()
-	u, err := s.Work.Ledger.Usage(t.Context(), agentID)
-	require.NoError(t, err)
-	return u.UsedToday
-}
-
-// Reserved returns the tokens that are reserved for an agent.
-func (s *Tools) Reserved(t testing.TB, agentID string) int64 {
-	t.Helper()
-	u, err := s.Work.Ledger.Usage(t.Context(), agentID)
-	require.NoError(t, err)
-	return u.Reserved
 }

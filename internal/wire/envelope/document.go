@@ -34,7 +34,7 @@ func readDocument(data []byte) ([]member, *Problem) {
 	case tooDeep(data):
 		return nil, problemf("the message is nested deeper than %d levels", maxDepth)
 	}
-	d := document{data: data, members: make([]member, 0, 10)}
+	d := document{data: data}
 	err := json.Unmarshal(data, &d)
 	if d.problem != nil || err == nil {
 		return d.members, d.problem
@@ -61,24 +61,41 @@ func (d *document) read(dec *jsontext.Decoder) error {
 		}
 		return err
 	}
+	top, err := d.object(dec, nil, 10)
+	d.members = top.members
+	return err
+}
+
+// object reads the object with that name. Its members are the known ones, of hints all. expected is their
+// usual number.
+func (d *document) object(dec *jsontext.Decoder, name []byte, expected int) (member, error) {
+	m := member{name: name, members: make([]member, 0, expected)}
 	if _, err := dec.ReadToken(); err != nil {
-		return err
+		return m, err
 	}
+	begin, all := int(dec.InputOffset())-1, string(name) == "hints"
 	for dec.PeekKind() != '}' {
-		name, err := d.value(dec)
+		quoted, err := d.value(dec)
 		if err != nil {
-			return err
+			return m, err
 		}
-		value, err := d.value(dec)
+		in := member{name: unquote(quoted)}
+		if dec.PeekKind() == '{' && isRead(in.name) {
+			in, err = d.object(dec, in.name, 4)
+		} else {
+			in.value, err = d.value(dec)
+		}
 		if err != nil {
-			return err
+			return m, err
 		}
-		if name = unquote(name); isKnownMember(name) {
-			d.members = append(d.members, member{name, value})
+		if all || isKnownMember(in.name) {
+			m.members = append(m.members, in)
 		}
 	}
 	_, err := dec.ReadToken()
-	return err
+	end := int(dec.InputOffset())
+	m.value = d.data[begin:end:end]
+	return m, err
 }
 
 // value returns the next value as a slice of data, because the decoder reuses its own buffer.
@@ -89,6 +106,56 @@ func (d *document) value(dec *jsontext.Decoder) ([]byte, error) {
 	}
 	end := int(dec.InputOffset())
 	return d.data[end-len(value) : end : end], nil
+}
+
+// unquote returns the value of a quoted string. It copies only if the string has escapes.
+func unquote(quoted []byte) []byte {
+	inner := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return inner
+	}
+	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(quoted)), quoted) // quoted is valid
+	return text
+}
+
+// tooDeep reports whether text, which may be malformed, is nested deeper than MaxDepth.
+func tooDeep(text []byte) bool {
+	if bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= maxDepth {
+		return false
+	}
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = stringEnd(text, i) - 1
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return false
+}
+
+// stringEnd returns the end of the string that begins at i, the end of text if it is not
+// terminated.
+func stringEnd(text []byte, i int) int {
+	for i++; ; {
+		quote := bytes.IndexByte(text[i:], '"')
+		if quote < 0 {
+			return len(text)
+		}
+		i += quote + 1
+		slashes := 0
+		for text[i-2-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i
+		}
+	}
 }
 
 func problemf(format string, args ...any) *Problem {

@@ -31,6 +31,8 @@ type object struct {
 type member struct {
 	name  []byte
 	value []byte
+	// members are those of an object that Parse reads, see isRead.
+	members []member
 }
 
 // presence says whether a member may be missing.
@@ -56,14 +58,13 @@ func isKnownMember(name []byte) bool {
 	return false
 }
 
-func (r *parser) open(path string, value []byte) object {
-	o := object{parser: r, path: path + ".", members: make([]member, 0, 6)}
-	for name, v := range members(value) {
-		if isKnownMember(name) {
-			o.members = append(o.members, member{name, v})
-		}
+// isRead reports whether Parse reads the members of the object with that name.
+func isRead(name []byte) bool {
+	switch string(name) {
+	case "payload", "hints", "step", "resources_used", "error_context":
+		return true
 	}
-	return o
+	return false
 }
 
 func (o *object) report(name, format string, args ...any) {
@@ -71,19 +72,19 @@ func (o *object) report(name, format string, args ...any) {
 	o.parser.problems = append(o.parser.problems, Problem{Field: field, Detail: field + " " + fmt.Sprintf(format, args...)})
 }
 
-// find returns the value of a member, nil if it is missing.
-func (o *object) find(name string) []byte {
+// find returns a member, the zero member if it is missing.
+func (o *object) find(name string) member {
 	for _, m := range o.members {
 		if string(m.name) == name {
-			return m.value
+			return m
 		}
 	}
-	return nil
+	return member{}
 }
 
 // value returns the value of a member if it has the given kind (see kindOf), else nil.
 func (o *object) value(name string, n presence, first byte) []byte {
-	value := o.find(name)
+	value := o.find(name).value
 	switch {
 	case value == nil && n == required:
 		o.report(name, "is required")
@@ -169,7 +170,7 @@ func (o *object) integer(name string, n presence, lowest, highest int64) int64 {
 
 // count returns an optional integer from 0 to highest, nil if it is missing.
 func (o *object) count(name string, highest int64) *int {
-	if o.find(name) == nil {
+	if o.find(name).value == nil {
 		return nil
 	}
 	return new(int(o.integer(name, optional, 0, highest)))
@@ -213,11 +214,10 @@ func (o *object) raw(name string, n presence) []byte { return slices.Clip(o.valu
 
 // inner opens an object inside this one. ok is false if it is missing.
 func (o *object) inner(name string, n presence) (in object, ok bool) {
-	value := o.value(name, n, '{')
-	if value == nil {
+	if o.value(name, n, '{') == nil {
 		return object{}, false
 	}
-	return o.parser.open(o.path+name, value), true
+	return object{parser: o.parser, path: o.path + name + ".", members: o.find(name).members}, true
 }
 
 // kindOf returns the character with which its kind of value begins, '0' for all numbers and 't' for

@@ -28,7 +28,7 @@ func Parse(data []byte) (Envelope, error) {
 	}
 	e.Raw = top.raw("payload", required)
 	if e.Raw != nil && e.Type != "" {
-		payload := r.open("payload", e.Raw)
+		payload, _ := top.inner("payload", required)
 		e.Payload = payload.payload(e.Type)
 	}
 	e.Custom = top.raw("x_custom_fields", optional)
@@ -42,7 +42,7 @@ func Parse(data []byte) (Envelope, error) {
 // envelope reads the members around the payload.
 func (o *object) envelope() Envelope {
 	// The type decides whether the ids may be nil, but problems follow the order of the document.
-	kind := o.find("type")
+	kind := o.find("type").value
 	isError := kind != nil && kindOf(kind) == '"' && string(unquote(kind)) == string(TypeError)
 	return Envelope{
 		ProtocolVersion: o.matching("protocol_version", "two numbers with a full stop between them, such as "+Version, versionPattern.Match),
@@ -65,7 +65,7 @@ func (o *object) payload(t Type) Payload {
 	case TypeWorkRequest:
 		return o.workRequest()
 	case TypeWorkStatus:
-		if o.find("agent_id") != nil && o.find("task_id") == nil {
+		if o.find("agent_id").value != nil && o.find("task_id").value == nil {
 			return o.heartbeat()
 		}
 		return o.workStatus()

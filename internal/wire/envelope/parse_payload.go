@@ -12,22 +12,22 @@ func (o *object) workRequest() WorkRequest {
 	}
 	p.Parameters = o.raw("parameters", p.WorkType != WorkTypeCancel)
 	if hints, ok := o.inner("hints", optional); ok {
-		p.Hints = hints.hints(o.find("hints"))
+		p.Hints = hints.hints()
 	}
 	return p
 }
 
-func (o *object) hints(raw []byte) Hints {
+func (o *object) hints() Hints {
 	h := Hints{
 		MaxDurationSeconds: o.integer("max_duration_seconds", optional, 1, maxHint),
 		MaxMemoryMB:        o.integer("max_memory_mb", optional, 1, maxHint),
 		MaxTokens:          o.integer("max_tokens", optional, 1, MaxTokens),
 	}
-	for name, value := range members(raw) {
-		switch string(name) {
+	for _, m := range o.members {
+		switch string(m.name) {
 		case "max_duration_seconds", "max_memory_mb", "max_tokens":
 		default:
-			h.Other = append(h.Other, Member{Name: string(name), Value: json.RawMessage(value)})
+			h.Other = append(h.Other, Member{Name: string(m.name), Value: m.value})
 		}
 	}
 	return h
@@ -111,7 +111,7 @@ func (o *object) failure() Failure {
 	if f.Context == nil {
 		return f
 	}
-	context := o.parser.open(o.path+"error_context", f.Context)
+	context, _ := o.inner("error_context", optional)
 	for _, field := range fields {
 		context.check(field)
 	}
@@ -120,7 +120,7 @@ func (o *object) failure() Failure {
 
 // check checks a member of an error's context.
 func (o *object) check(f contextField) {
-	if value := o.find(f.name); f.nullable && (value == nil || kindOf(value) == 'n') {
+	if value := o.find(f.name).value; f.nullable && (value == nil || kindOf(value) == 'n') {
 		return
 	}
 	switch f.kind {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/input"
 )
 
 // tokenMember is the custom field that carries the bearer token on transports without headers
@@ -18,22 +20,21 @@ func (e *Envelope) RemoveToken() string {
 	}
 	token, found := "", false
 	var rest bytes.Buffer
-	for name, value := range members(e.Custom) {
-		if string(name) != tokenMember {
+	input.EachMember(e.Custom, func(name string, value []byte) bool {
+		if name != tokenMember {
 			writeMember(&rest, name, value)
-			continue
-		}
-		if found = true; kindOf(value) == '"' {
+		} else if found = true; kindOf(value) == '"' {
 			token = string(unquote(value))
 		}
-	}
+		return true
+	})
 	if found {
 		e.Custom = closeObject(&rest)
 	}
 	return token
 }
 
-func writeMember(b *bytes.Buffer, name, value []byte) {
+func writeMember(b *bytes.Buffer, name string, value []byte) {
 	b.WriteByte(',')
 	quoted, _ := jsontext.AppendQuote(nil, name) // name comes from valid JSON
 	b.Write(quoted)
@@ -55,21 +56,22 @@ func closeObject(b *bytes.Buffer) []byte {
 // CutToken is RemoveToken for a message as it was received. It returns the rest of the message, or
 // data unchanged if there is no token or data is not an object.
 func CutToken(data []byte) (token string, rest []byte) {
-	if len(data) > MaxSize || !jsontext.Value(data).IsValid() || kindOf(bytes.TrimSpace(data)) != '{' {
+	if len(data) > MaxSize {
 		return "", data
 	}
 	var all bytes.Buffer
 	found := false
-	for name, value := range members(data) {
-		if string(name) == "x_custom_fields" && kindOf(value) == '{' {
+	valid := input.EachMember(data, func(name string, value []byte) bool {
+		if name == "x_custom_fields" && kindOf(value) == '{' {
 			e := Envelope{Custom: value}
 			if t := e.RemoveToken(); len(e.Custom) != len(value) {
 				token, value, found = t, e.Custom, true
 			}
 		}
 		writeMember(&all, name, value)
-	}
-	if !found {
+		return true
+	})
+	if !valid || !found {
 		return "", data
 	}
 	return token, closeObject(&all)

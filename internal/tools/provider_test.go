@@ -1,4 +1,4 @@
-package mcptest
+package tools_test
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"maps"
-	"net/http"
-	"net/http/httptest"
+	"net/http"          //nolint:depguard // the test double is a server
+	"net/http/httptest" //nolint:depguard // the same
 	"net/url"
 	"slices"
 	"sync"
@@ -18,11 +18,13 @@ import (
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/mcptest"
 )
 
-// Provider is an authorization server and an MCP server that accepts its tokens. Refresh tokens are valid
+// provider is an authorization server and an MCP server that accepts its tokens. Refresh tokens are valid
 // once; a repeated one ends all tokens.
-type Provider struct {
+type provider struct {
 	*httptest.Server
 
 	mu        sync.Mutex
@@ -42,10 +44,10 @@ type Provider struct {
 	Deny             bool
 }
 
-// NewProvider starts a provider, whose MCP server has the tools of NewPaper.
-func NewProvider(t testing.TB) *Provider {
+// newProvider starts a provider, whose MCP server has the tools of mcptest.NewPaper.
+func newProvider(t testing.TB) *provider {
 	t.Helper()
-	p := &Provider{clients: map[string]bool{}, codes: map[string]url.Values{}, access: map[string]bool{}, refreshes: map[string]bool{}, Methods: []string{"S256"}}
+	p := &provider{clients: map[string]bool{}, codes: map[string]url.Values{}, access: map[string]bool{}, refreshes: map[string]bool{}, Methods: []string{"S256"}}
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET /.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) {
 		p.respond(w, http.StatusOK, map[string]any{
@@ -66,7 +68,7 @@ func NewProvider(t testing.TB) *Provider {
 	t.Cleanup(p.Close)
 	p.Issuer = p.URL
 
-	paper := NewPaper(t, "paper").Server
+	paper := mcptest.NewPaper(t, "paper").Server
 	verify := func(_ context.Context, token string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -91,21 +93,21 @@ func NewProvider(t testing.TB) *Provider {
 	return p
 }
 
-func (p *Provider) respond(w http.ResponseWriter, status int, body any) {
+func (p *provider) respond(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
 }
 
 // secret returns a new secret, which must appear nowhere in plain text.
-func (p *Provider) secret() string {
+func (p *provider) secret() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Issued = append(p.Issued, rand.Text())
 	return p.Issued[len(p.Issued)-1]
 }
 
-func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
+func (p *provider) authorize(w http.ResponseWriter, r *http.Request) {
 	asked, code := r.URL.Query(), rand.Text()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +119,7 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, asked.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
 }
 
-func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
+func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 	access, refresh := p.secret(), p.secret()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,28 +144,28 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 }
 
 // End ends the access tokens.
-func (p *Provider) End() {
+func (p *provider) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.access = map[string]bool{}
 }
 
 // Refuse makes the provider refuse every refresh, or stop doing so.
-func (p *Provider) Refuse(refusing bool) {
+func (p *provider) Refuse(refusing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusing = refusing
 }
 
 // Refreshes returns the number of requests to refresh tokens.
-func (p *Provider) Refreshes() int {
+func (p *provider) Refreshes() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refreshed
 }
 
 // Browse opens an address as a browser does, and returns the one to which the browser is led.
-func (p *Provider) Browse(t testing.TB, address string) *url.URL {
+func (p *provider) Browse(t testing.TB, address string) *url.URL {
 	t.Helper()
 	browser := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -176,9 +178,9 @@ func (p *Provider) Browse(t testing.TB, address string) *url.URL {
 	return back
 }
 
-// NewRejecting starts a server that rejects every request, and returns its address and the distinct
+// newRejecting starts a server that rejects every request, and returns its address and the distinct
 // Authorization headers that it received.
-func NewRejecting(t testing.TB) (address string, headers func() []string) {
+func newRejecting(t testing.TB) (address string, headers func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	sent := map[string]bool{}
