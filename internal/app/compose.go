@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -59,7 +61,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	// If an address is in use, no data directory is created.
 	entries, _ := os.ReadDir(a.cfg.Data)
 	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
-		if len(entries) == 0 && address != "" {
+		if _, isSocket := transport.UnixPath(address); len(entries) == 0 && address != "" && !isSocket {
 			l, err := listen(ctx, address, flag)
 			if err != nil {
 				return err
@@ -153,11 +155,10 @@ func (a *App) open(ctx context.Context) (err error) {
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		opts := &transport.TCPOptions{Setting: "--v5-listen"}
-		if a.cfg.Transport.V5SelfRegistration {
-			opts.Enroll, opts.IsEnrolled = v5.SelfRegistration(reg), v5.IsSelfRegistered
-		}
-		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, opts)
+		mode, _ := strconv.ParseUint(a.cfg.Transport.V5SocketMode, 8, 32) // config has validated it
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{
+			Setting: "--v5-listen", SocketMode: fs.FileMode(mode), Enroll: v5.SelfRegistration(reg, a.cfg.Transport.V5SelfRegistration),
+		})
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
 	if a.cfg.DebugListen != "" {
@@ -290,7 +291,7 @@ func Run(ctx context.Context, cfg config.Config, opts *Options) error {
 func (a *App) announce(ctx context.Context) {
 	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
 	if a.tcp != nil {
-		text += fmt.Sprintf("  PROTOCOL_V5      %s (TCP, one message per line)\n", a.V5Addr())
+		text += fmt.Sprintf("  PROTOCOL_V5      %s (one message per line)\n", a.V5Addr())
 	}
 	if a.freshToken != "" {
 		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())
