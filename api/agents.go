@@ -59,7 +59,7 @@ type agentDetail struct {
 	ChildrenTruncated bool              `json:"children_truncated,omitempty" example:"true"` // True if there are more than 1,000 children.
 	Stats             models.AgentStats `json:"stats"`
 	SelfRegistered    bool              `json:"self_registered,omitempty" example:"true"` // True for an agent that registered itself without a token or other proof: it calls no tools, and gets no tasks by capability that other agents offer.
-	Warnings          []errs.Field      `json:"warnings,omitempty"` // Fields of an update that were accepted but should be corrected.
+	Warnings          []errs.Field      `json:"warnings,omitempty"`                       // Fields of an update that were accepted but should be corrected.
 }
 
 func newAgentItem(a models.Agent) agentItem {

@@ -98,10 +98,10 @@ func (a *App) ready(context.Context) error {
 // URL returns the URL of the server for clients on this machine. Call it after Start.
 func (a *App) URL() string { return a.http.url() }
 
-// V5Addr returns the address of the TCP listener for PROTOCOL_V5, "" for none. Call it after Start.
+// V5Addr returns the address of the listener for PROTOCOL_V5, "" for none. Call it after Start.
 func (a *App) V5Addr() string {
-	if a.tcp == nil {
-		return ""
+	if _, isSocket := transport.UnixPath(a.cfg.Transport.V5Listen); a.tcp == nil || isSocket {
+		return a.cfg.Transport.V5Listen
 	}
 	return a.tcp.Addr().String()
 }

@@ -40,7 +40,7 @@ const (
 	ReasonWrongSphere    Reason = "wrong_sphere"
 	ReasonNotRequested   Reason = "not_wanted"
 	ReasonBelowThreshold Reason = "below_threshold"
-	ReasonTooDeep        Reason = "too_deep" // it accepts no hand-offs of this depth
+	ReasonTooDeep        Reason = "too_deep"        // it accepts no hand-offs of this depth
 	ReasonSelfRegistered Reason = "self_registered" // and another agent offers the work
 	ReasonOffline        Reason = "offline"
 	ReasonBreakerOpen    Reason = "breaker_open" // or half-open
