@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +39,7 @@ type session struct {
 	http     *http.Client
 	server   string
 	token    string
+	caFile   string // trusted certificate authorities, "" for those of the system
 	foundIn  string // the file of a token that was not configured
 	out      output
 	in       func() ([]byte, error) // reads standard input; nil when it was read
@@ -57,10 +60,32 @@ func newSession(cmd *cobra.Command) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.token, s.foundIn = set.Server, set.Token, set.foundIn
+	if err := trust(set.CAFile); err != nil {
+		return nil, err
+	}
+	s.server, s.token, s.caFile, s.foundIn = set.Server, set.Token, set.CAFile, set.foundIn
 	noHeaders, _ := flags.GetBool("no-headers") // it is registered as one
 	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, noHeaders)
 	return s, err
+}
+
+// trust adds the certificate authorities in a file to those that the clients of this program trust.
+func trust(caFile string) error {
+	if caFile == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(caFile)
+	all, poolErr := x509.SystemCertPool()
+	if err = cmp.Or(err, poolErr); err != nil {
+		return usagef("the certificate authorities cannot be read: %w", err)
+	}
+	if !all.AppendCertsFromPEM(pem) {
+		return usagef("the file %s contains no certificate in PEM", caFile)
+	}
+	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
+		transport.TLSClientConfig = &tls.Config{RootCAs: all, MinVersion: tls.VersionTLS12}
+	}
+	return nil
 }
 
 // httpRequest makes a request to the server; body may be nil.
@@ -221,6 +246,7 @@ const (
 	envServer       = "COMET_SERVER"
 	envToken        = "COMET_TOKEN"
 	envOutput       = "COMET_OUTPUT"
+	envCAFile       = "COMET_CA_FILE"
 	envClientConfig = "COMET_CLIENT_CONFIG"
 	envProfile      = "COMET_PROFILE"
 )
@@ -235,6 +261,7 @@ func addClientFlags(cmd *cobra.Command) {
 	fs.String("token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
 	fs.String(flagClientConfig, "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
 	fs.String("profile", "", "`name` of a profile of comet login (COMET_PROFILE): NAME.yaml beside client.yaml")
+	fs.String("ca-file", "", "`file` with trusted certificate authorities in PEM, besides those of the system (COMET_CA_FILE)")
 	fs.StringP("output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
 	fs.Bool("no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -247,6 +274,7 @@ type settings struct {
 	Server    string `json:"server"`
 	Token     string `json:"token"`
 	TokenFile string `json:"token_file"`
+	CAFile    string `json:"ca_file"`
 	Output    string `json:"output"`
 	foundIn   string // the file of the token, if the token was not configured
 }
@@ -261,11 +289,11 @@ func loadSettings(flags *pflag.FlagSet, mustExist bool) (settings, error) {
 			return settings{}, err
 		}
 	}
-	for env, into := range map[string]*string{envServer: &s.Server, envToken: &s.Token, envOutput: &s.Output} {
+	for env, into := range map[string]*string{envServer: &s.Server, envToken: &s.Token, envOutput: &s.Output, envCAFile: &s.CAFile} {
 		if v := os.Getenv(env); v != "" {
 			*into = v
 		}
-		name := strings.ToLower(strings.TrimPrefix(env, "COMET_"))
+		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, "COMET_"), "_", "-"))
 		if f := flags.Lookup(name); f.Changed {
 			*into = f.Value.String()
 		}

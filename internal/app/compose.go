@@ -58,9 +58,13 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
+	tlsConfig, err := newTLSConfig(a.cfg.TLS, a.log)
+	if err != nil {
+		return err
+	}
 	// If an address is in use, no data directory is created.
 	entries, _ := os.ReadDir(a.cfg.Data)
-	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
+	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen, "--metrics-listen": a.cfg.MetricsListen} {
 		if _, isSocket := transport.UnixPath(address); len(entries) == 0 && address != "" && !isSocket {
 			l, err := listen(ctx, address, flag)
 			if err != nil {
@@ -126,7 +130,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
-	options.Limits = limits
+	if options.Limits = limits; a.cfg.MetricsListen != "" {
+		options.Metrics = nil // that listener serves them
+	}
 	options.Untimed = func(r *http.Request) bool { return agents.IsStreaming(r) || mcp.IsStreaming(r) }
 	options.MountPublic = func(r chi.Router) {
 		agents.Mount(r)
@@ -136,6 +142,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	server := api.New(core, options)
 	a.http = newHTTPServer(a.cfg, "--listen", a.cfg.Listen, a.log, server)
+	a.http.srv.TLSConfig, a.http.tls = tlsConfig, tlsConfig != nil
 	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
 	a.http.srv.RegisterOnShutdown(agents.Drain)
 	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
@@ -161,10 +168,18 @@ func (a *App) open(ctx context.Context) (err error) {
 		})
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
-	if a.cfg.DebugListen != "" {
-		debug := newHTTPServer(a.cfg, "--debug-listen", a.cfg.DebugListen, a.log, debugHandler(authenticator, a.metrics.Handler()))
-		debug.delay = 0
-		a.services.Add("the debug listener", debug)
+	for _, l := range []struct {
+		flag, address string
+		handler       http.Handler
+	}{
+		{"--debug-listen", a.cfg.DebugListen, debugHandler(authenticator, a.metrics.Handler())},
+		{"--metrics-listen", a.cfg.MetricsListen, metricsHandler(a.metrics.Handler(), server)},
+	} {
+		if l.address != "" {
+			s := newHTTPServer(a.cfg, l.flag, l.address, a.log, l.handler)
+			s.delay = 0
+			a.services.Add("the listener of "+l.flag, s)
+		}
 	}
 	if a.cfg.Listen != "" {
 		a.services.Add("the HTTP server", a.http)

@@ -80,7 +80,7 @@ func TestSelfRegisteredAgentCallsNoTools(t *testing.T) {
 }
 
 // TestV5UnixSocket: a program of the server's user needs no token on a Unix socket, and its agent is like
-// any other agent. Nobody else can connect.
+// any other agent. Other users cannot connect.
 func TestV5UnixSocket(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")

@@ -102,19 +102,13 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 // Start implements background.Service. Its error names an address that is in use.
 func (l *TCPListener) Start(ctx context.Context) (err error) {
 	if path, ok := UnixPath(l.address); ok {
-		if l.listener, err = listenUnix(ctx, path, l.opts.SocketMode); err != nil {
-			l.listener = nil
-			return fmt.Errorf("%s: %w", l.opts.Setting, err)
-		}
-		l.running.Go(l.accept)
-		return nil
+		l.listener, err = listenUnix(ctx, path, l.opts.SocketMode)
+	} else {
+		l.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", l.address)
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", l.address)
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, l.opts.Setting)
 	}
-	l.listener = listener
 	l.running.Go(l.accept)
 	return nil
 }

@@ -21,18 +21,16 @@ func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(
 // listens any more.
 func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
-		return nil, fmt.Errorf("the path of the socket %s has %d bytes, and this system allows %d; choose a shorter path", path, len(path), limit)
+		return nil, fmt.Errorf("the path of the socket %s has %d bytes, and this system allows %d", path, len(path), limit)
 	}
 	info, err := os.Lstat(path)
 	switch {
 	case err == nil && info.Mode().Type() != fs.ModeSocket:
-		return nil, fmt.Errorf("%s exists and is not a socket; choose another path", path)
+		return nil, fmt.Errorf("%s exists and is not a socket", path)
 	case err == nil:
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "unix", path)
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 		if err == nil {
-			_ = conn.Close()
-			return nil, fmt.Errorf("another process listens on the socket %s; choose another path", path)
+			return nil, errors.Join(fmt.Errorf("another process listens on the socket %s", path), conn.Close())
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, err
@@ -41,12 +39,11 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 			return nil, err
 		}
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "unix", path) // Close removes the file
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", path) // Close removes the file
 	if err != nil {
 		return nil, err
 	}
-	// A process that connects before has other permissions, but not another user id.
+	// A process that connects before is identified by its user id, too.
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
