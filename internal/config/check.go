@@ -83,7 +83,7 @@ func socketAddress(value any) string {
 	case !isSocket:
 		return address(value)
 	case !filepath.IsAbs(path):
-		return "must have an absolute path, for example unix:/run/comet/v5.sock"
+		return "must have an absolute path, for example unix:/run/comet/agents.sock"
 	}
 	return ""
 }

@@ -72,7 +72,7 @@ type TCPListener struct {
 	running         sync.WaitGroup
 }
 
-// NewTCPListener returns a listener on an address such as 127.0.0.1:7005 or unix:/run/comet/v5.sock.
+// NewTCPListener returns a listener on an address such as 127.0.0.1:7005 or unix:/run/comet/agents.sock.
 func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	l := &TCPListener{server: s, address: address, opts: *cmp.Or(opts, &TCPOptions{})}
 	l.introducing = s.protocols.find(func(i protocol.Info) bool { return i.Introduce != nil })

@@ -14,7 +14,7 @@ import (
 	"comet/internal/httpkit"
 )
 
-// UnixPath returns the path of a Unix socket in an address such as unix:/run/comet/v5.sock.
+// UnixPath returns the path of a Unix socket in an address such as unix:/run/comet/agents.sock.
 func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
 
 // listenUnix listens on a Unix socket, which has the mode. It replaces a socket to which no process
