@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -61,25 +59,6 @@ func (s *settings) write(path string) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
-}
-
-// trust adds the certificate authorities in a file to those that the clients of this program trust.
-func trust(caFile string) error {
-	if caFile == "" {
-		return nil
-	}
-	pem, err := os.ReadFile(caFile)
-	all, poolErr := x509.SystemCertPool()
-	if err = cmp.Or(err, poolErr); err != nil {
-		return usagef("the certificate authorities cannot be read: %w", err)
-	}
-	if !all.AppendCertsFromPEM(pem) {
-		return usagef("the file %s contains no certificate in PEM", caFile)
-	}
-	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
-		transport.TLSClientConfig = &tls.Config{RootCAs: all, MinVersion: tls.VersionTLS12}
-	}
-	return nil
 }
 
 // showStatus prints the state of the server, the token in use and how much there is of each kind.
