@@ -58,7 +58,8 @@ type agentDetail struct {
 	Children          []models.AgentRef `json:"children"`                                    // The active agents directly below, at most 1,000.
 	ChildrenTruncated bool              `json:"children_truncated,omitempty" example:"true"` // True if there are more than 1,000 children.
 	Stats             models.AgentStats `json:"stats"`
-	Warnings          []errs.Field      `json:"warnings,omitempty"` // Fields of an update that were accepted but should be corrected.
+	SelfRegistered    bool              `json:"self_registered,omitempty" example:"true"` // True for an agent that registered itself without a token or other proof: it calls no tools, and gets no tasks by capability that other agents offer.
+	Warnings          []errs.Field      `json:"warnings,omitempty"`                       // Fields of an update that were accepted but should be corrected.
 }
 
 func newAgentItem(a models.Agent) agentItem {
@@ -71,7 +72,7 @@ func newAgentItem(a models.Agent) agentItem {
 func newAgentDetail(d models.AgentDetail) agentDetail {
 	return agentDetail{
 		agentItem: newAgentItem(d.Agent), Description: d.Description, TokensUsedToday: d.TokensUsedToday, CreatedAt: d.CreatedAt,
-		UpdatedAt: d.UpdatedAt, Children: d.Children, ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats,
+		UpdatedAt: d.UpdatedAt, Children: d.Children, ChildrenTruncated: d.ChildrenTruncated, Stats: d.Stats, SelfRegistered: d.SelfRegistered,
 	}
 }
 

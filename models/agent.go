@@ -30,6 +30,9 @@ type Agent struct {
 	// L0 is always own.
 	BudgetScope BudgetScope
 	IsActive    bool
+	// SelfRegistered is set for an agent that registered itself without a token or other proof. It
+	// calls no tools, and gets no tasks by capability that other agents offer.
+	SelfRegistered bool
 	// Version counts the committed changes of the row, from 1.
 	Version   int64
 	CreatedAt time.Time // UTC, microseconds
@@ -81,6 +84,8 @@ type AgentDraft struct {
 	// What token_budget limits: the agent's own use (`own`), or the use of the agent and all
 	// agents below it (`subtree`).
 	BudgetScope Optional[BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree" default:"own"`
+	// SelfRegistered is Agent.SelfRegistered. Requests cannot set it.
+	SelfRegistered bool `json:"-"`
 }
 
 // CustomPrefix is the prefix of capabilities that are not predefined (CHE·NU §6.2).

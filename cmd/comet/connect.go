@@ -33,7 +33,7 @@ func login(ctx context.Context, c *call) error {
 		return err
 	}
 	c.token = cmp.Or(strings.TrimSpace(string(text)), c.token)
-	stored := settings{Server: c.server, Token: c.token}
+	stored := settings{Server: c.server, Token: c.token, CAFile: c.caFile}
 	if err := stored.check(); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func login(ctx context.Context, c *call) error {
 func (s *settings) write(path string) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
-		err = os.WriteFile(path+".new", fmt.Appendf(nil, "server: %q\ntoken: %q\n", s.Server, s.Token), 0o600)
+		err = os.WriteFile(path+".new", fmt.Appendf(nil, "server: %q\ntoken: %q\nca_file: %q\n", s.Server, s.Token, s.CAFile), 0o600)
 	}
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ type session struct {
 	http     *http.Client
 	server   string
 	token    string
+	caFile   string // trusted certificate authorities, "" for those of the system
 	foundIn  string // the file of a token that was not configured
 	out      output
 	in       func() ([]byte, error) // reads standard input; nil when it was read
@@ -57,7 +58,10 @@ func newSession(cmd *cobra.Command) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.token, s.foundIn = set.Server, set.Token, set.foundIn
+	if err := trust(set.CAFile); err != nil {
+		return nil, err
+	}
+	s.server, s.token, s.caFile, s.foundIn = set.Server, set.Token, set.CAFile, set.foundIn
 	noHeaders, _ := flags.GetBool("no-headers") // it is registered as one
 	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, noHeaders)
 	return s, err
@@ -221,6 +225,7 @@ const (
 	envServer       = "COMET_SERVER"
 	envToken        = "COMET_TOKEN"
 	envOutput       = "COMET_OUTPUT"
+	envCAFile       = "COMET_CA_FILE"
 	envClientConfig = "COMET_CLIENT_CONFIG"
 	envProfile      = "COMET_PROFILE"
 )
@@ -235,6 +240,7 @@ func addClientFlags(cmd *cobra.Command) {
 	fs.String("token", "", "bearer `token` (COMET_TOKEN; other users of the machine cannot see the variable)")
 	fs.String(flagClientConfig, "", "`file` with server, token, token_file and output (COMET_CLIENT_CONFIG; default ~/.config/comet/client.yaml)")
 	fs.String("profile", "", "`name` of a profile of comet login (COMET_PROFILE): NAME.yaml beside client.yaml")
+	fs.String("ca-file", "", "`file` with trusted certificate authorities in PEM, besides those of the system (COMET_CA_FILE)")
 	fs.StringP("output", "o", "", "output `format`: table, json or yaml (COMET_OUTPUT; default table)")
 	fs.Bool("no-headers", false, "omit table headers")
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -247,6 +253,7 @@ type settings struct {
 	Server    string `json:"server"`
 	Token     string `json:"token"`
 	TokenFile string `json:"token_file"`
+	CAFile    string `json:"ca_file"`
 	Output    string `json:"output"`
 	foundIn   string // the file of the token, if the token was not configured
 }
@@ -261,11 +268,11 @@ func loadSettings(flags *pflag.FlagSet, mustExist bool) (settings, error) {
 			return settings{}, err
 		}
 	}
-	for env, into := range map[string]*string{envServer: &s.Server, envToken: &s.Token, envOutput: &s.Output} {
+	for env, into := range map[string]*string{envServer: &s.Server, envToken: &s.Token, envOutput: &s.Output, envCAFile: &s.CAFile} {
 		if v := os.Getenv(env); v != "" {
 			*into = v
 		}
-		name := strings.ToLower(strings.TrimPrefix(env, "COMET_"))
+		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, "COMET_"), "_", "-"))
 		if f := flags.Lookup(name); f.Changed {
 			*into = f.Value.String()
 		}

@@ -37,7 +37,7 @@ type Options struct {
 	Build telemetry.Build
 	// Out receives the addresses and the admin token in text form, default discards.
 	Out io.Writer
-	// Clock returns the time, default time.Now. Timers use the real time.
+	// Clock returns the time, by default a background.SteadyClock. Timers use the real time.
 	Clock func() time.Time
 	// Connector wraps the connector of the database, see store.Options.
 	Connector store.WrapConnector
@@ -47,6 +47,10 @@ func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	out.Out = cmp.Or(out.Out, io.Discard)
+	if out.Clock == nil {
+		begun := time.Now()
+		out.Clock = background.SteadyClock(time.Now, func() time.Duration { return time.Since(begun) })
+	}
 	return out
 }
 
@@ -98,10 +102,10 @@ func (a *App) ready(context.Context) error {
 // URL returns the URL of the server for clients on this machine. Call it after Start.
 func (a *App) URL() string { return a.http.url() }
 
-// V5Addr returns the address of the TCP listener for PROTOCOL_V5, "" for none. Call it after Start.
+// V5Addr returns the address of the listener for PROTOCOL_V5, "" for none. Call it after Start.
 func (a *App) V5Addr() string {
-	if a.tcp == nil {
-		return ""
+	if _, isSocket := transport.UnixPath(a.cfg.Transport.V5Listen); a.tcp == nil || isSocket {
+		return a.cfg.Transport.V5Listen
 	}
 	return a.tcp.Addr().String()
 }

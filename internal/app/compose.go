@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,10 +58,14 @@ func New(ctx context.Context, cfg config.Config, opts *Options) (*App, error) {
 }
 
 func (a *App) open(ctx context.Context) (err error) {
+	tlsConfig, err := newTLSConfig(a.cfg.TLS, a.log)
+	if err != nil {
+		return err
+	}
 	// If an address is in use, no data directory is created.
 	entries, _ := os.ReadDir(a.cfg.Data)
-	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen} {
-		if len(entries) == 0 && address != "" {
+	for flag, address := range map[string]string{"--listen": a.cfg.Listen, "--v5-listen": a.cfg.Transport.V5Listen, "--debug-listen": a.cfg.DebugListen, "--metrics-listen": a.cfg.MetricsListen} {
+		if _, isSocket := transport.UnixPath(address); len(entries) == 0 && address != "" && !isSocket {
 			l, err := listen(ctx, address, flag)
 			if err != nil {
 				return err
@@ -124,7 +130,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
-	options.Limits = limits
+	if options.Limits = limits; a.cfg.MetricsListen != "" {
+		options.Metrics = nil // that listener serves them
+	}
 	options.Untimed = func(r *http.Request) bool { return agents.IsStreaming(r) || mcp.IsStreaming(r) }
 	options.MountPublic = func(r chi.Router) {
 		agents.Mount(r)
@@ -134,6 +142,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	server := api.New(core, options)
 	a.http = newHTTPServer(a.cfg, "--listen", a.cfg.Listen, a.log, server)
+	a.http.srv.TLSConfig, a.http.tls = tlsConfig, tlsConfig != nil
 	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
 	a.http.srv.RegisterOnShutdown(agents.Drain)
 	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
@@ -153,17 +162,24 @@ func (a *App) open(ctx context.Context) (err error) {
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
-		opts := &transport.TCPOptions{Setting: "--v5-listen"}
-		if a.cfg.Transport.V5SelfRegistration {
-			opts.Enroll, opts.IsEnrolled = v5.SelfRegistration(reg), v5.IsSelfRegistered
-		}
-		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, opts)
+		mode, _ := strconv.ParseUint(a.cfg.Transport.V5SocketMode, 8, 32) // config has validated it
+		a.tcp = transport.NewTCPListener(agents, a.cfg.Transport.V5Listen, &transport.TCPOptions{
+			Setting: "--v5-listen", SocketMode: fs.FileMode(mode), Enroll: v5.SelfRegistration(reg, a.cfg.Transport.V5SelfRegistration),
+		})
 		a.services.Add("the V5 TCP listener", a.tcp)
 	}
-	if a.cfg.DebugListen != "" {
-		debug := newHTTPServer(a.cfg, "--debug-listen", a.cfg.DebugListen, a.log, debugHandler(authenticator, a.metrics.Handler()))
-		debug.delay = 0
-		a.services.Add("the debug listener", debug)
+	for _, l := range []struct {
+		flag, address string
+		handler       http.Handler
+	}{
+		{"--debug-listen", a.cfg.DebugListen, debugHandler(authenticator, a.metrics.Handler())},
+		{"--metrics-listen", a.cfg.MetricsListen, metricsHandler(a.metrics.Handler(), server)},
+	} {
+		if l.address != "" {
+			s := newHTTPServer(a.cfg, l.flag, l.address, a.log, l.handler)
+			s.delay = 0
+			a.services.Add("the listener of "+l.flag, s)
+		}
 	}
 	if a.cfg.Listen != "" {
 		a.services.Add("the HTTP server", a.http)
@@ -290,7 +306,7 @@ func Run(ctx context.Context, cfg config.Config, opts *Options) error {
 func (a *App) announce(ctx context.Context) {
 	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
 	if a.tcp != nil {
-		text += fmt.Sprintf("  PROTOCOL_V5      %s (TCP, one message per line)\n", a.V5Addr())
+		text += fmt.Sprintf("  PROTOCOL_V5      %s (one message per line)\n", a.V5Addr())
 	}
 	if a.freshToken != "" {
 		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())

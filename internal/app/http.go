@@ -26,6 +26,7 @@ type httpServer struct {
 	log   *slog.Logger
 	flag  string // names the address in errors
 	addr  string
+	tls   bool
 	delay time.Duration
 	// connections limits the open connections.
 	connections int
@@ -49,6 +50,15 @@ func newHTTPServer(cfg config.Config, flag, addr string, log *slog.Logger, handl
 	}
 	s.srv.ErrorLog.SetOutput(serverLog{log})
 	return s
+}
+
+// metricsHandler serves the metrics, and the health checks of the API.
+func metricsHandler(metrics, api http.Handler) http.Handler {
+	routes := http.NewServeMux()
+	routes.Handle("GET /metrics", metrics)
+	routes.Handle("/healthz", api)
+	routes.Handle("/readyz", api)
+	return routes
 }
 
 // debugHandler serves profiles and metrics to admins.
@@ -109,7 +119,11 @@ func (s *httpServer) Start(ctx context.Context) error {
 	s.listener = netutil.LimitListener(l, s.connections)
 	go func() {
 		defer close(s.served)
-		if err := s.srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		serve := s.srv.Serve
+		if s.tls {
+			serve = func(l net.Listener) error { return s.srv.ServeTLS(l, "", "") }
+		}
+		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()
@@ -155,13 +169,15 @@ func (s *httpServer) Stop(ctx context.Context) error {
 }
 
 // url returns the URL of the server for clients on this machine.
-func (s *httpServer) url() string { return LocalURL(s.listener.Addr().String()) }
+func (s *httpServer) url() string {
+	return LocalURL(s.listener.Addr().String(), s.tls)
+}
 
 // LocalURL returns the URL of a listener's address for clients on this machine.
-func LocalURL(address string) string {
+func LocalURL(address string, secure bool) string {
 	host, port, _ := net.SplitHostPort(address) // a listener's address and a configured one are valid
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return map[bool]string{false: "http://", true: "https://"}[secure] + net.JoinHostPort(host, port)
 }

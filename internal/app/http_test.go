@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,8 @@ func TestLocalURL(t *testing.T) {
 		"0.0.0.0:8080":     "http://127.0.0.1:8080", // as Go names an IPv4 listener on every address
 		"[::]:8080":        "http://127.0.0.1:8080", // and one for both families
 	} {
-		require.Equal(t, want, LocalURL(address))
+		require.Equal(t, want, LocalURL(address, false))
+		require.Equal(t, strings.Replace(want, "http", "https", 1), LocalURL(address, true))
 	}
 }
 

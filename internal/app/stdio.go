@@ -21,7 +21,7 @@ const upstreamWait = 5 * time.Second
 // RunStdio serves one MCP client over in and out, without any other listener, until in ends or
 // ctx is cancelled. Only protocol messages are written to out.
 func RunStdio(ctx context.Context, cfg config.Config, in io.ReadCloser, out io.WriteCloser, opts *Options) error {
-	cfg.Listen, cfg.Transport.V5Listen, cfg.NATS.Listen = "", "", ""
+	cfg.Listen, cfg.MetricsListen, cfg.Transport.V5Listen, cfg.NATS.Listen = "", "", "", ""
 	a, remove, err := newWithOwnData(ctx, cfg, opts)
 	if err != nil {
 		return err

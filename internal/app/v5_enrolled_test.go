@@ -10,8 +10,8 @@ import (
 
 // TestSignedV5RequestOfEnrolledAgent (PROTOCOL_V5 §11): an agent that enrolled itself may submit
 // tasks with a signature too, on this machine. Other agents that are identified only by a key may
-// not: neither an agent that a client registered, whatever its description says, nor one that a
-// client has changed since.
+// not: neither an agent that a client registered, whatever its description says, nor one from which a
+// client has removed the mark.
 func TestSignedV5RequestOfEnrolledAgent(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
@@ -52,6 +52,9 @@ func TestSignedV5RequestOfEnrolledAgent(t *testing.T) {
 	require.Contains(t, replyTo("v5-digger"), "|F|E19|", "it may submit, but no agent offers the capability")
 	require.Contains(t, replyTo("hired"), "|F|E90|0|-|-|reason=scope;")
 	require.Contains(t, replyTo("v5-hired"), "|F|E90|0|-|-|reason=scope;")
-	do(http.MethodPatch, "/api/v1/agents/v5-digger", map[string]any{"description": "changed by a client"}, http.StatusOK)
+	do(http.MethodPatch, "/api/v1/agents/v5-digger", map[string]any{"self_registered": true, "description": "changed by a client"}, http.StatusOK)
+	require.Contains(t, replyTo("v5-digger"), "|F|E19|")
+	do(http.MethodPatch, "/api/v1/agents/hired", map[string]any{"self_registered": true}, http.StatusBadRequest)
+	do(http.MethodPatch, "/api/v1/agents/v5-digger", map[string]any{"self_registered": false}, http.StatusOK)
 	require.Contains(t, replyTo("v5-digger"), "|F|E90|0|-|-|reason=scope;")
 }

@@ -30,7 +30,12 @@ type tcpClient struct {
 
 func dialTCP(t *testing.T, address string) *tcpClient {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	return dial(t, "tcp", address)
+}
+
+func dial(t *testing.T, network, address string) *tcpClient {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), network, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(long)))

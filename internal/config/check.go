@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ const MinAdminTokenLength = 32
 // checks returns the checks that a check tag can name.
 func checks() map[string]func(any) string {
 	return map[string]func(any) string{
-		"notEmpty": notEmpty, "address": address, "optionalAddress": optional(address), "httpURL": optional(httpURL),
+		"notEmpty": notEmpty, "address": address, "optionalAddress": optional(address), "socketAddress": optional(socketAddress), "httpURL": optional(httpURL),
 		"postgresURL": optional(postgresURL), "natsURL": optional(natsURL), "adminToken": optional(adminToken),
 		"logFormat": oneOf(logFormats()...), "networks": networks,
 		"issuer": optional(issuer), "scopes": scopes,
@@ -72,6 +73,17 @@ func address(value any) string {
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return "must end in a port from 0 to 65535"
+	}
+	return ""
+}
+
+func socketAddress(value any) string {
+	path, isSocket := strings.CutPrefix(value.(string), "unix:")
+	switch {
+	case !isSocket:
+		return address(value)
+	case !filepath.IsAbs(path):
+		return "must have an absolute path, for example unix:/run/comet/agents.sock"
 	}
 	return ""
 }

@@ -16,6 +16,7 @@ import (
 type Config struct {
 	Listen        string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
 	DebugListen   string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin” for the whole system; none by default"`
+	MetricsListen string `key:"metrics_listen" flag:"metrics-listen" check:"optionalAddress" help:"Address of a separate listener with “/metrics”, “/healthz” and “/readyz”, without authentication and TLS; then “--listen” does not serve “/metrics”. None by default"`
 	Data          string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
 	DatabaseURL   string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL       string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
@@ -24,6 +25,7 @@ type Config struct {
 
 	NATS      NATS      `key:"nats"`
 	Log       Log       `key:"log"`
+	TLS       TLS       `key:"tls"`
 	HTTP      HTTP      `key:"http"`
 	OIDC      OIDC      `key:"oidc"`
 	Tracing   Tracing   `key:"tracing"`
@@ -57,6 +59,12 @@ type Log struct {
 	Level  string `key:"level" flag:"log-level" default:"info" check:"debug|info|warn|error" help:"Least severe level that is logged: “debug”, “info”, “warn” or “error”"`
 	Format string `key:"format" flag:"log-format" default:"auto" check:"logFormat" help:"“text”, “json”, the name of a protocol with a log format of its own, or “auto”: text on a terminal and JSON otherwise"`
 	Sample int    `key:"sample" default:"1" check:"1..1000000" help:"Log every n-th successful request; 1 logs all. Failed requests are always logged"`
+}
+
+// TLS configures the certificate of the HTTP server.
+type TLS struct {
+	CertFile string `key:"cert_file" flag:"tls-cert" help:"Certificate of “--listen” with its chain, in PEM; the server then requires TLS 1.2 or newer. A changed file is used for new connections, without a restart"`
+	KeyFile  string `key:"key_file" flag:"tls-key" help:"Key of that certificate, in PEM"`
 }
 
 // HTTP holds the limits of the HTTP server.

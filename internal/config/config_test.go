@@ -175,7 +175,9 @@ func TestLoadRefuses(t *testing.T) {
 	}{
 		"an unknown key, with its line and a near miss":         {file: "data: x\nlog:\n  levle: info\n", says: []string{":3: log.levle is not a setting; did you mean log.level?"}},
 		"an unknown key without a near miss":                    {file: "colour: red\n", says: []string{":1: colour is not a setting."}},
-		"an unknown section":                                    {file: "tls:\n  cert: x\n", says: []string{":1: tls is not a setting."}},
+		"an unknown section":                                    {file: "paint:\n  red: x\n", says: []string{":1: paint is not a setting."}},
+		"a certificate without a key":                           {file: "tls:\n  cert_file: x\n", says: []string{"set both or neither"}},
+		"a relative path of a socket":                           {file: "transport:\n  v5_listen: unix:x.sock\n", says: []string{"absolute path"}},
 		"a repeated key":                                        {file: "data: x\ndata: y\n", says: []string{":2:", "given twice, first on line 1"}},
 		"an alias":                                              {file: "data: &d x\nlisten: *d\n", says: []string{":1:", "&d", ":2:", "*d"}},
 		"a file that is no mapping":                             {file: "- listen\n", says: []string{":1: the file must contain settings"}},

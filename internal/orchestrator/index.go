@@ -56,7 +56,7 @@ func (o *Orchestrator) countSlots(ctx context.Context) error {
 // in any order, from commits of this process and of other replicas, and all at once.
 func (o *Orchestrator) indexAgent(a models.Agent) {
 	o.index.Change(a.ID, func(now *selection.Agent) bool {
-		now.Type, now.Capabilities, now.Active, now.SphereID = a.Type, a.Capabilities, a.IsActive, 0
+		now.Type, now.Capabilities, now.Active, now.SphereID, now.SelfRegistered = a.Type, a.Capabilities, a.IsActive, 0, a.SelfRegistered
 		if a.SphereID != nil {
 			now.SphereID = *a.SphereID
 		}
@@ -205,6 +205,15 @@ func (o *Orchestrator) CachedWorker(agentID string) models.Worker { return o.ind
 // Agent returns a registered agent, or errs.NotFound.
 func (o *Orchestrator) Agent(ctx context.Context, agentID string) (models.Agent, error) {
 	return o.store.Agents(ctx).Get(agentID)
+}
+
+// IsSelfRegistered reports whether an agent registered itself without proof of who it is.
+func (o *Orchestrator) IsSelfRegistered(ctx context.Context, agentID string) (bool, error) {
+	if a, _ := o.index.Agent(agentID); a.Version != 0 {
+		return a.SelfRegistered, nil
+	}
+	a, err := o.Agent(ctx, agentID)
+	return a.SelfRegistered, err
 }
 
 // AgentType returns the type of an active agent, "" for none; ok is false for an agent that is

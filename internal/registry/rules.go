@@ -50,7 +50,8 @@ func fromDraft(d models.AgentDraft) models.Agent {
 	a := models.Agent{
 		ID: *d.ID, Name: *d.Name, Level: *d.Level, SphereID: d.SphereID, FrequencyHz: *cmp.Or(d.FrequencyHz, new(d.Level.Frequencies()[0])),
 		Capabilities: d.Capabilities, Description: d.Description, Type: d.Type, ParentID: cmp.Or(d.ParentID, new(models.RootAgentID)),
-		TokenBudget: cmp.Or(d.TokenBudget.Pointer(), d.Level.DefaultBudget()), BudgetScope: models.ScopeOwn, IsActive: true, Version: 1,
+		TokenBudget: cmp.Or(d.TokenBudget.Pointer(), d.Level.DefaultBudget()), BudgetScope: models.ScopeOwn, IsActive: true,
+		SelfRegistered: d.SelfRegistered, Version: 1,
 	}
 	d.BudgetScope.Apply(&a.BudgetScope)
 	if a.Capabilities == nil {
@@ -156,6 +157,7 @@ func members(a models.Agent) []models.Change {
 		{Field: "token_budget", To: deref(a.TokenBudget)},
 		{Field: "budget_scope", To: a.BudgetScope},
 		{Field: "is_active", To: a.IsActive},
+		{Field: "self_registered", To: a.SelfRegistered},
 	}
 }
 
@@ -172,8 +174,10 @@ func diff(before, after models.Agent) []models.Change {
 
 // creation lists a new agent's fields, the optional ones last.
 func creation(a models.Agent) []models.Change {
-	isOptional := func(m models.Change) bool { return m.Field == "description" || m.Field == "type" }
-	optional := slices.DeleteFunc(members(a), func(m models.Change) bool { return !isOptional(m) || m.To == "" })
+	isOptional := func(m models.Change) bool {
+		return m.Field == "description" || m.Field == "type" || m.Field == "self_registered"
+	}
+	optional := slices.DeleteFunc(members(a), func(m models.Change) bool { return !isOptional(m) || m.To == "" || m.To == false })
 	return append(slices.DeleteFunc(members(a), isOptional), optional...)
 }
 

@@ -126,6 +126,9 @@ func checkImmutable(v *errs.Violations, a models.Agent, p AgentPatch) {
 	if p.FrequencyHz.Set && !p.FrequencyHz.Null && p.FrequencyHz.Value != a.FrequencyHz {
 		refuse("frequency_hz", a.FrequencyHz, p.FrequencyHz.Value)
 	}
+	if p.SelfRegistered.Value && !a.SelfRegistered {
+		refuse("self_registered", false, true)
+	}
 	root := a.Level == models.LevelSystem
 	for _, m := range []struct {
 		field     string
@@ -153,6 +156,7 @@ func apply(a models.Agent, p AgentPatch) models.Agent {
 	p.Description.Apply(&a.Description)
 	p.Type.Apply(&a.Type)
 	p.IsActive.Apply(&a.IsActive)
+	p.SelfRegistered.Apply(&a.SelfRegistered)
 	p.BudgetScope.Apply(&a.BudgetScope)
 	if p.Capabilities.Set && !p.Capabilities.Null {
 		a.Capabilities = p.Capabilities.Value
@@ -255,6 +259,8 @@ type AgentPatch struct {
 	TokenBudget  models.Optional[int64]              `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"25000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`              // Tokens per UTC day; null is unlimited, only for L0.
 	BudgetScope  models.Optional[models.BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree"`                                        // Whose use counts against the budget: the agent's own, or also that of its descendants.
 	IsActive     models.Optional[bool]               `json:"is_active" swaggertype:"boolean" example:"false"`                                                                                                     // false deletes the agent, true restores it.
+	// false makes an agent that registered itself one that needs a token or a key. true is accepted as the present value only.
+	SelfRegistered models.Optional[bool] `json:"self_registered" swaggertype:"boolean" example:"false"`
 
 	ID          models.Optional[string]       `json:"id" swaggertype:"string" example:"custom-assistant" maxLength:"64"` // Immutable.
 	Level       models.Optional[models.Level] `json:"level" swaggertype:"integer" example:"3" minimum:"0" maximum:"3"`   // Immutable.

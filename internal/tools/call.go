@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,6 +109,11 @@ func (svc *Service) callError(ctx context.Context, c *Invocation, err error) err
 
 // resolve finds the tool and checks whether the caller may call it with these arguments.
 func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (err error) {
+	if agent := c.Caller.Principal.AgentID; agent != nil {
+		if registeredItself, err := svc.orchestrator.IsSelfRegistered(ctx, *agent); err != nil || registeredItself {
+			return cmp.Or(err, error(errs.New(errs.ToolDenied, "the agent %q registered itself without proof of who it is; it may not call tools", *agent)))
+		}
+	}
 	if c.policy, err = svc.cachedPolicyOf(ctx, c.Caller.Principal.TokenID); err != nil {
 		return err
 	}

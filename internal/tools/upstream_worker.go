@@ -155,6 +155,9 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 		Principal: models.Principal{TokenID: task.Task.Owner, Name: "task " + task.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
 		Source:    SourceTask, TaskID: task.Task.ID, Session: task.Task.SessionID, TraceID: telemetry.TraceID(task.Input.Trace), Payer: w.agentID,
 	}
+	if task.Task.OwnerAgent != "" {
+		by.Principal.AgentID = &task.Task.OwnerAgent
+	}
 	news := upstream.NewNotifications()
 	defer news.Close()
 	res, err := w.svc.CallTool(ctx, by, name, task.Input.Parameters, &CallOptions{Progress: func(p upstream.Progress) {

@@ -307,8 +307,7 @@ func TestLocalSignature(t *testing.T) {
 		c.sendLine(ask)
 		require.NotContains(t, c.next(), "reason=scope", "the token permits it")
 	})
-	itself := transport.TCPOptions{IsEnrolled: func(a models.Agent) bool { return a.ID == "ada" }}
-	runV5Case(t, "permits submitting tasks for an enrolled agent", transport.Options{}, itself, func(t *testing.T, f *v5Fixture) {
+	runV5Case(t, "permits submitting tasks for an enrolled agent", transport.Options{}, transport.TCPOptions{}, func(t *testing.T, f *v5Fixture) {
 		f.firstAgent(t, "ada")
 		f.issueKey(t, "ada", false)
 		for i, first := range []string{join + ";name=ada", sign(t, join, sharedKey, "00aa")} {

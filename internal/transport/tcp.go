@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"sync"
@@ -26,10 +27,11 @@ const TCP = "tcp"
 // TCPOptions configures NewTCPListener; nil is the zero value.
 type TCPOptions struct {
 	// Enroll registers an agent without a token under the name it proposes, "" for any name, and
-	// returns its id. By default such agents are refused.
-	Enroll func(ctx context.Context, name string) (agentID string, err error)
-	// IsEnrolled reports whether Enroll registered an agent. By default it returns false.
-	IsEnrolled func(models.Agent) bool
+	// returns its id. trusted is set for a process of the server's own user or root on a Unix socket.
+	// By default such agents are refused.
+	Enroll func(ctx context.Context, name string, trusted bool) (agentID string, err error)
+	// SocketMode is the mode of a Unix socket, default 0600.
+	SocketMode fs.FileMode
 	// IsLocal reports whether an address belongs to this machine, whose agents need not sign;
 	// default loopback addresses. Messages from other addresses must be signed.
 	IsLocal func(netip.Addr) bool
@@ -52,7 +54,7 @@ const (
 	enrollmentBurst = 2000
 )
 
-// TCPListener accepts TCP connections, one message per line. The first line selects the protocol
+// TCPListener accepts connections over TCP or to a Unix socket, one message per line. The first line selects the protocol
 // with a hello frame, or it is the first message of the protocol that can introduce agents. It
 // implements background.Service. Stop it before its Server.
 type TCPListener struct {
@@ -70,7 +72,7 @@ type TCPListener struct {
 	running         sync.WaitGroup
 }
 
-// NewTCPListener returns a listener on an address such as 127.0.0.1:7005.
+// NewTCPListener returns a listener on an address such as 127.0.0.1:7005 or unix:/run/comet/agents.sock.
 func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	l := &TCPListener{server: s, address: address, opts: *cmp.Or(opts, &TCPOptions{})}
 	l.introducing = s.protocols.find(func(i protocol.Info) bool { return i.Introduce != nil })
@@ -78,17 +80,15 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 	l.opts.HandshakeTimeout = cmp.Or(l.opts.HandshakeTimeout, 10*time.Second)
 	l.opts.RemoteHandshakeTimeout = cmp.Or(l.opts.RemoteHandshakeTimeout, 3*time.Second)
 	l.opts.MaxMessageRate = cmp.Or(l.opts.MaxMessageRate, maxMessageRate)
+	l.opts.SocketMode = cmp.Or(l.opts.SocketMode, 0o600)
 	l.opts.MaxUnauthenticated = cmp.Or(l.opts.MaxUnauthenticated, 256)
 	if l.opts.IsLocal == nil {
 		l.opts.IsLocal = netip.Addr.IsLoopback
 	}
 	if l.opts.Enroll == nil {
-		l.opts.Enroll = func(context.Context, string) (string, error) {
+		l.opts.Enroll = func(context.Context, string, bool) (string, error) {
 			return "", errs.New(errs.Unauthenticated, "token= is missing").With("missing", "token")
 		}
-	}
-	if l.opts.IsEnrolled == nil {
-		l.opts.IsEnrolled = func(models.Agent) bool { return false }
 	}
 	l.unauthenticated = &anonymousLimiter{
 		limit:  l.opts.MaxUnauthenticated,
@@ -100,13 +100,15 @@ func NewTCPListener(s *Server, address string, opts *TCPOptions) *TCPListener {
 }
 
 // Start implements background.Service. Its error names an address that is in use.
-func (l *TCPListener) Start(ctx context.Context) error {
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", l.address)
+func (l *TCPListener) Start(ctx context.Context) (err error) {
+	if path, ok := UnixPath(l.address); ok {
+		l.listener, err = listenUnix(ctx, path, l.opts.SocketMode)
+	} else {
+		l.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", l.address)
+	}
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with %s, port 0 picks a free one", err, l.opts.Setting)
 	}
-	l.listener = listener
 	l.running.Go(l.accept)
 	return nil
 }
@@ -186,22 +188,25 @@ func (l *TCPListener) handshake(conn net.Conn, from origin) {
 		sock, err = l.introducedSocket(from, first)
 	}
 	if err != nil {
-		l.refuse(tcp, proto, err, raw)
+		l.refuse(tcp, proto, err, raw, from)
 		return
 	}
 	tcp.idleTimeout, tcp.maxBytes, tcp.onPing = l.opts.IdleTimeout, proto.maxBytes(), func() { sock.alive.Store(true) }
+	if from.name != "" {
+		l.server.log.Info("an agent connected to the Unix socket", "agent", sock.agentID, "peer", from.name)
+	}
 	sock.conn, sock.from = tcp, from.prefix
 	sock.start(version, nil)
 }
 
 // refuse closes a connection with the refusal of its first line. proto is nil if it is unknown.
-func (l *TCPListener) refuse(tcp *tcpConn, proto *describedProtocol, err error, raw []byte) {
+func (l *TCPListener) refuse(tcp *tcpConn, proto *describedProtocol, err error, raw []byte, from origin) {
 	if proto == nil {
 		proto, raw = l.server.protocols[0], nil
 	}
 	_, raw = proto.Token(raw)
 	refusal := proto.Refuse(err, raw).Body
-	l.server.log.Warn("a connection was refused", "remote", tcp.RemoteAddr().String(), "refusal", string(refusal))
+	l.server.log.Warn("a connection was refused", "remote", cmp.Or(from.name, tcp.RemoteAddr().String()), "refusal", string(refusal))
 	ctx, cancel := context.WithTimeout(l.ctx, l.server.opts.WriteTimeout)
 	defer cancel()
 	_ = tcp.write(ctx, refusal)
@@ -291,7 +296,7 @@ func (l *TCPListener) identify(from origin, first []byte) (token string, verify 
 		if wait := a.AgentWait(intro.SignedBy); wait > 0 {
 			return "", nil, errTooManyBadSignatures(wait)
 		}
-		return "", l.keyHolder(intro.SignedBy, from.remote), nil
+		return "", l.keyHolder(intro.SignedBy, from), nil
 	}
 	if token, _ := l.introducing.Token(first); token != "" {
 		_, err := a.VerifyToken(l.ctx, token, from.prefix)
@@ -303,17 +308,17 @@ func (l *TCPListener) identify(from origin, first []byte) (token string, verify 
 	if !l.enrollments.Allow() {
 		return "", nil, errs.New(errs.Busy, "too many agents are registering themselves at the same time; try again in a second")
 	}
-	id, err := l.opts.Enroll(l.ctx, intro.Name)
+	id, err := l.opts.Enroll(l.ctx, intro.Name, from.trusted)
 	if err != nil {
 		return "", nil, err
 	}
-	return "", l.enrolled(id), nil
+	return "", l.enrolled(id, from.trusted), nil
 }
 
 // keyHolder returns the principal of an agent that signs, as long as it is active and has a key.
-// Such an agent may not submit tasks, because that needs a token; only a local agent that enrolled
-// itself may, as it could without a signature.
-func (l *TCPListener) keyHolder(agentID string, remote bool) func(context.Context) (models.Principal, error) {
+// Such an agent may not submit tasks, because that needs a token; only a local agent may that could do so
+// without a signature.
+func (l *TCPListener) keyHolder(agentID string, from origin) func(context.Context) (models.Principal, error) {
 	return func(ctx context.Context) (models.Principal, error) {
 		p := tokenlessPrincipal(agentID)
 		agent, err := l.activeAgent(ctx, agentID)
@@ -324,20 +329,23 @@ func (l *TCPListener) keyHolder(agentID string, remote bool) func(context.Contex
 		if err == nil && key == (models.AgentKey{}) {
 			err = errs.New(errs.Unauthenticated, "the agent %q has no key", agentID).With("tokenless", true)
 		}
-		if err == nil && !remote && l.opts.IsEnrolled(agent) {
+		if err == nil && !from.remote && (from.trusted || agent.SelfRegistered) {
 			p.Scopes = []models.Scope{models.ScopeMessagesSend}
 		}
 		return p, err
 	}
 }
 
-// enrolled returns the principal of an agent that enrolled itself, as long as it is active. It may
-// submit tasks.
-func (l *TCPListener) enrolled(agentID string) func(context.Context) (models.Principal, error) {
+// enrolled returns the principal of an agent that enrolled itself, as long as it is active and, unless its
+// connection is trusted, needs no token. It may submit tasks.
+func (l *TCPListener) enrolled(agentID string, trusted bool) func(context.Context) (models.Principal, error) {
 	p := tokenlessPrincipal(agentID)
 	p.Scopes = []models.Scope{models.ScopeMessagesSend}
 	return func(ctx context.Context) (models.Principal, error) {
-		_, err := l.activeAgent(ctx, agentID)
+		agent, err := l.activeAgent(ctx, agentID)
+		if err == nil && !trusted && !agent.SelfRegistered {
+			err = errs.New(errs.Unauthenticated, "the agent %q needs a token now", agentID).With("tokenless", true)
+		}
 		return p, err
 	}
 }
@@ -357,10 +365,13 @@ func (l *TCPListener) activeAgent(ctx context.Context, agentID string) (models.A
 }
 
 func (l *TCPListener) originOf(c net.Conn) (origin, error) {
+	if conn, ok := c.(*net.UnixConn); ok {
+		return unixOrigin(conn), nil
+	}
 	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return origin{}, errs.New(errs.Unauthenticated, "the address of the connection is unknown")
 	}
 	addr := at.Addr().Unmap()
-	return origin{!l.opts.IsLocal(addr), httpkit.AddressPrefix(addr)}, nil
+	return origin{remote: !l.opts.IsLocal(addr), prefix: httpkit.AddressPrefix(addr)}, nil
 }

@@ -109,10 +109,12 @@ func (c *tcpConn) close(websocket.StatusCode, string) { c.cut() }
 
 func (c *tcpConn) cut() { _ = c.Close() }
 
-// origin is where a connection comes from. remote reports that it is another machine.
+// origin is where a connection comes from. remote reports that it is another machine, and trusted that
+// it is a process of this user or root. name is the user at the other end of a Unix socket.
 type origin struct {
-	remote bool
-	prefix netip.Prefix
+	remote, trusted bool
+	prefix          netip.Prefix
+	name            string
 }
 
 // maxPerRemotePrefix limits the unauthenticated connections from one subscriber on another machine.

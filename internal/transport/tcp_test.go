@@ -210,7 +210,7 @@ func TestTCPEnrollment(t *testing.T) {
 			f.WaitForWorker(t, "ada", offline)
 		}
 	})
-	refusing := transport.TCPOptions{Enroll: func(context.Context, string) (string, error) {
+	refusing := transport.TCPOptions{Enroll: func(context.Context, string, bool) (string, error) {
 		return "", errs.New(errs.InvalidRequest, "the name is not permitted")
 	}}
 	runV5Case(t, "reports why enrollment failed", transport.Options{}, refusing, func(t *testing.T, f *v5Fixture) {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
+	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	v5 "comet/internal/protocol/v5"
@@ -26,6 +27,7 @@ import (
 	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -92,9 +94,12 @@ func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp 
 	f := &v5Fixture{protocol: &recordingProtocol{Protocol: v5.New(work.Orchestrator, db.Store, &v5.Options{Keys: keys})}, keys: keys, names: make(chan string, 1000), pinged: lines.Heartbeat == testHeartbeat}
 	f.fixture = openFixture(t, work, &lines, func(c *transport.Core) { c.Keys, c.Protocols = keys, append(c.Protocols, f.protocol) })
 	if tcp.Enroll == nil {
-		tcp.Enroll = func(_ context.Context, name string) (string, error) {
+		tcp.Enroll = func(ctx context.Context, name string, trusted bool) (string, error) {
 			f.names <- name
-			return name, nil
+			if trusted {
+				return name, nil
+			}
+			return name, f.markSelfRegistered(ctx, name)
 		}
 	}
 	f.listener = transport.NewTCPListener(f.transports, "127.0.0.1:0", &tcp)
@@ -102,6 +107,23 @@ func openV5Fixture(t *testing.T, db *storetest.DB, lines transport.Options, tcp 
 	t.Cleanup(func() { require.NoError(t, f.listener.Stop(context.Background())) }) // before the server
 	f.address = f.listener.Addr().String()
 	return f
+}
+
+// markSelfRegistered makes an agent one that registered itself, if it exists.
+func (f *v5Fixture) markSelfRegistered(ctx context.Context, id string) error {
+	err := f.DB.Write(ctx, func(tx *store.Tx) error {
+		before, err := tx.Agents().Lock(id)
+		if err != nil {
+			return err
+		}
+		after := before
+		after.SelfRegistered = true
+		return tx.Agents().Update(before, after)
+	})
+	if errs.Is(err, errs.NotFound) {
+		return nil
+	}
+	return err
 }
 
 // testTimeout limits the wait for an event that must occur.

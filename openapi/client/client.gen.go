@@ -2076,6 +2076,11 @@ type AgentDetail struct {
 	// Example: orch-personnel
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
+	// SelfRegistered True for an agent that registered itself without a token or other proof: it calls no tools, and gets no tasks by capability that other agents offer.
+	//
+	// Example: true
+	SelfRegistered *bool `json:"self_registered,omitempty" yaml:"self_registered,omitempty"`
+
 	// SphereID The sphere; null only for L0.
 	//
 	// Example: 1
@@ -2408,6 +2413,11 @@ type AgentPatch struct {
 	//
 	// Example: project-business
 	ParentID nullable.Nullable[string] `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
+
+	// SelfRegistered false makes an agent that registered itself one that needs a token or a key. true is accepted as the present value only.
+	//
+	// Example: false
+	SelfRegistered *bool `json:"self_registered,omitempty" yaml:"self_registered,omitempty"`
 
 	// SphereID The sphere; null only for L0.
 	//

@@ -40,7 +40,8 @@ const (
 	ReasonWrongSphere    Reason = "wrong_sphere"
 	ReasonNotRequested   Reason = "not_wanted"
 	ReasonBelowThreshold Reason = "below_threshold"
-	ReasonTooDeep        Reason = "too_deep" // it accepts no hand-offs of this depth
+	ReasonTooDeep        Reason = "too_deep"        // it accepts no hand-offs of this depth
+	ReasonSelfRegistered Reason = "self_registered" // and another agent offers the work
 	ReasonOffline        Reason = "offline"
 	ReasonBreakerOpen    Reason = "breaker_open" // or half-open
 	ReasonExcluded       Reason = "excluded"
@@ -125,12 +126,13 @@ func ByScore(a, b *Ranked) int {
 type judged struct {
 	Ranked
 
-	passed int
+	passed         int
+	selfRegistered bool
 }
 
 // judge checks an agent.
 func (r *Request) judge(a *Agent, score float64) judged {
-	return judged{Ranked{a.ID, score, a.load(), a.Worker.LastAssignedAt, ""}, r.check(a, score)}
+	return judged{Ranked{a.ID, score, a.load(), a.Worker.LastAssignedAt, ""}, r.check(a, score), a.SelfRegistered}
 }
 
 // compare orders by checks passed, then as ranked, then by id.
@@ -144,12 +146,17 @@ func (j *judged) compare(other *judged, rank Ranking) int {
 	return strings.Compare(j.AgentID, other.AgentID)
 }
 
-// decide ranks the agents.
+// decide ranks the agents. Those that registered themselves are rejected if another agent offers the work.
 func decide(rows []judged, rank Ranking) Decision {
 	why := reasons()
+	limit := slices.Index(why[:], ReasonSelfRegistered)
+	othersOffer := slices.ContainsFunc(rows, func(j judged) bool { return !j.selfRegistered && j.passed > limit })
 	d := Decision{Considered: len(rows)}
 	best, rejected := make([]*judged, 0, MaxListed), make([]*judged, 0, MaxListed)
 	for i := range rows {
+		if rows[i].selfRegistered && othersOffer {
+			rows[i].passed = min(rows[i].passed, limit)
+		}
 		if why[rows[i].passed] == "" {
 			best = insertRanked(best, &rows[i], rank)
 			d.Eligible++

@@ -22,7 +22,7 @@ func TestModel(t *testing.T) {
 		met := decidesAsTheModel(t, 1)
 		for _, word := range []string{
 			"chosen", "saturated", "excluded", "unavailable", "unsupported",
-			"inactive", "wrong_type", "wrong_sphere", "not_wanted", "below_threshold", "offline", "breaker_open", "excluded", "busy",
+			"inactive", "wrong_type", "wrong_sphere", "not_wanted", "below_threshold", "self_registered", "offline", "breaker_open", "excluded", "busy",
 			"more candidates than are listed", "more rejected than are listed", "candidates that only the id tells apart",
 		} {
 			require.Greater(t, met[word], 20, word)
@@ -109,7 +109,7 @@ func (g generator) capabilities(most int) (out []string) {
 }
 
 func (g generator) agent(id string) selection.Agent {
-	a := selection.Agent{ID: id, Capabilities: g.capabilities(5), Active: !g.oneIn(8), Type: g.one("", "infra", "code"), SphereID: g.IntN(3)}
+	a := selection.Agent{ID: id, Capabilities: g.capabilities(5), Active: !g.oneIn(8), Type: g.one("", "infra", "code"), SphereID: g.IntN(3), SelfRegistered: g.oneIn(5)}
 	g.live(&a)
 	return a
 }

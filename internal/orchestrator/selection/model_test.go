@@ -88,7 +88,7 @@ func (m model) considered(r request) (out []entry) {
 }
 
 // order is the order of the reasons; a candidate has none of them.
-const order = "inactive wrong_type wrong_sphere not_wanted below_threshold offline breaker_open excluded busy saturated"
+const order = "inactive wrong_type wrong_sphere not_wanted below_threshold self_registered offline breaker_open excluded busy saturated"
 
 func (r request) reason(e entry) selection.Reason {
 	threshold := r.Threshold
@@ -144,8 +144,15 @@ func (m model) Select(r request) selection.Decision {
 	d := selection.Decision{Verdict: selection.Unsupported, Candidates: []selection.Ranked{}, Rejected: []selection.Ranked{}}
 	var candidates, rejected []entry
 	ended := map[selection.Reason]bool{}
-	for _, e := range m.considered(r) {
-		e.reason = r.reason(e)
+	considered, othersOffer := m.considered(r), false
+	for i, e := range considered {
+		considered[i].reason = r.reason(e)
+		othersOffer = othersOffer || !e.agent.SelfRegistered && !slices.Contains(strings.Fields(order)[:5], string(considered[i].reason))
+	}
+	for _, e := range considered {
+		if e.agent.SelfRegistered && othersOffer && !slices.Contains(strings.Fields(order)[:5], string(e.reason)) {
+			e.reason = "self_registered"
+		}
 		ended[e.reason] = true
 		if d.Considered++; e.reason == "" {
 			candidates = append(candidates, e)

@@ -88,6 +88,34 @@ func TestEachReasonRejectsAlone(t *testing.T) {
 	}
 }
 
+// TestSelfRegisteredAgent: an agent that registered itself gets no task that another agent offers, in
+// whatever state that one is, unless the task names it.
+func TestSelfRegisteredAgent(t *testing.T) {
+	t.Parallel()
+	itself := with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.SelfRegistered = true })
+	plan := selection.Request{Capabilities: []string{"plan"}}
+	require.Equal(t, []string{"w1"}, ids(indexOf(itself).Select(plan).Candidates), "no other agent offers it")
+	for name, c := range map[string]struct {
+		change  func(*selection.Agent)
+		verdict selection.Verdict
+	}{
+		"online":    {func(*selection.Agent) {}, selection.Chosen},
+		"offline":   {func(a *selection.Agent) { a.Worker = models.Worker{} }, selection.Unavailable},
+		"saturated": {func(a *selection.Agent) { a.Worker.InFlight = 4 }, selection.Saturated},
+		"partly":    {func(a *selection.Agent) { a.Capabilities = []string{"plan", "reason"} }, selection.Chosen},
+	} {
+		d := indexOf(itself, with(onlineAgent("w2", "plan"), c.change)).Select(plan)
+		require.Equal(t, c.verdict, d.Verdict, name)
+		require.Contains(t, reasons(d), "w1: self_registered", name)
+	}
+	d := indexOf(itself, with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Active = false })).Select(plan)
+	require.Equal(t, []string{"w1"}, ids(d.Candidates), "an inactive agent offers nothing")
+	plan.AgentID = "w1"
+	require.Equal(t, []string{"w1"}, ids(indexOf(itself, onlineAgent("w2", "plan")).Select(plan).Candidates), "the task names it")
+	plan.AgentID, plan.Exclude = "", []string{"w2"}
+	require.Equal(t, selection.Excluded, indexOf(itself, onlineAgent("w2", "plan")).Select(plan).Verdict, "also when the other one has failed")
+}
+
 func TestAgentWithoutTypeDoesNotMatchAType(t *testing.T) {
 	t.Parallel()
 	x := indexOf(onlineAgent("w1", "plan"))

@@ -29,6 +29,9 @@ type Agent struct {
 	SphereID int
 	// Active is false for an agent that was deactivated in the registry.
 	Active bool
+	// SelfRegistered is true for an agent that registered itself without proof of who it is. It gets no
+	// task that another agent could get, online or not.
+	SelfRegistered bool
 	// Worker is its state as a worker, the zero value for an agent that never joined. An open
 	// breaker rejects the agent until a probe or a heartbeat closes it: no task is used as a probe.
 	Worker models.Worker
@@ -98,6 +101,7 @@ func (r *Request) check(a *Agent, score float64) (passed int) {
 		r.AgentID != "" && a.ID != r.AgentID,
 		score < r.Threshold,
 		r.tooDeep(w.MaxDepth),
+		false, // ReasonSelfRegistered depends on the other agents, see decide
 		w.State != models.WorkerOnline && w.State != models.WorkerBusy,
 		!w.BreakerUntil.IsZero(),
 		slices.Contains(r.Exclude, a.ID),
@@ -111,9 +115,9 @@ func (r *Request) check(a *Agent, score float64) (passed int) {
 // reasons returns the reasons in the order of the checks, "" for an agent that passes all.
 // Exclusion is checked before saturation, because waiting for an excluded agent is useless, and
 // after availability, because lifting the exclusion does not bring an agent online.
-func reasons() [12]Reason {
+func reasons() [13]Reason {
 	return [...]Reason{
-		ReasonInactive, ReasonWrongType, ReasonWrongSphere, ReasonNotRequested, ReasonBelowThreshold, ReasonTooDeep,
+		ReasonInactive, ReasonWrongType, ReasonWrongSphere, ReasonNotRequested, ReasonBelowThreshold, ReasonTooDeep, ReasonSelfRegistered,
 		ReasonOffline, ReasonBreakerOpen, ReasonExcluded, ReasonBusy, ReasonSaturated, "",
 	}
 }

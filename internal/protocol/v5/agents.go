@@ -80,12 +80,6 @@ func (p *Protocol) updateAgent(ctx context.Context, agentID string, data wire.Da
 	if err != nil {
 		return err
 	}
-	switch {
-	case IsSelfRegistered(agent):
-		desc = strings.TrimSuffix(selfRegisteredDescription+": "+desc, ": ")
-	case IsSelfRegistered(models.Agent{ID: agentID, Description: desc}): // it would no longer need its token
-		return errorf(codes.E10, "", "desc must not begin with %s", selfRegisteredDescription)
-	}
 	var patch registry.AgentPatch
 	if names := slices.Collect(caps.List()); hasCaps && !slices.Equal(models.CapabilityKeys(agent.Capabilities), models.CapabilityKeys(names)) {
 		patch.Capabilities = models.Some(names)
@@ -191,38 +185,38 @@ func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error)
 	}, err
 }
 
-// selfRegisteredPrefix begins the ids of agents that have registered themselves. A program that
-// connects with such a name is accepted as this agent, because only programs on this machine can.
-const selfRegisteredPrefix = "v5-"
-
-// selfRegisteredDescription is the description of such an agent, or begins it, if the agent has
-// declared one. Once it is changed otherwise, the agent needs a token.
-const selfRegisteredDescription = "registered itself over TCP"
-
-// IsSelfRegistered reports whether an agent has registered itself and needs no token.
-func IsSelfRegistered(a models.Agent) bool {
-	return strings.HasPrefix(a.ID, selfRegisteredPrefix) && strings.HasPrefix(a.Description+": ", selfRegisteredDescription+": ")
-}
+// enrolledPrefix begins the ids of agents that register themselves.
+const enrolledPrefix = "v5-"
 
 // SelfRegistration returns a function that registers an agent without a token: L2, 555 Hz, sphere
-// 8, below orch-my-team (decisions: “Agents that register themselves”).
-func SelfRegistration(reg *registry.Registry) func(ctx context.Context, name string) (agentID string, err error) {
+// 8, below orch-my-team (decisions: “Agents that register themselves”). A program that proposes the
+// name of such an agent is accepted as this agent. A trusted program runs as the server's user; its agents
+// have the same rights as those with tokens, and need not have registered themselves. Other programs can
+// register agents only if open is set.
+func SelfRegistration(reg *registry.Registry, open bool) func(ctx context.Context, name string, trusted bool) (agentID string, err error) {
 	word := regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	return func(ctx context.Context, name string) (string, error) {
+	return func(ctx context.Context, name string, trusted bool) (string, error) {
+		if !open && !trusted {
+			return "", errs.New(errs.Unauthenticated, "token= is missing").With("missing", "token")
+		}
 		if name == "" {
 			name = uuid.NewString()
 		}
 		if len(name) > 40 || !word.MatchString(name) {
 			return "", errs.New(errs.InvalidRequest, "name must be up to 40 lowercase letters, digits and hyphens, not %q", name)
 		}
-		id, level, sphere, frequency, parent := selfRegisteredPrefix+name, models.LevelSpecialist, 8, 555, "orch-my-team"
+		id, level, sphere, frequency, parent := enrolledPrefix+name, models.LevelSpecialist, 8, 555, "orch-my-team"
 		_, err := reg.Create(ctx, models.System(), models.AgentDraft{
 			ID: &id, Name: &name, Level: &level, SphereID: &sphere, FrequencyHz: &frequency, ParentID: &parent,
-			Description: selfRegisteredDescription,
+			Description: "registered itself", SelfRegistered: !trusted,
 		}, nil)
 		if errs.Is(err, errs.AgentExists) {
 			var known models.AgentDetail
-			if known, err = reg.Get(ctx, id); err == nil && !IsSelfRegistered(known.Agent) {
+			known, err = reg.Get(ctx, id)
+			switch {
+			case err == nil && trusted && known.SelfRegistered:
+				_, err = reg.Update(ctx, models.System(), id, registry.AgentPatch{SelfRegistered: models.Some(false)}, nil)
+			case err == nil && !trusted && !known.SelfRegistered:
 				err = errs.New(errs.Unauthenticated, "the agent %q has not registered itself; it needs token=", id).With("missing", "token")
 			}
 			return id, err

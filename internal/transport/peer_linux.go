@@ -1,0 +1,12 @@
+package transport
+
+import "golang.org/x/sys/unix"
+
+// peerUser returns the user id of the process that connected to a Unix socket.
+func peerUser(fd int) (uint32, error) {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return peer.Uid, nil
+}
