@@ -111,7 +111,7 @@ func logCorrections(ctx context.Context, tx *store.Tx, by models.Principal, chai
 	for _, id := range slices.Sorted(maps.Keys(byAgent)) {
 		for some := range slices.Chunk(byAgent[id], maxCorrections) {
 			entry := models.AuditEntry{
-				AgentID: id, Actor: by.Name, ActorID: by.TokenID, Action: models.AuditCorrected, RequestID: requestid.From(ctx), Version: chain[id].Version,
+				AgentID: id, Actor: by.Name, ActorID: by.TokenID, Action: models.AuditLedgerCorrected, RequestID: requestid.From(ctx), Version: chain[id].Version,
 			}
 			for _, d := range some {
 				entry.Changes = append(entry.Changes, models.Change{Field: strings.TrimSpace(d.What + " " + d.Where), From: d.Stored, To: d.Computed})

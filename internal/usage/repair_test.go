@@ -77,7 +77,7 @@ func (f *fixture) corrections(t *testing.T, id string) (out []string) {
 	entries, err := f.db.Agents(t.Context()).AuditTrail(id, 0, 100)
 	require.NoError(t, err)
 	for _, e := range entries {
-		if e.Action == models.AuditCorrected {
+		if e.Action == models.AuditLedgerCorrected {
 			require.Equal(t, "token-ops", e.ActorID)
 			for _, c := range e.Changes {
 				out = append(out, fmt.Sprint(c.Field, " ", c.From, " ", c.To))
