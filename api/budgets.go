@@ -81,7 +81,7 @@ func (s *Server) verifyLedger(r request) (any, error) {
 //
 //	@Summary		Repair the ledger
 //	@Description	Corrects the differences that `GET /api/v1/ledger/verify` finds and that have a correction, for up to 1,000 agents, each in one transaction. Recorded facts do not change; a missing fact of a settlement or of tool calls is recorded with its time. Each correction is recorded in the agent's audit log and sent as `ledger.corrected`. The response contains the corrections and what still differs.
-//	@Success		200	{object}	usage.Repaired	"The corrections and the result of the comparison after them"
+//	@Success		200	{object}	ledgercheck.Verification	"The corrections and the result of the comparison after them"
 func (s *Server) repairLedger(r request, _ struct{}) (any, error) {
 	return s.core.Usage.Repair(r.Context(), r.caller)
 }

@@ -23,32 +23,13 @@ const (
 	maxCorrections = 100
 )
 
-// Repaired is the result of a repair: what was corrected, and what still differs.
-type Repaired struct {
-	ledgercheck.Verification
-	// The corrections, at most 100; total_corrections counts all.
-	Corrections []ledgercheck.Difference `json:"corrections"`
-	Corrected   int                      `json:"total_corrections" example:"3"` // Number of corrections.
-} // @name LedgerRepair
-
-// Corrections is the data of ledger.corrected.
-type Corrections struct {
-	AgentID     string                   `json:"agent_id"`
-	Actor       string                   `json:"actor"`
-	Corrections []ledgercheck.Difference `json:"corrections"`
-}
-
 // Repair corrects the differences that Verify finds, except those that it names as not repairable, for up
 // to 1,000 agents, each in its own transaction. It compares the sums again in that transaction, in which
 // the ledger makes no other decision. The agents' audit logs and events record each correction.
 // Existing facts do not change.
-func (l *Ledger) Repair(ctx context.Context, by models.Principal) (Repaired, error) {
-	out := Repaired{Corrections: []ledgercheck.Difference{}}
+func (l *Ledger) Repair(ctx context.Context, by models.Principal) (ledgercheck.Verification, error) {
 	found, err := l.Verify(ctx)
-	if err != nil {
-		return out, err
-	}
-	agents := found.Repairable()
+	agents, all := found.Repairable(), []ledgercheck.Difference{}
 	for _, id := range agents[:min(len(agents), maxRepaired)] {
 		var done []ledgercheck.Difference
 		err := l.store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -56,13 +37,15 @@ func (l *Ledger) Repair(ctx context.Context, by models.Principal) (Repaired, err
 			return err
 		})
 		if err != nil {
-			return out, err
+			return found, err
 		}
-		out.Corrected += len(done)
-		out.Corrections = append(out.Corrections, done[:min(len(done), maxCorrections-len(out.Corrections))]...)
+		all = append(all, done...)
 	}
-	out.Verification, err = l.Verify(ctx)
-	return out, err
+	if err == nil {
+		found, err = l.Verify(ctx)
+	}
+	found.Corrected, found.Corrections = len(all), all[:min(len(all), maxCorrections)]
+	return found, err
 }
 
 // correct corrects the sums of an agent and those of its ancestors, which contain them.
@@ -70,22 +53,17 @@ func correct(ctx context.Context, tx *store.Tx, by models.Principal, agentID str
 	if err := tx.Agents().LockChains(); err != nil {
 		return nil, err
 	}
-	var chain map[string]store.Spender
 	agents := []string{agentID}
 	for range maxPasses {
-		if chain, err = tx.Ledger().Spenders(agents); err != nil {
+		chain, err := tx.Ledger().Spenders(agents)
+		if err != nil || len(chain) == 0 {
 			return nil, err
-		}
-		if len(chain) == 0 {
-			break // there is no such agent
 		}
 		found, err := ledgercheck.Find(tx, slices.Collect(maps.Keys(chain)))
-		if err != nil {
-			return nil, err
+		if err != nil || len(found) == 0 {
+			return done, err
 		}
-		if len(found) == 0 {
-			break
-		}
+		byAgent := map[string][]ledgercheck.Difference{}
 		for _, d := range found {
 			if _, err := tx.Ledger().CreateAccounts([]store.Spender{chain[d.AgentID]}); err != nil {
 				return nil, err
@@ -96,30 +74,30 @@ func correct(ctx context.Context, tx *store.Tx, by models.Principal, agentID str
 			if _, path, ok := strings.Cut(d.Where, " "); ok { // of a window, whose agent may have moved
 				agents = append(agents, strings.Split(path, "/")...)
 			}
+			byAgent[d.AgentID] = append(byAgent[d.AgentID], d)
+		}
+		for _, id := range slices.Sorted(maps.Keys(byAgent)) {
+			if err := logCorrections(ctx, tx, by, chain[id], byAgent[id]); err != nil {
+				return nil, err
+			}
 		}
 		done = append(done, found...)
 	}
-	return done, logCorrections(ctx, tx, by, chain, done)
+	return done, nil
 }
 
-// logCorrections writes the corrections to the audit logs of their agents and emits their events.
-func logCorrections(ctx context.Context, tx *store.Tx, by models.Principal, chain map[string]store.Spender, all []ledgercheck.Difference) error {
-	byAgent := map[string][]ledgercheck.Difference{}
-	for _, d := range all {
-		byAgent[d.AgentID] = append(byAgent[d.AgentID], d)
-	}
-	for _, id := range slices.Sorted(maps.Keys(byAgent)) {
-		for some := range slices.Chunk(byAgent[id], maxCorrections) {
-			entry := models.AuditEntry{
-				AgentID: id, Actor: by.Name, ActorID: by.TokenID, Action: models.AuditLedgerCorrected, RequestID: requestid.From(ctx), Version: chain[id].Version,
-			}
-			for _, d := range some {
-				entry.Changes = append(entry.Changes, models.Change{Field: strings.TrimSpace(d.What + " " + d.Where), From: d.Stored, To: d.Computed})
-			}
-			err := cmp.Or(tx.Agents().Audit(entry), tx.Events().Emit(events.LedgerCorrected, id, Corrections{id, by.Name, some}))
-			if err != nil {
-				return err
-			}
+// logCorrections writes corrections to the audit log of their agent and emits their events.
+func logCorrections(ctx context.Context, tx *store.Tx, by models.Principal, of store.Spender, all []ledgercheck.Difference) error {
+	for some := range slices.Chunk(all, maxCorrections) {
+		entry := models.AuditEntry{
+			AgentID: of.ID, Actor: by.Name, ActorID: by.TokenID, Action: models.AuditLedgerCorrected, RequestID: requestid.From(ctx), Version: of.Version,
+		}
+		for _, d := range some {
+			entry.Changes = append(entry.Changes, models.Change{Field: strings.TrimSpace(d.What + " " + d.Where), From: d.Stored, To: d.Computed})
+		}
+		data := map[string]any{"agent_id": of.ID, "actor": by.Name, "corrections": some}
+		if err := cmp.Or(tx.Agents().Audit(entry), tx.Events().Emit(events.LedgerCorrected, of.ID, data)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ func (f *fixture) exec(t *testing.T, query string, args ...any) {
 
 // repair repairs the ledger and requires that the corrections include want, that the audit logs and the
 // events contain every correction, that nothing differs afterwards, and that another repair changes nothing.
-func (f *fixture) repair(t *testing.T, want ...ledgercheck.Difference) usage.Repaired {
+func (f *fixture) repair(t *testing.T, want ...ledgercheck.Difference) ledgercheck.Verification {
 	t.Helper()
 	out, err := f.Repair(t.Context(), operator())
 	require.NoError(t, err)
@@ -51,7 +51,10 @@ func (f *fixture) repair(t *testing.T, want ...ledgercheck.Difference) usage.Rep
 		require.Contains(t, made, d)
 	}
 	for _, text := range f.events(t, events.LedgerCorrected) {
-		var data usage.Corrections
+		var data struct {
+			Actor       string
+			Corrections []ledgercheck.Difference
+		}
 		require.NoError(t, json.Unmarshal([]byte(text), &data))
 		require.Equal(t, "ops", data.Actor)
 		recorded += len(data.Corrections)

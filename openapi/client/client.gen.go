@@ -3584,8 +3584,8 @@ type LedgerDifference struct {
 	Sum string `json:"sum" yaml:"sum"`
 }
 
-// LedgerRepair The result of a repair: what was corrected, and what still differs.
-type LedgerRepair struct {
+// LedgerVerification The result of a comparison of the ledger's sums with its facts.
+type LedgerVerification struct {
 	// Accounts Number of agents that were checked.
 	//
 	// Example: 287
@@ -3596,8 +3596,8 @@ type LedgerRepair struct {
 	// Example: 2026-01-10T15:30:00Z
 	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
 
-	// Corrections The corrections, at most 100; total_corrections counts all.
-	Corrections []LedgerDifference `json:"corrections" yaml:"corrections"`
+	// Corrections The corrections of a repair, at most 100; total_corrections counts all.
+	Corrections *[]LedgerDifference `json:"corrections,omitempty" yaml:"corrections,omitempty"`
 
 	// Differences The differences, at most 100; total_differences counts all.
 	Differences []LedgerDifference `json:"differences" yaml:"differences"`
@@ -3620,48 +3620,7 @@ type LedgerRepair struct {
 	// TotalCorrections Number of corrections.
 	//
 	// Example: 3
-	TotalCorrections int `json:"total_corrections" yaml:"total_corrections"`
-
-	// TotalDifferences Number of differences.
-	//
-	// Example: 0
-	TotalDifferences int64 `json:"total_differences" yaml:"total_differences"`
-
-	// Windows Number of hourly sums that were checked.
-	//
-	// Example: 5210
-	Windows int64 `json:"windows" yaml:"windows"`
-}
-
-// LedgerVerification The result of a comparison of the ledger's sums with its facts.
-type LedgerVerification struct {
-	// Accounts Number of agents that were checked.
-	//
-	// Example: 287
-	Accounts int64 `json:"accounts" yaml:"accounts"`
-
-	// CheckedAt The time of the state that was verified.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
-
-	// Differences The differences, at most 100; total_differences counts all.
-	Differences []LedgerDifference `json:"differences" yaml:"differences"`
-
-	// Facts Number of facts that were checked.
-	//
-	// Example: 128044
-	Facts int64 `json:"facts" yaml:"facts"`
-
-	// FromDay The first UTC day whose facts are stored, as YYYY-MM-DD.
-	//
-	// Example: 2025-11-01
-	FromDay string `json:"from_day" yaml:"from_day"`
-
-	// Reservations Number of held reservations that were checked.
-	//
-	// Example: 12
-	Reservations int64 `json:"reservations" yaml:"reservations"`
+	TotalCorrections *int `json:"total_corrections,omitempty" yaml:"total_corrections,omitempty"`
 
 	// TotalDifferences Number of differences.
 	//
@@ -22309,7 +22268,7 @@ type RepairLedgerResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *LedgerRepair
+	JSON200 *LedgerVerification
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
@@ -22321,7 +22280,7 @@ type RepairLedgerResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r RepairLedgerResponse) GetJSON200() *LedgerRepair {
+func (r RepairLedgerResponse) GetJSON200() *LedgerVerification {
 	return r.JSON200
 }
 
@@ -31992,7 +31951,7 @@ func ParseRepairLedgerResponse(rsp *http.Response) (*RepairLedgerResponse, error
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest LedgerRepair
+		var dest LedgerVerification
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

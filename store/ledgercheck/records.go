@@ -27,7 +27,7 @@ func (c check) toolCalls() error {
 		}
 		uncharged := missing - reported
 		reported = missing
-		return c.differ(Difference{AgentID: agentID, What: sumToolCalls, Where: date(d.Day), Stored: d.Called - uncharged, Computed: d.Called}.proposed())
+		return c.differ(Difference{AgentID: agentID, What: "tool_calls", Where: date(d.Day), Stored: d.Called - uncharged, Computed: d.Called}.proposed())
 	}, `SELECT agent_id, day, sum(charged), sum(called) FROM (
 		SELECT agent_id, (at + ?) / ? AS day, tokens AS charged, 0 AS called FROM usage_facts WHERE kind = 'tool_calls' AND at >= ?
 		UNION ALL

@@ -94,7 +94,7 @@ func each[T any](c check, order string, do func(T) error, query string, args ...
 // find reports the rows of (agent, sum, key, stored, computed) of a query.
 func (c check) find(query string, args ...any) error {
 	return each(c, "1, 2, 3", func(d Difference) error {
-		if number, path, _ := strings.Cut(d.Where, " "); d.What == sumWindow {
+		if number, path, _ := strings.Cut(d.Where, " "); d.What == "window" {
 			hour, err := strconv.ParseInt(number, 10, 64)
 			if err != nil {
 				return err
@@ -222,6 +222,9 @@ type Verification struct {
 	// The differences, at most 100; total_differences counts all.
 	Differences []Difference `json:"differences"`
 	Total       int64        `json:"total_differences" example:"0"` // Number of differences.
+	// The corrections of a repair, at most 100; total_corrections counts all.
+	Corrections []Difference `json:"corrections,omitempty"`
+	Corrected   int          `json:"total_corrections,omitempty" example:"3"` // Number of corrections.
 
 	agents map[string]bool // that have differences with a correction
 } // @name LedgerVerification
