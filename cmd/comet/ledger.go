@@ -17,7 +17,7 @@ func verifyLedger(ctx context.Context, c *call) error {
 		return usagef("--yes makes the corrections of --repair; give both")
 	case yes:
 		c.request, c.table = "POST /api/v1/ledger/repair", repairTable
-		c.after += "\n{{count (or .total_corrections 0) `correction was` `corrections were`}} made"
+		c.after += "\n{{with .total_corrections}}{{count . `correction was` `corrections were`}}{{else}}0 corrections were{{end}} made"
 	case repair:
 		c.table = repairTable
 		c.after += "\n{{if .total_differences}}nothing was changed; add --yes to make the corrections{{end}}"
