@@ -69,10 +69,19 @@ func (s *Server) resetUsage(r request, d usage.ResetDraft, once *models.Idempote
 // verifyLedger compares the ledger's sums with its facts.
 //
 //	@Summary		Verify the ledger
-//	@Description	Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
-//	@Success		200	{object}	store.Verification	"The result of the comparison"
+//	@Description	Recomputes all sums of the ledger from the facts and reservations of one moment, compares tool calls with their charges and events with their deliveries, and returns what differs, with the correction that `POST /api/v1/ledger/repair` would make. The status is 200 with and without differences; check `total_differences`.
+//	@Success		200	{object}	ledgercheck.Verification	"The result of the comparison"
 //	@Header			200	{string}	Cache-Control
 func (s *Server) verifyLedger(r request) (any, error) {
 	v, err := s.core.Usage.Verify(r.Context())
 	return reply{noStore: true, body: v}, err
+}
+
+// repairLedger corrects the sums of the ledger.
+//
+//	@Summary		Repair the ledger
+//	@Description	Corrects the differences that `GET /api/v1/ledger/verify` finds and that have a correction, for up to 1,000 agents, each in one transaction. Recorded facts do not change; a missing fact of a settlement or of tool calls is recorded with its time. Each correction is recorded in the agent's audit log and sent as `ledger.corrected`. The response contains the corrections and what still differs.
+//	@Success		200	{object}	ledgercheck.Verification	"The corrections and the result of the comparison after them"
+func (s *Server) repairLedger(r request, _ struct{}) (any, error) {
+	return s.core.Usage.Repair(r.Context(), r.caller)
 }

@@ -73,6 +73,7 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Post("/api/v1/agents/{agent_id}/budget/additions", once(s, jsonBody, s.createBudgetAddition, additionReply))
 		r.With(admin).Delete("/api/v1/agents/{agent_id}/budget/additions/{addition_id}", s.remove(s.deleteBudgetAddition))
 		r.With(admin).Get("/api/v1/ledger/verify", s.read(s.verifyLedger))
+		r.With(admin).Post("/api/v1/ledger/repair", change(s, withoutBody, s.repairLedger))
 
 		r.With(read).Get("/api/v1/hierarchy", s.find(s.getHierarchy))
 

@@ -12,9 +12,10 @@ const (
 	AuditDeactivated AuditAction = "deactivated"
 	AuditRestored    AuditAction = "restored"
 	// The operator actions of the ledger; they change no row of the registry, so the version stays.
-	AuditBudgetAdded   AuditAction = "budget_added"
-	AuditBudgetRemoved AuditAction = "budget_removed"
-	AuditUsageReset    AuditAction = "usage_reset"
+	AuditBudgetAdded     AuditAction = "budget_added"
+	AuditBudgetRemoved   AuditAction = "budget_removed"
+	AuditUsageReset      AuditAction = "usage_reset"
+	AuditLedgerCorrected AuditAction = "ledger_corrected"
 	// What was done to the key that the agent signs with; the version stays.
 	AuditKeyIssued  AuditAction = "key_issued"
 	AuditKeyChanged AuditAction = "key_changed"
@@ -25,10 +26,10 @@ const (
 type AuditEntry struct {
 	ID      int64       `json:"id" example:"42" gorm:"->"` // The id of the entry.
 	AgentID string      `json:"agent_id" example:"finance-personal"`
-	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`                                                                                                                // When the change was made.
-	Actor   string      `json:"actor" example:"ci-importer"`                                                                                                                      // Name of the token that made the change.
-	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                          // Id of the token that made the change.
-	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset,key_issued,key_changed,key_revoked"` // What was done.
+	At      time.Time   `json:"at" example:"2026-01-10T15:30:00Z"`                                                                                                                                 // When the change was made.
+	Actor   string      `json:"actor" example:"ci-importer"`                                                                                                                                       // Name of the token that made the change.
+	ActorID string      `json:"actor_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                           // Id of the token that made the change.
+	Action  AuditAction `json:"action" example:"updated" enums:"created,updated,deactivated,restored,budget_added,budget_removed,usage_reset,ledger_corrected,key_issued,key_changed,key_revoked"` // What was done.
 	// The X-Request-Id of the request.
 	RequestID string   `json:"request_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`
 	Changes   []Change `json:"changes" gorm:"serializer:json"` // The changed fields.

@@ -133,7 +133,7 @@ func (r ledgerReader) Breakdown(agentID string, label string, from, to time.Time
 					SELECT at / ? * ? AS start, `+column+` AS label, sum(tokens) AS used, count(*) AS facts FROM usage_facts
 						WHERE agent_id = ? AND at >= ? AND at < ? GROUP BY start, label) AS sums) AS ranked) AS cut
 		GROUP BY start, place ORDER BY start, place`,
-		top, top, top+1, hours*hourMicros, hours, agentID, from, to)
+		top, top, top+1, hours*time.Hour.Microseconds(), hours, agentID, from, to)
 }
 
 // Reservation returns a reservation, or errs.NotFound.

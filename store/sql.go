@@ -136,6 +136,16 @@ func Row[T any](from Source, query string, args ...any) (T, error) {
 	return one[T](from.source(), query, args...)
 }
 
+// Each calls do for each row of a query, as Rows returns them.
+func Each[T any](from Source, do func(T) error, query string, args ...any) error {
+	return each(from.source(), do, query, args...)
+}
+
+// Snapshot calls read with the state of the database at one moment.
+func (s *Store) Snapshot(ctx context.Context, read func(Source) error) error {
+	return s.on(ctx).snapshot(func(at reader) error { return read(at) })
+}
+
 // Insert stores new rows in the table that T names; conflict follows their values.
 func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 	return create(tx.reader, conflict, rows...)
@@ -170,6 +180,14 @@ func (s *Store) Repeat(ctx context.Context, do step) (total int64, err error) {
 		n, _, err = s.writeStep(ctx, do, batchRows)
 	}
 	return total, err
+}
+
+// Forget records that a purge may delete rows of a kind that are older than before.
+func (s *Store) Forget(ctx context.Context, kind string, before time.Time) error {
+	return s.Write(ctx, func(tx *Tx) error {
+		return tx.run(`INSERT INTO purges (kind, cutoff) VALUES (?, ?)
+			ON CONFLICT (kind) DO UPDATE SET cutoff = excluded.cutoff WHERE purges.cutoff < excluded.cutoff`, kind, before)
+	})
 }
 
 // InBatches is Repeat for each step of a purge in turn, without the total. A pause follows each

@@ -485,11 +485,17 @@ func commandTable() []command {
 		{
 			use:     "ledger verify",
 			short:   "Recompute every sum of the ledger and report differences",
-			long:    "Recompute every sum of the ledger from its facts and reservations, and compare the charges of\ntool calls with the audit log. Differences are listed; if there are any, the exit code is 1.",
+			long:    "Recompute every sum of the ledger from its facts and reservations, compare the charges of tool\ncalls with the audit log, and compare events with deliveries. Differences are listed; if there\nare any, the exit code is 1.\n\n--repair lists how each difference would be corrected, or why it cannot be. --repair --yes\ncorrects them and lists the corrections, which the audit logs of the agents record; if\ndifferences remain, the exit code is 1. Recorded facts never change.",
+			example: "  comet ledger verify\n  comet ledger verify --repair\n  comet ledger verify --repair --yes",
 			request: "GET /api/v1/ledger/verify",
-			table:   "{{if .differences}}AGENT\tSUM\tSTORED\tCOMPUTED\tWHERE\n{{range .differences}}{{.agent_id}}\t{{.sum}}\t{{.stored}}\t{{.computed}}\t{{or .key `-`}}\n{{end}}{{end}}",
+			table:   "{{if .differences}}AGENT\tSUM\tSTORED\tCOMPUTED\tWHERE\n{{range .differences}}{{or .agent_id `-`}}\t{{.sum}}\t{{.stored}}\t{{.computed}}\t{{or .key `-`}}\n{{end}}{{end}}",
 			after:   "{{count .facts \"fact\" \"facts\"}} since {{.from_day}}, {{count .windows \"window\" \"windows\"}}, {{count .accounts \"account\" \"accounts\"}} and\n{{- \" \"}}{{count .reservations \"held reservation\" \"held reservations\"}} as of {{.checked_at}}: {{count .total_differences \"difference\" \"differences\"}}",
 			failed:  "{{with .total_differences}}the ledger does not add up: {{count . \"difference\" \"differences\"}}{{end}}",
+			run:     verifyLedger,
+			params: []param{
+				{"--repair", "", yesOrNo, "list the corrections"},
+				{"--yes", "", yesOrNo, "with --repair, make the corrections"},
+			},
 		},
 		{
 			use:     "tasks submit",

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"os"
@@ -46,6 +48,7 @@ func TestScripts(t *testing.T) {
 			"server": startServer,
 			"exits":  exits,
 			"setenv": setenv,
+			"sql":    runSQL,
 
 			"receiver":  startReceiver,
 			"listener":  startListener,
@@ -89,6 +92,17 @@ func setenv(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s has nothing that matches %s", args[1], args[2])
 	}
 	ts.Setenv(args[0], found[1])
+}
+
+// runSQL changes the database of the server: sql STATEMENT.
+func runSQL(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: sql statement")
+	}
+	db, err := sql.Open("sqlite", "file:"+ts.MkAbs("data/comet.db")+"?_pragma=busy_timeout(60000)")
+	ts.Check(err)
+	_, err = db.ExecContext(context.Background(), args[0])
+	ts.Check(errors.Join(err, db.Close()))
 }
 
 // startServer runs "comet serve" until the script ends, on a free port and in a directory of its

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"comet/store"
+	"comet/store/ledgercheck"
 	"comet/store/storetest"
 )
 
@@ -133,7 +133,7 @@ func (s *deliveryClients) ask(t *testing.T, c *client, method, path string, body
 // requireBalance checks that the ledger adds up and has every acknowledged fact once.
 func (s *deliveryClients) requireBalance(t *testing.T, c *client) {
 	t.Helper()
-	v := get[store.Verification](t, c, "/api/v1/ledger/verify")
+	v := get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify")
 	require.Zero(t, v.Total, "%+v", v.Differences)
 	require.NotEmpty(t, s.acknowledged)
 	require.GreaterOrEqual(t, v.Facts, int64(len(s.acknowledged)))

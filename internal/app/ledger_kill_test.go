@@ -16,7 +16,7 @@ import (
 
 	"comet/internal/usage"
 	"comet/models"
-	"comet/store"
+	"comet/store/ledgercheck"
 )
 
 // TestLedgerSurvivesKill9 kills the server repeatedly while 16 clients record facts, reserve,
@@ -222,10 +222,10 @@ func (s *spending) end(t *testing.T, c *client, id string, state models.Reservat
 // the doubtful ones.
 func (s *spending) requireKept(t *testing.T, c *client) {
 	t.Helper()
-	require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
+	require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 	s.requireFacts(t, c)
 	s.requireReservations(t, c)
-	v := get[store.Verification](t, c, "/api/v1/ledger/verify")
+	v := get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify")
 	require.Zero(t, v.Total)
 	var facts, tokens int64
 	for _, f := range s.facts {

@@ -18,6 +18,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/usage"
 	"comet/store"
+	"comet/store/ledgercheck"
 	"comet/store/storetest"
 )
 
@@ -220,7 +221,7 @@ func (m *market) requireSettled(t *testing.T) {
 			used += c.used(t, p.id)
 		}
 		require.Equal(t, m.roof.out.Load(), used)
-		require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
+		require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 	}
 	require.Positive(t, m.granted.Load())
 	require.Positive(t, m.refused.Load())

@@ -20,7 +20,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"comet/models"
-	"comet/store"
+	"comet/store/ledgercheck"
 )
 
 // tickOf is the interval at which a test checks a condition.
@@ -125,7 +125,7 @@ func callsSurviveKill9(t *testing.T, waits bool, settings ...setting) {
 	requireWritten(t, c, written)
 	_, tokens := c.trail(t)
 	require.GreaterOrEqual(t, c.used(t, models.RootAgentID), tokens, "what the audit log has is charged")
-	require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
+	require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 	for _, r := range get[struct{ Reservations []models.Reservation }](t, c, "/api/v1/agents/"+models.RootAgentID+"/reservations?state=held").Reservations {
 		require.WithinRange(t, r.ExpiresAt, r.CreatedAt, ended.Add(2*time.Minute), "reservations of the killed server expire")
 	}
@@ -165,7 +165,7 @@ func TestADatabaseThatIsAwayLosesNoCall(t *testing.T) {
 			k.whileCut(t, c, away)
 		}
 		requireWritten(t, c, k.known())
-		require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
+		require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 		_, tokens := c.trail(t)
 		eventually(t, func() bool { return c.used(t, models.RootAgentID) >= tokens }, "what is in the trail is charged")
 		p.stop(t)
@@ -299,7 +299,7 @@ func TestAReleasedReservationDoesNotBlockCalls(t *testing.T) {
 			require.Equal(t, 1, calls[echoDigest(fmt.Sprintf("call-%d", n))])
 		}
 		eventually(t, func() bool { return c.used(t, models.RootAgentID) == tokens }, "each call is charged once")
-		require.Zero(t, get[store.Verification](t, c, "/api/v1/ledger/verify").Total)
+		require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 		p.stop(t)
 	})
 }

@@ -16,6 +16,8 @@ const (
 	// BudgetExceeded is sent once a day when a budget does not cover a reservation or a fact exceeds
 	// it.
 	BudgetExceeded models.EventType = "agent.budget_exceeded"
+	// LedgerCorrected is sent when a repair has corrected sums of an agent.
+	LedgerCorrected models.EventType = "ledger.corrected"
 )
 
 // The events of tokens, keys and webhooks.

@@ -8,6 +8,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/ledgercheck"
 )
 
 // Usage returns today's use and what remains (CHE·NU §5.2) as one snapshot, or errs.NotFound.
@@ -142,6 +143,6 @@ func (l *Ledger) shown(r models.Reservation) models.Reservation {
 
 // Verify computes every sum of the ledger from facts, reservations and resets in one snapshot and
 // reports the stored sums that differ. It changes nothing.
-func (l *Ledger) Verify(ctx context.Context) (store.Verification, error) {
-	return l.store.Ledger(ctx).Verify()
+func (l *Ledger) Verify(ctx context.Context) (ledgercheck.Verification, error) {
+	return ledgercheck.Verify(ctx, l.store)
 }

@@ -129,16 +129,17 @@ func (e AttemptViewState) Valid() bool {
 
 // Defines values for AuditAction.
 const (
-	AuditActionBudgetAdded   AuditAction = "budget_added"
-	AuditActionBudgetRemoved AuditAction = "budget_removed"
-	AuditActionCreated       AuditAction = "created"
-	AuditActionDeactivated   AuditAction = "deactivated"
-	AuditActionKeyChanged    AuditAction = "key_changed"
-	AuditActionKeyIssued     AuditAction = "key_issued"
-	AuditActionKeyRevoked    AuditAction = "key_revoked"
-	AuditActionRestored      AuditAction = "restored"
-	AuditActionUpdated       AuditAction = "updated"
-	AuditActionUsageReset    AuditAction = "usage_reset"
+	AuditActionBudgetAdded     AuditAction = "budget_added"
+	AuditActionBudgetRemoved   AuditAction = "budget_removed"
+	AuditActionCreated         AuditAction = "created"
+	AuditActionDeactivated     AuditAction = "deactivated"
+	AuditActionKeyChanged      AuditAction = "key_changed"
+	AuditActionKeyIssued       AuditAction = "key_issued"
+	AuditActionKeyRevoked      AuditAction = "key_revoked"
+	AuditActionLedgerCorrected AuditAction = "ledger_corrected"
+	AuditActionRestored        AuditAction = "restored"
+	AuditActionUpdated         AuditAction = "updated"
+	AuditActionUsageReset      AuditAction = "usage_reset"
 )
 
 // Valid indicates whether the value is a known member of the AuditAction enum.
@@ -157,6 +158,8 @@ func (e AuditAction) Valid() bool {
 	case AuditActionKeyIssued:
 		return true
 	case AuditActionKeyRevoked:
+		return true
+	case AuditActionLedgerCorrected:
 		return true
 	case AuditActionRestored:
 		return true
@@ -3552,30 +3555,40 @@ type InboxMessages struct {
 	Messages []Envelope `json:"messages" yaml:"messages"`
 }
 
-// LedgerDifference A sum of the ledger that differs from that of its rows.
+// LedgerDifference A sum of the ledger that differs from that of its rows, or a missing row.
 type LedgerDifference struct {
-	// AgentID The agent's id.
+	// AgentID The agent; empty for a missing row that belongs to no agent.
 	//
 	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Computed The sum of the facts.
+	// Computed The sum of the facts, or the expected number of rows.
 	//
 	// Example: 2050
 	Computed int64 `json:"computed" yaml:"computed"`
 
-	// Key The hour and the path of a window, or the id of a reservation.
+	// Correction How a repair corrects it; absent if it cannot.
+	//
+	// Example: set the stored sum to the computed one
+	Correction *string `json:"correction,omitempty" yaml:"correction,omitempty"`
+
+	// Key The hour and the path of a window, the day of tool calls, or the ids of a row.
 	//
 	// Example: 2026-01-10T15:00:00Z nova/orch-personnel/finance-personal
 	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
 
-	// Stored The stored sum.
+	// NotRepairable Why a repair cannot correct it.
+	//
+	// Example: an event is not written again
+	NotRepairable *string `json:"not_repairable,omitempty" yaml:"not_repairable,omitempty"`
+
+	// Stored The stored sum, or number of rows.
 	//
 	// Example: 2100
 	Stored int64 `json:"stored" yaml:"stored"`
 
-	// Sum The sum: window, used, forgiven, reserved, settled, extra, tool_calls,
-	// subtree_used, subtree_forgiven or subtree_reserved.
+	// Sum The sum: tool_calls, settled, window, used, forgiven, reserved, extra, subtree_used,
+	// subtree_forgiven or subtree_reserved; or the missing row: reservation, positions, event or delivery.
 	//
 	// Example: window
 	Sum string `json:"sum" yaml:"sum"`
@@ -3592,6 +3605,9 @@ type LedgerVerification struct {
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CheckedAt time.Time `json:"checked_at" yaml:"checked_at"`
+
+	// Corrections The corrections of a repair, at most 100; total_corrections counts all.
+	Corrections *[]LedgerDifference `json:"corrections,omitempty" yaml:"corrections,omitempty"`
 
 	// Differences The differences, at most 100; total_differences counts all.
 	Differences []LedgerDifference `json:"differences" yaml:"differences"`
@@ -3610,6 +3626,11 @@ type LedgerVerification struct {
 	//
 	// Example: 12
 	Reservations int64 `json:"reservations" yaml:"reservations"`
+
+	// TotalCorrections Number of corrections.
+	//
+	// Example: 3
+	TotalCorrections *int `json:"total_corrections,omitempty" yaml:"total_corrections,omitempty"`
 
 	// TotalDifferences Number of differences.
 	//
@@ -8640,9 +8661,18 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RepairLedger Repair the ledger
+	//
+	// Corrects the differences that `GET /api/v1/ledger/verify` finds and that have a correction, for up to 1,000 agents, each in one transaction. Recorded facts do not change; a missing fact of a settlement or of tool calls is recorded with its time. Each correction is recorded in the agent's audit log and sent as `ledger.corrected`. The response contains the corrections and what still differs.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/ledger/repair (the `RepairLedger` operationId).
+	RepairLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// VerifyLedger Verify the ledger
 	//
-	// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
+	// Recomputes all sums of the ledger from the facts and reservations of one moment, compares tool calls with their charges and events with their deliveries, and returns what differs, with the correction that `POST /api/v1/ledger/repair` would make. The status is 200 with and without differences; check `total_differences`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -10355,9 +10385,28 @@ func (c *Client) GetHierarchy(ctx context.Context, params *GetHierarchyParams, r
 	return c.Client.Do(req)
 }
 
+// RepairLedger Repair the ledger
+//
+// Corrects the differences that `GET /api/v1/ledger/verify` finds and that have a correction, for up to 1,000 agents, each in one transaction. Recorded facts do not change; a missing fact of a settlement or of tool calls is recorded with its time. Each correction is recorded in the agent's audit log and sent as `ledger.corrected`. The response contains the corrections and what still differs.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with POST /api/v1/ledger/repair (the `RepairLedger` operationId).
+func (c *Client) RepairLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRepairLedgerRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // VerifyLedger Verify the ledger
 //
-// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
+// Recomputes all sums of the ledger from the facts and reservations of one moment, compares tool calls with their charges and events with their deliveries, and returns what differs, with the correction that `POST /api/v1/ledger/repair` would make. The status is 200 with and without differences; check `total_differences`.
 //
 // Requires the scope `admin`.
 //
@@ -14168,6 +14217,33 @@ func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Re
 			req.Header.Set("If-None-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewRepairLedgerRequest constructs an http.Request for the RepairLedger method
+func NewRepairLedgerRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/ledger/repair")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -18467,9 +18543,20 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchyWithResponse(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*GetHierarchyResponse, error)
 
+	// RepairLedgerWithResponse Repair the ledger
+	//
+	// Corrects the differences that `GET /api/v1/ledger/verify` finds and that have a correction, for up to 1,000 agents, each in one transaction. Recorded facts do not change; a missing fact of a settlement or of tool calls is recorded with its time. Each correction is recorded in the agent's audit log and sent as `ledger.corrected`. The response contains the corrections and what still differs.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/ledger/repair (the `RepairLedger` operationId).
+	RepairLedgerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RepairLedgerResponse, error)
+
 	// VerifyLedgerWithResponse Verify the ledger
 	//
-	// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
+	// Recomputes all sums of the ledger from the facts and reservations of one moment, compares tool calls with their charges and events with their deliveries, and returns what differs, with the correction that `POST /api/v1/ledger/repair` would make. The status is 200 with and without differences; check `total_differences`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -22242,6 +22329,75 @@ func (r GetHierarchyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetHierarchyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RepairLedgerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LedgerVerification
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RepairLedgerResponse) GetJSON200() *LedgerVerification {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RepairLedgerResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RepairLedgerResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RepairLedgerResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RepairLedgerResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RepairLedgerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RepairLedgerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RepairLedgerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RepairLedgerResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -28038,9 +28194,26 @@ func (c *ClientWithResponses) GetHierarchyWithResponse(ctx context.Context, para
 	return ParseGetHierarchyResponse(rsp)
 }
 
+// RepairLedgerWithResponse Repair the ledger
+//
+// Corrects the differences that `GET /api/v1/ledger/verify` finds and that have a correction, for up to 1,000 agents, each in one transaction. Recorded facts do not change; a missing fact of a settlement or of tool calls is recorded with its time. Each correction is recorded in the agent's audit log and sent as `ledger.corrected`. The response contains the corrections and what still differs.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/ledger/repair (the `RepairLedger` operationId).
+func (c *ClientWithResponses) RepairLedgerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RepairLedgerResponse, error) {
+	rsp, err := c.RepairLedger(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRepairLedgerResponse(rsp)
+}
+
 // VerifyLedgerWithResponse Verify the ledger
 //
-// Recomputes all sums of the ledger from the facts and reservations of one moment and returns those that differ. The status is 200 with and without differences; check `total_differences`.
+// Recomputes all sums of the ledger from the facts and reservations of one moment, compares tool calls with their charges and events with their deliveries, and returns what differs, with the correction that `POST /api/v1/ledger/repair` would make. The status is 200 with and without differences; check `total_differences`.
 //
 // Requires the scope `admin`.
 //
@@ -31828,6 +32001,60 @@ func ParseGetHierarchyResponse(rsp *http.Response) (*GetHierarchyResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRepairLedgerResponse parses an HTTP response from a RepairLedgerWithResponse call
+func ParseRepairLedgerResponse(rsp *http.Response) (*RepairLedgerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RepairLedgerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LedgerVerification
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

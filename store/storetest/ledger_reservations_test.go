@@ -11,6 +11,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/ledgercheck"
 	"comet/store/storetest"
 )
 
@@ -172,7 +173,7 @@ func TestSnapshots(t *testing.T) {
 				more = false
 			default:
 			}
-			v, err := db.Ledger(t.Context()).Verify()
+			v, err := ledgercheck.Verify(t.Context(), db.Store)
 			require.NoError(t, err)
 			require.Empty(t, v.Differences)
 		}
@@ -185,10 +186,10 @@ func TestSnapshots(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			_, err := db.Ledger(ctx).UsageByPath(db.Now().Unix()/86_400, func(string, string, int64) { cancel() })
 			require.Error(t, err)
-			_, err = db.Ledger(ctx).Verify()
+			_, err = ledgercheck.Verify(ctx, db.Store)
 			require.ErrorIs(t, err, context.Canceled)
 		}
-		_, err := db.Ledger(t.Context()).Verify()
+		_, err := ledgercheck.Verify(t.Context(), db.Store)
 		require.NoError(t, err)
 		write(t, db, func(tx *store.Tx) error { return storetest.AddUsage(tx, "bills", "nova", db.Now(), 1) })
 	})
