@@ -128,8 +128,8 @@ func resultsOfEveryKind() map[string]func(context.Context, *mcp.CallToolRequest)
 func outcomeIn(t *testing.T, r testkit.Response) (int, any) {
 	t.Helper()
 	body := string(r.Body)
-	if _, data, ok := strings.Cut(body, "data: "); ok {
-		body = data
+	if at := strings.LastIndex(body, "\ndata: "); at >= 0 { // a priming event may precede it
+		body = body[at+len("\ndata: "):]
 	}
 	var v any
 	if strings.TrimSpace(body) != "" {

@@ -66,7 +66,7 @@ type Handler struct {
 // NewHandler returns the HTTP handler. Version 2026-07-28 has no sessions and older ones have: each
 // kind has an SDK handler, selected by the version header.
 func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, error) {
-	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.receivesLogs, g.log), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
+	d := &Handler{server: g, sessionTable: newSessionTable(tokens.Lapsed, g.receivesLogs, g.log, g.opts.Clock), requests: newRequestChecker(), writeTimeout: defaultWriteTimeout}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -75,9 +75,9 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	without := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
 		Stateless: true, Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, PropagateRequestCancellation: true, DisableLocalhostProtection: true,
 	})
-	with := mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
-		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, DisableLocalhostProtection: true,
-	})
+	with := d.resumable(mcp.NewStreamableHTTPHandler(server, &mcp.StreamableHTTPOptions{
+		Logger: sdkLogger(g.log), MaxRequestBodyBytes: d.opts.MaxBody, DisableLocalhostProtection: true, EventStore: d.events,
+	}))
 	pages := http.NewCrossOriginProtection()
 	for _, origin := range d.opts.Origins {
 		if err := pages.AddTrustedOrigin(origin); err != nil {
@@ -100,13 +100,43 @@ func NewHandler(g *Server, tokens *auth.Auth, opts *HandlerOptions) (*Handler, e
 	return d, nil
 }
 
-// serveLimited serves a request that may start a session or a stream. A stream ends with the server
-// and with its token; a call is always answered.
+// resumable prepares the streams of sessions for clients that resume them.
+func (d *Handler) resumable(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		session, after, intro := r.Header.Get("Mcp-Session-Id"), r.Header.Get("Last-Event-ID"), ""
+		who, _ := r.Context().Value(identityKey{}).(identity)
+		switch {
+		case r.Method == http.MethodPost:
+			intro = retryField
+		case r.Method == http.MethodGet && after != "":
+			d.events.interrupt(r.Context(), session, after, who.principal.TokenID)
+		case r.Method == http.MethodGet:
+			if after = d.events.lastEvent(session); after != "" {
+				r.Header.Set("Last-Event-ID", after)
+			}
+			if r.Header.Get("Mcp-Protocol-Version") >= primingVersion {
+				intro = retryField + "event: prime\nid: " + after + "\ndata: \n\n"
+			}
+		}
+		if a, ok := w.(*resultFilter); ok {
+			a.intro = intro
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		reader := &streamReader{tokenID: who.principal.TokenID, cancel: cancel, ended: make(chan struct{})}
+		defer func() { close(reader.ended) }() // keeps the reader in memory for its weak pointer
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, streamReaderKey{}, reader)))
+	})
+}
+
+// serveLimited serves a request that may start a session or a stream. The streams of GET and of
+// subscriptions/listen end with the server and with their token; a call is always answered.
 func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	who, _ := r.Context().Value(identityKey{}).(identity)
+	stream, _, resumes := strings.Cut(r.Header.Get("Last-Event-ID"), "_")
 	listens := r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") >= statelessVersion && r.Header.Get("Mcp-Method") == "subscriptions/listen"
 	switch {
-	case r.Method == http.MethodGet, listens:
+	case r.Method == http.MethodGet && (stream == "" || !resumes), listens:
 		if listens { // the stream of a session is counted with the session
 			release, err := d.reserve(who.token)
 			if err != nil {
@@ -128,7 +158,7 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 		o := &opening{table: d.sessionTable, by: who, release: release}
 		defer o.end()
 		r = r.WithContext(context.WithValue(r.Context(), openingKey{}, o))
-	case r.Method == http.MethodPost && r.Header.Get("Mcp-Protocol-Version") < statelessVersion:
+	case r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Method != http.MethodDelete: // a GET resumes the stream of a call
 		defer d.beginRequest(r.Header.Get("Mcp-Session-Id"))()
 	}
 	next.ServeHTTP(w, r)

@@ -38,7 +38,7 @@ func setup(t *testing.T, change func(*Handler)) *fixture {
 	t.Helper()
 	db := storetest.Open(t, "sqlite")
 	h := &fixture{db: db, auth: auth.New(db.Store, nil)}
-	g := &Server{log: slog.New(slog.DiscardHandler)}
+	g := &Server{log: slog.New(slog.DiscardHandler), opts: Options{Clock: time.Now}}
 	g.mcp = mcp.NewServer(&mcp.Implementation{Name: "fixture", Version: "1"}, &mcp.ServerOptions{
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },

@@ -1,14 +1,23 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"math/big"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	// maxNumber is the length in characters up to which numbers are compared by value. numberPrecision
+	// is that of their values in bits, enough for all their digits.
+	maxNumber       = 60
+	numberPrecision = 256
 )
 
 // checkParamHeaders compares the headers Mcp-Param-* of a tools/call with the arguments to which the tool's
@@ -20,7 +29,9 @@ func (d *Handler) checkParamHeaders(r *http.Request, tool string, arguments []by
 		return nil //nolint:nilerr // the call fails with it
 	}
 	var args any
-	_ = json.Unmarshal(arguments, &args) // the call rejects other arguments
+	decoder := json.NewDecoder(bytes.NewReader(arguments))
+	decoder.UseNumber()
+	_ = decoder.Decode(&args) // the call rejects other arguments
 	if mistake := paramHeaderMistake(r.Header, schema, args); mistake != "" {
 		return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: mistake}
 	}
@@ -68,9 +79,13 @@ func equalsHeader(value any, header string) bool {
 		return header == v
 	case bool:
 		return header == strconv.FormatBool(v)
-	case float64:
-		number, err := strconv.ParseFloat(header, 64)
-		return err == nil && number == v
+	case json.Number:
+		if len(header) > maxNumber || len(v) > maxNumber {
+			return header == v.String()
+		}
+		x, _, err := big.ParseFloat(header, 10, numberPrecision, big.ToNearestEven)
+		y, _, _ := big.ParseFloat(v.String(), 10, numberPrecision, big.ToNearestEven) // a JSON number is valid
+		return err == nil && x.Cmp(y) == 0
 	}
 	return false
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -52,5 +53,31 @@ func TestParamHeaders(t *testing.T) {
 			require.Contains(t, r.String(), "-32020")
 			require.Contains(t, r.String(), c.mistake)
 		}
+	}
+}
+
+// TestParamHeadersOfNumbers checks that numbers are compared exactly, in any notation.
+func TestParamHeadersOfNumbers(t *testing.T) {
+	t.Parallel()
+	nines := strings.Repeat("9", 100)
+	for _, c := range []struct {
+		argument, header string
+		equal            bool
+	}{
+		{"9007199254740993", "9007199254740993", true},
+		{"9007199254740993", "9007199254740992", false},
+		{"-18446744073709551617", "-18446744073709551616", false},
+		{"2e0", "2.0", true},
+		{"0.1", "0.10", true},
+		{"0.1", "0.10000000000000000001", false},
+		{"1e999999999", "1e999999999", true},
+		{nines, nines, true},
+		{nines, nines[1:] + "8", false},
+		{"2", "two", false},
+		{"2", "", false},
+		{"2", "0x2", false},
+		{"2", "Inf", false},
+	} {
+		require.Equal(t, c.equal, equalsHeader(json.Number(c.argument), c.header), "%s, %s", c.argument, c.header)
 	}
 }

@@ -26,6 +26,9 @@ type resultFilter struct {
 	// id is the id of the request, nil until it is read.
 	id any
 
+	// intro is written before the first event of a stream.
+	intro string
+
 	status int    // of an error that is held back, 0 for none
 	body   []byte // of that error
 }
@@ -43,6 +46,12 @@ func (a *resultFilter) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (a *resultFilter) Write(b []byte) (int, error) {
 	if a.status == 0 {
+		if a.intro != "" && a.Header().Get("Content-Type") == "text/event-stream" {
+			if _, err := a.stream.Write([]byte(a.intro)); err != nil {
+				return 0, err
+			}
+			a.intro = ""
+		}
 		return a.stream.Write(b)
 	}
 	a.body = append(a.body, b[:min(len(b), maxSDKError-len(a.body))]...)
@@ -108,8 +117,9 @@ func sdkErrors() []sdkError {
 		{wrong, "for GET requests", errs.NotAcceptable, "the response is a stream: send Accept: text/event-stream"},
 		{wrong, "GET requires", errs.InvalidHeader, "the stream belongs to a session: send its Mcp-Session-Id"},
 		{wrong, "DELETE requires", errs.InvalidHeader, "DELETE ends a session: send its Mcp-Session-Id"},
-		{wrong, "Last-Event-ID", errs.InvalidHeader, "streams cannot be resumed: remove Last-Event-ID"},
-		{wrong, "replay", errs.InvalidHeader, "streams cannot be resumed: remove Last-Event-ID"},
+		{wrong, "malformed Last-Event-ID", errs.InvalidHeader, "Last-Event-ID must be the id of an event of this session"},
+		{wrong, "Last-Event-ID", errs.InvalidHeader, "only a GET resumes a stream: remove Last-Event-ID from this POST"},
+		{wrong, "replay", errs.InvalidHeader, "the stream cannot be resumed after this Last-Event-ID: it is no event of this session, or later events are no longer kept (at most ten minutes, and only a limited amount); a GET without Last-Event-ID opens a new stream"},
 		{http.StatusNotFound, "", errs.NotFound, "the session is unknown: it has ended, or the server was restarted; start one with initialize"},
 		{http.StatusMethodNotAllowed, "", errs.MethodNotAllowed, "POST sends a message, GET opens the stream of a session, DELETE ends a session; other methods are not supported"},
 		{http.StatusUnsupportedMediaType, "", errs.UnsupportedMediaType, "a message must be JSON: send Content-Type: application/json"},

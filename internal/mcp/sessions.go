@@ -40,6 +40,7 @@ type sessionTable struct {
 	lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error)
 	limit  *background.Limiter[tokenHash]
 	logged func(*mcp.ServerSession) bool // reports whether a client receives log messages
+	events *eventStore
 
 	mu       sync.Mutex
 	open     map[*openEntry]bool
@@ -56,10 +57,10 @@ type openEntry struct {
 }
 
 // newSessionTable returns an empty table. lapsed returns the tokens that are no longer accepted.
-func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), logged func(*mcp.ServerSession) bool, log *slog.Logger) *sessionTable {
+func newSessionTable(lapsed func(ctx context.Context, secrets []tokenHash) ([]tokenHash, error), logged func(*mcp.ServerSession) bool, log *slog.Logger, clock func() time.Time) *sessionTable {
 	t := &sessionTable{
 		lapsed: lapsed, logged: logged, limit: background.NewLimiter[tokenHash](maxSessions, maxSessionsPerToken),
-		open: map[*openEntry]bool{}, sessions: map[string]*session{},
+		open: map[*openEntry]bool{}, sessions: map[string]*session{}, events: newEventStore(clock),
 	}
 	t.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "checking the tokens of open sessions", Logger: log}, t.checkTokens).Run)
 	return t
@@ -101,6 +102,7 @@ func (t *sessionTable) insert(token tokenHash, end func()) (remove func()) {
 
 // checkTokens ends sessions and streams whose token is no longer accepted, and idle sessions.
 func (t *sessionTable) checkTokens(ctx context.Context) (time.Duration, error) {
+	t.events.removeExpired()
 	t.endIdle(time.Now().Add(-sessionIdleTimeout))
 	tokens := t.activeTokens()
 	if len(tokens) == 0 {
