@@ -88,12 +88,12 @@ type AgentDraft struct {
 	SelfRegistered bool `json:"-"`
 }
 
-// CustomPrefix is the prefix of capabilities that are not predefined (CHE·NU §6.2).
-const CustomPrefix = "custom:"
+// customPrefix is the prefix of capabilities that are not predefined (CHE·NU §6.2).
+const customPrefix = "custom:"
 
 // CapabilityKey returns the name without the prefix custom:. Names with equal keys are the same
 // capability.
-func CapabilityKey(name string) string { return strings.TrimPrefix(name, CustomPrefix) }
+func CapabilityKey(name string) string { return strings.TrimPrefix(name, customPrefix) }
 
 // CapabilityKeys returns the keys of names, sorted and without duplicates.
 func CapabilityKeys(names []string) []string {

@@ -23,11 +23,11 @@ func TestProgressReachesTheRequesterAtAnotherReplica(t *testing.T) {
 		requesters := start(t, db, nil)
 		workers := start(t, secondReplica(t, db), &orchestrator.Options{Waker: otherReplica{requesters.Orchestrator}})
 		workers.worker(t, "worker", 1, "code_write")
-		workers.worker(t, "asker/1", 1)
-		wake, stop := requesters.Inbox("asker/1")
+		workers.worker(t, "client/1", 1)
+		wake, stop := requesters.Inbox("client/1")
 		defer stop()
 		p := operator()
-		p.AgentID = new("asker/1")
+		p.AgentID = new("client/1")
 		out, err := workers.Submit(t.Context(), p, orchestrator.Submission{
 			Capabilities: []string{"code_write"}, Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{Notify: true},
 		}, nil)
@@ -37,10 +37,10 @@ func TestProgressReachesTheRequesterAtAnotherReplica(t *testing.T) {
 			require.NoError(t, err)
 		}
 		<-wake
-		all := requesters.inbox(t, "asker/1")
+		all := requesters.inbox(t, "client/1")
 		require.Len(t, all, 1, "one message for the newest progress")
 		require.Equal(t, models.MessageProgress, all[0].Kind)
 		require.Equal(t, out.Task.ID, all[0].TaskID)
-		require.Empty(t, workers.inbox(t, "asker/1"), "the requester does not wait at that replica")
+		require.Empty(t, workers.inbox(t, "client/1"), "the requester does not wait at that replica")
 	})
 }

@@ -109,11 +109,11 @@ func capabilityWarnings(names []string) []errs.Field {
 	var out []errs.Field
 	standard := strings.Fields(standardCapabilities)
 	for i, name := range names[:min(len(names), MaxCapabilities)] {
-		if !slices.Contains(standard, name) && !strings.HasPrefix(name, models.CustomPrefix) {
+		if !slices.Contains(standard, name) && models.CapabilityKey(name) == name {
 			shown := input.ClipTo(name, input.MaxCapability)
-			detail := fmt.Sprintf("%q is not a predefined capability; write %q", shown, models.CustomPrefix+shown)
+			detail := fmt.Sprintf("%q is not a predefined capability; write %q", shown, "custom:"+shown)
 			if meant := input.DidYouMean(name, standard); meant != "" {
-				detail = fmt.Sprintf("%q is not a predefined capability%s Otherwise write %q", shown, meant, models.CustomPrefix+shown)
+				detail = fmt.Sprintf("%q is not a predefined capability%s Otherwise write %q", shown, meant, "custom:"+shown)
 			}
 			out = append(out, errs.Field{Pointer: fmt.Sprintf("/capabilities/%d", i), Rule: "custom_prefix", Detail: detail})
 		}

@@ -128,7 +128,7 @@ func (a *upstreamAgents) register(ctx context.Context, server string, tools []*T
 func capabilitiesOf(tools []*Tool) []string {
 	out := []string{}
 	for _, t := range tools {
-		name := models.CustomPrefix + t.ID
+		name := "custom:" + t.ID
 		if !t.quarantined && len(out) < registry.MaxCapabilities && input.ValidCapability(name) {
 			out = append(out, name)
 		}
