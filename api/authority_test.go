@@ -251,7 +251,7 @@ func TestQuotas(t *testing.T) {
 		for range 100 {
 			post().decode(t, http.StatusCreated, &last)
 		}
-		for _, creator := range []string{secret, last.Token} { // the quota is that of the token and its descendants together
+		for _, creator := range []string{secret, last.Token} { // the token and its descendants share the quota
 			got := h.do(t, "POST", "/api/v1/tokens", `{"name":"next","scopes":["agents:read"]}`, "Authorization", "Bearer "+creator)
 			require.Equal(t, http.StatusUnprocessableEntity, got.status)
 			require.Contains(t, string(got.body), "quotas.tokens")

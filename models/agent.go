@@ -31,7 +31,7 @@ type Agent struct {
 	BudgetScope BudgetScope
 	IsActive    bool
 	// SelfRegistered is set for an agent that registered itself without a token or other proof. It
-	// calls no tools, and gets no tasks by capability that other agents offer.
+	// cannot call tools, and gets only tasks that name it or whose requirements no other agent meets.
 	SelfRegistered bool
 	// Version counts the committed changes of the row, from 1.
 	Version   int64

@@ -25,7 +25,7 @@ type Webhook struct {
 	Events      []EventType `gorm:"serializer:json"`
 	AgentID     *string     // nil for all agents
 	Subtree     bool
-	// ConfinedTo are agents: it receives only events of agents in the subtrees of all. It is empty for no limit.
+	// ConfinedTo contains agents: only events of agents in the subtrees of all of them are sent. Empty is no limit.
 	ConfinedTo []string `gorm:"serializer:json"`
 	Ordering   Ordering
 	Enabled    bool

@@ -81,7 +81,7 @@ func (r tokenReader) Chain(id string) ([]string, error) {
 	return list[string](r.reader, tokenChain+"SELECT cid FROM chain ORDER BY depth", id)
 }
 
-// Agents returns the agents of a principal's token and of those that it descends from, none for one without an agent.
+// Agents returns the agents of a principal's token and of its ancestors, none for a principal without an agent.
 func (r tokenReader) Agents(by models.Principal) ([]string, error) {
 	if by.AgentID == nil {
 		return []string{}, nil
@@ -89,11 +89,11 @@ func (r tokenReader) Agents(by models.Principal) ([]string, error) {
 	return list[string](r.reader, tokenChain+"SELECT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL UNION SELECT ? ORDER BY 1", by.TokenID, *by.AgentID)
 }
 
-// tokenChain selects a token, the argument, and those that it descends from.
+// tokenChain selects the token of the argument and its ancestors.
 const tokenChain = `WITH RECURSIVE chain (cid, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
 	UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) `
 
-// quotaOwner selects the last token of the chain that does not administer the whole system: it has the most objects.
+// quotaOwner selects the topmost token of the chain that does not administer the whole system: it has the most objects.
 const quotaOwner = tokenChain + `SELECT id, name FROM chain JOIN tokens ON id = cid
 	WHERE NOT (scopes LIKE '%"admin"%' AND coalesce(agent_id, '` + models.RootAgentID + `') = '` + models.RootAgentID + `') ORDER BY depth DESC LIMIT 1`
 
@@ -109,8 +109,8 @@ func (tx Tokens) Touch(ids []string) error {
 }
 
 // AddObjects records that a principal created objects of a kind, which is the name of their table; tokens
-// have their parent instead. It returns errs.LimitReached if its token or one that it descends from then has, with
-// its descendants, more than Options.Quotas allows. Administrators and agents without a token have no quotas.
+// have their parent instead. It returns errs.LimitReached if its token or an ancestor of the token then has, with
+// its descendants, more objects than Options.Quotas allows. Administrators and agents without a token have no quotas.
 func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) error {
 	if by.Administers() || len(ids) == 0 {
 		return nil
@@ -135,7 +135,7 @@ func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) err
 	}
 	n, err := one[int](tx.reader, query, args...)
 	if limit := tx.store.quotas[kind]; err == nil && n > limit {
-		err = errs.New(errs.LimitReached, "the token %q (%s) and those that descend from it may have at most %d %s that they created; delete some, or ask an administrator to raise the setting quotas.%s", owner.Name, owner.ID, limit, kind, kind)
+		err = errs.New(errs.LimitReached, "the token %q (%s) and its descendants may have created at most %d %s; delete some, or ask an administrator to raise the setting quotas.%s", owner.Name, owner.ID, limit, kind, kind)
 	}
 	return err
 }

@@ -241,7 +241,7 @@ const promoteEnded = ` UPDATE deliveries SET state = 1 WHERE webhook_id = ? AND 
 // promoteAllQuery is the statement of Promote for all keys.
 const promoteAllQuery = "WITH ended (key) AS (SELECT DISTINCT key FROM deliveries WHERE webhook_id = ? AND " + unfinishedOrdered + ")" + promoteEnded
 
-// OrderKeys orders the deliveries of the keys: the first unfinished one of each is ready,
+// OrderKeys orders the deliveries of the keys: the first unfinished one of each key is ready,
 // the others wait.
 func (tx Deliveries) OrderKeys(webhookID string, keys []string) error {
 	if err := tx.run(waitQuery+tx.engine.in, webhookID, Keys(keys)); err != nil {

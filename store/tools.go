@@ -32,7 +32,7 @@ func (tx Tools) DeleteUpstream(id string) (int64, error) {
 	return u.Version, deleted.Error
 }
 
-// Upstreams returns the upstreams that were added, ordered by id: all for "", otherwise that with the id.
+// Upstreams returns the upstreams that were added, ordered by id: all for "", otherwise the one with that id.
 func (r toolReader) Upstreams(id string) ([]models.Upstream, error) {
 	upstreams := []models.Upstream{}
 	return upstreams, r.db().Where("id = ? OR ? = ''", id, id).Order("id").Find(&upstreams).Error

@@ -107,7 +107,7 @@ type Subscription struct {
 	AgentID    *string
 	Subtree    bool
 	Ordering   models.Ordering
-	ConfinedTo []string `gorm:"serializer:json"` // only events of agents in the subtrees of all
+	ConfinedTo []string `gorm:"serializer:json"` // only events of agents in the subtrees of all of them
 }
 
 // The subscriptions are read by hand: every numbering of events does that (BenchmarkWebhooks in

@@ -107,8 +107,8 @@ func orFalse(b *bool) bool { return b != nil && *b }
 
 // Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
 // errs.InvalidRequest before errs.AddressRefused before the precondition's error. An attempt in flight still counts. Enabling a
-// webhook, or changing its URL, clears its failures. A change by a principal that is bound to an agent, and
-// one of agent_id, gives the webhook the authority of the principal. Changing the ordering is errs.LimitReached
+// webhook, or changing its URL, clears its failures. A change by a principal that is bound to an agent, or
+// of agent_id, gives the webhook the authority of the principal. Changing the ordering is errs.LimitReached
 // while too many deliveries are pending. A patch that changes nothing leaves no trace.
 func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch, pre models.Precondition) (models.Webhook, error) {
 	found := w.checkPatch(p)

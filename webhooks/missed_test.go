@@ -176,7 +176,8 @@ func TestRedeliverMissedEvents(t *testing.T) {
 	})
 }
 
-// TestRedeliverMissedEventsLeavesTheRelayItsEvents leaves events to the relay that it has not handled yet.
+// TestRedeliverMissedEventsLeavesTheRelayItsEvents checks that events that the relay has not
+// handled yet are left to the relay.
 func TestRedeliverMissedEventsLeavesTheRelayItsEvents(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {

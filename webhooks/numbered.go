@@ -54,7 +54,7 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().Co
 //
 // A webhook receives events committed after its registration, and none while it is disabled; RedeliverAll can
 // deliver those later.
-// Subtrees are those of the tree at this moment, also those that a webhook is confined to.
+// Subtrees are those of the tree at this moment, including those to which a webhook is confined.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
 	if err != nil || len(subs) == 0 {

@@ -43,13 +43,13 @@ func (c *certificate) read() error {
 	return nil
 }
 
-// get is tls.Config.GetCertificate. While changed files cannot be used, the former certificate stays.
+// get is tls.Config.GetCertificate. While changed files cannot be used, the previous certificate stays in use.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.versionOfFiles() != c.version {
 		if err := c.read(); err != nil {
-			c.log.Warn("the former TLS certificate stays in use", "error", err)
+			c.log.Warn("the previous TLS certificate stays in use", "error", err)
 		} else {
 			c.log.Info("the TLS certificate was replaced", "expires", c.current.Leaf.NotAfter)
 		}
@@ -57,7 +57,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.current, nil
 }
 
-// versionOfFiles returns a text that differs after a change of the files.
+// versionOfFiles returns a text that changes when the files change.
 func (c *certificate) versionOfFiles() (version string) {
 	for _, path := range []string{c.files.CertFile, c.files.KeyFile} {
 		if info, err := os.Stat(path); err == nil {

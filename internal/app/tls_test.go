@@ -24,8 +24,8 @@ import (
 	"comet/internal/config"
 )
 
-// writeCertificate writes a certificate for this machine and its key, signed by itself. The files get a
-// time of change that differs from that of others with another serial.
+// writeCertificate writes a self-signed certificate for this machine and its key. The modification time
+// of the files depends on the serial number.
 func writeCertificate(t *testing.T, files config.TLS, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -53,7 +53,7 @@ func withCertificate(t *testing.T, cfg *config.Config) {
 	writeCertificate(t, cfg.TLS, 1)
 }
 
-// tlsClient returns a client that trusts the certificate of a file now.
+// tlsClient returns a client that trusts the current certificate of a file.
 func tlsClient(t *testing.T, caFile string, version uint16) *http.Client {
 	t.Helper()
 	text, err := os.ReadFile(caFile)
@@ -94,7 +94,7 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, http.StatusBadRequest, resp.StatusCode, "without TLS")
 
-	// While only the certificate is replaced, the former pair stays in use.
+	// While only the certificate is replaced, the previous pair stays in use.
 	former := tlsClient(t, cfg.TLS.CertFile, 0)
 	writeCertificate(t, config.TLS{CertFile: cfg.TLS.CertFile}, 2)
 	require.EqualValues(t, 1, serial(former))

@@ -46,7 +46,7 @@ func TestSelfRegisteredAgentGetsNoWorkOfOthers(t *testing.T) {
 	submit(map[string]any{"agent_id": "v5-intruder", "parameters": map[string]any{"for": "intruder"}})
 	require.Contains(t, intruder.next(), "for=intruder", "the first task that it gets names it")
 	submit(map[string]any{"capabilities": []string{"custom:shout"}, "parameters": map[string]any{"for": "any"}})
-	require.Contains(t, intruder.next(), "for=any", "no other agent offers it")
+	require.Contains(t, intruder.next(), "for=any", "no other agent meets its requirements")
 
 	// With a token it is like any other agent.
 	c.must(t, http.StatusOK, http.MethodPatch, "/api/v1/agents/v5-intruder", map[string]any{"self_registered": false})

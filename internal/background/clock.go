@@ -6,7 +6,7 @@ import (
 )
 
 // SteadyClock returns a clock that follows the wall clock and never goes back. While the wall clock is
-// behind, because it was set back, the time continues by what has elapsed.
+// behind, because it was set back, the clock advances by the elapsed time.
 func SteadyClock(wall func() time.Time, elapsed func() time.Duration) func() time.Time {
 	var mu sync.Mutex
 	var base time.Time

@@ -17,7 +17,7 @@ type Kind string
 const (
 	// WakeInboxes reports that an agent's inbox may have new messages: comet.wake.inbox.<agent>.
 	WakeInboxes Kind = "comet.wake.inbox.*"
-	// WakeProgress reports that a task has progressed that an agent requested:
+	// WakeProgress reports that a task that an agent requested has progressed:
 	// comet.wake.progress.<agent>%2F<task>.
 	WakeProgress Kind = "comet.wake.progress.*"
 	// WakeTasks reports that a task has changed: comet.wake.task.<task>.

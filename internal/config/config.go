@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Listen        string `key:"listen" flag:"listen" default:"127.0.0.1:8080" check:"address" help:"Address to listen on, “host:port”; port 0 picks a free one and prints it"`
 	DebugListen   string `key:"debug_listen" flag:"debug-listen" check:"optionalAddress" help:"Address of a separate listener with profiles at “/debug/pprof/” and metrics at “/metrics”, both for tokens with the scope “admin” for the whole system; none by default"`
-	MetricsListen string `key:"metrics_listen" flag:"metrics-listen" check:"optionalAddress" help:"Address of a separate listener with “/metrics”, “/healthz” and “/readyz”, without authentication and TLS; then “--listen” does not serve “/metrics”. None by default"`
+	MetricsListen string `key:"metrics_listen" flag:"metrics-listen" check:"optionalAddress" help:"Address of a separate listener with “/metrics”, “/healthz” and “/readyz”, without authentication or TLS; “--listen” then does not serve “/metrics”. None by default"`
 	Data          string `key:"data" flag:"data" default:"./comet-data" check:"notEmpty" help:"Directory of the embedded database and of the first admin token"`
 	DatabaseURL   string `key:"database_url" flag:"database-url" check:"postgresURL" secret:"url" help:"PostgreSQL database to use instead of the embedded SQLite, “postgres://…”"`
 	NATSURL       string `key:"nats_url" flag:"nats-url" check:"natsURL" secret:"url" help:"NATS servers for several replicas, “nats://…”, separated by commas; without it one server is embedded"`
@@ -119,11 +119,11 @@ type Registry struct {
 	StrictCapabilities bool `key:"strict_capabilities" default:"false" help:"Reject a capability that is neither predefined nor prefixed “custom:”, instead of a warning"`
 }
 
-// Quotas limits what one token and those that descend from it may have created.
+// Quotas limits what one token and its descendants may have created.
 type Quotas struct {
-	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and those that descend from it may have created; a token that administers the whole system has no quotas"`
-	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens that are not revoked and that one token and those that descend from it may have created"`
-	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token and those that descend from it may have created"`
+	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and its descendants may have created; a token that administers the whole system has no quotas"`
+	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens, not counting revoked ones, that one token and its descendants may have created"`
+	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token and its descendants may have created"`
 }
 
 // Store sizes the database connections.

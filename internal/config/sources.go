@@ -52,7 +52,7 @@ func Load(src Sources) (Config, error) {
 		return Config{}, &Error{Problems: []string{"oidc.issuer needs oidc.audience: tokens of the issuer for other servers must not be accepted."}}
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
-		return Config{}, &Error{Problems: []string{"tls.cert_file and tls.key_file (--tls-cert and --tls-key) need each other: set both or neither."}}
+		return Config{}, &Error{Problems: []string{"tls.cert_file and tls.key_file (--tls-cert and --tls-key) belong together: set both or neither."}}
 	}
 	return c, nil
 }

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// maxSessionEvents and maxEvents limit the kept events of one session and of all, in bytes.
+	// maxSessionEvents and maxEvents limit the stored events of one session and of all sessions, in bytes.
 	maxSessionEvents = 16 << 20
 	maxEvents        = 64 << 20
-	// eventLifetime limits how long an event is kept.
+	// eventLifetime limits how long an event is stored.
 	eventLifetime = 10 * time.Minute
-	// streamOverhead and eventOverhead are the memory of a stream and of an event without its data, in bytes.
+	// streamOverhead and eventOverhead are the bytes of memory of a stream and of an event without its data.
 	streamOverhead = 256
 	eventOverhead  = 64
 	// retryField tells clients to wait a second before they resume a stream.
@@ -33,10 +33,10 @@ const (
 	primingVersion = "2025-11-25"
 )
 
-// errNotKept is the error for a stream whose events are not kept, or not all of them.
+// errNotKept is the error for a stream whose events are not stored, or not all of them.
 var errNotKept = errors.New("the events are not kept")
 
-// eventStore keeps the events of the streams of sessions, so that clients can resume streams. It implements
+// eventStore stores the events of the streams of sessions, so that clients can resume streams. It implements
 // mcp.EventStore. At its limits it removes all events of the stream whose last event is the oldest.
 type eventStore struct {
 	clock                  func() time.Time
@@ -58,15 +58,15 @@ type sessionEvents struct {
 	bytes   int
 }
 
-// eventStream is the stream of a POST, or with the id "" that of GET. eventStore.mu guards its fields.
+// eventStream is the stream of a POST, or that of GET, whose id is "". eventStore.mu guards its fields.
 type eventStream struct {
 	id      string
 	session *sessionEvents
 	events  []storedEvent
 	first   int // index of events[0]
 	bytes   int
-	usedAt  time.Time                  // when it was opened, or its last event
-	reader  weak.Pointer[streamReader] // which does not keep its request in memory
+	usedAt  time.Time                  // time of its last event, or of its opening
+	reader  weak.Pointer[streamReader] // weak, so that a finished request does not stay in memory
 }
 
 type storedEvent struct {
@@ -74,7 +74,7 @@ type storedEvent struct {
 	at   time.Time
 }
 
-// streamReader is a request whose response is a stream; its context contains it.
+// streamReader is a request whose response is a stream; the context of the request contains it.
 type streamReader struct {
 	tokenID string
 	cancel  context.CancelFunc
@@ -208,7 +208,7 @@ func (s *eventStore) grow(e *eventStream, by int) {
 	s.bytes += by
 }
 
-// touch makes a stream the last one to be removed.
+// touch marks a stream as the most recently used one.
 func (s *eventStore) touch(e *eventStream) {
 	if !s.recent.Contains(e) {
 		s.grow(e, streamOverhead)
@@ -245,8 +245,8 @@ func (s *eventStore) lastEvent(session string) string {
 	return ""
 }
 
-// interrupt ends the request of a token that reads the stream of an event, and waits for its end. The server
-// may not know yet that the connection of this request is broken.
+// interrupt ends the request that reads the stream of an event, if it has the token, and waits for its end.
+// The server may not know yet that the connection of this request is broken.
 func (s *eventStore) interrupt(ctx context.Context, session, event, tokenID string) {
 	id, _, _ := strings.Cut(event, "_")
 	var r *streamReader

@@ -123,7 +123,7 @@ func (d *Handler) resumable(next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		reader := &streamReader{tokenID: who.principal.TokenID, cancel: cancel, ended: make(chan struct{})}
-		defer func() { close(reader.ended) }() // keeps the reader in memory for its weak pointer
+		defer func() { close(reader.ended) }() // keeps the reader reachable for its weak pointer
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, streamReaderKey{}, reader)))
 	})

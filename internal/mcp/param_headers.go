@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxNumber is the length in characters up to which numbers are compared by value. numberPrecision
-	// is that of their values in bits, enough for all their digits.
+	// is the precision of these values in bits, sufficient for all their digits.
 	maxNumber       = 60
 	numberPrecision = 256
 )
@@ -31,7 +31,7 @@ func (d *Handler) checkParamHeaders(r *http.Request, tool string, arguments []by
 	var args any
 	decoder := json.NewDecoder(bytes.NewReader(arguments))
 	decoder.UseNumber()
-	_ = decoder.Decode(&args) // the call rejects other arguments
+	_ = decoder.Decode(&args) // the call rejects invalid arguments
 	if mistake := paramHeaderMistake(r.Header, schema, args); mistake != "" {
 		return &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: mistake}
 	}

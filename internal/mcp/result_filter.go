@@ -119,7 +119,7 @@ func sdkErrors() []sdkError {
 		{wrong, "DELETE requires", errs.InvalidHeader, "DELETE ends a session: send its Mcp-Session-Id"},
 		{wrong, "malformed Last-Event-ID", errs.InvalidHeader, "Last-Event-ID must be the id of an event of this session"},
 		{wrong, "Last-Event-ID", errs.InvalidHeader, "only a GET resumes a stream: remove Last-Event-ID from this POST"},
-		{wrong, "replay", errs.InvalidHeader, "the stream cannot be resumed after this Last-Event-ID: it is no event of this session, or later events are no longer kept (at most ten minutes, and only a limited amount); a GET without Last-Event-ID opens a new stream"},
+		{wrong, "replay", errs.InvalidHeader, "the stream cannot be resumed after this Last-Event-ID: it is not the id of an event of this session, or later events are no longer kept (at most ten minutes, and only a limited amount); a GET without Last-Event-ID opens a new stream"},
 		{http.StatusNotFound, "", errs.NotFound, "the session is unknown: it has ended, or the server was restarted; start one with initialize"},
 		{http.StatusMethodNotAllowed, "", errs.MethodNotAllowed, "POST sends a message, GET opens the stream of a session, DELETE ends a session; other methods are not supported"},
 		{http.StatusUnsupportedMediaType, "", errs.UnsupportedMediaType, "a message must be JSON: send Content-Type: application/json"},

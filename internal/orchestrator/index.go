@@ -207,7 +207,7 @@ func (o *Orchestrator) Agent(ctx context.Context, agentID string) (models.Agent,
 	return o.store.Agents(ctx).Get(agentID)
 }
 
-// IsSelfRegistered reports whether an agent registered itself without proof of who it is.
+// IsSelfRegistered reports whether an agent registered itself without proof of its identity.
 func (o *Orchestrator) IsSelfRegistered(ctx context.Context, agentID string) (bool, error) {
 	if a, _ := o.index.Agent(agentID); a.Version != 0 {
 		return a.SelfRegistered, nil

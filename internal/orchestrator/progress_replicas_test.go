@@ -15,7 +15,7 @@ type otherReplica struct{ *orchestrator.Orchestrator }
 
 func (r otherReplica) Wake(kind orchestrator.WakeKind, id string) { r.OnWake(kind, id) }
 
-// TestProgressReachesTheRequesterAtAnotherReplica: the requester waits at one replica, and the worker
+// TestProgressReachesTheRequesterAtAnotherReplica: the requester waits on one replica, and the worker
 // reports to another.
 func TestProgressReachesTheRequesterAtAnotherReplica(t *testing.T) {
 	t.Parallel()
@@ -41,6 +41,6 @@ func TestProgressReachesTheRequesterAtAnotherReplica(t *testing.T) {
 		require.Len(t, all, 1, "one message for the newest progress")
 		require.Equal(t, models.MessageProgress, all[0].Kind)
 		require.Equal(t, out.Task.ID, all[0].TaskID)
-		require.Empty(t, workers.inbox(t, "client/1"), "the requester does not wait at that replica")
+		require.Empty(t, workers.inbox(t, "client/1"), "the requester does not wait on that replica")
 	})
 }

@@ -100,7 +100,7 @@ func (p *plan) parentsFirst() []step {
 	return slices.SortedStableFunc(slices.Values(p.steps), func(a, b step) int { return int(a.after.Level - b.after.Level) })
 }
 
-// authorize checks the changes without a query for each; all are the agents before the import.
+// authorize checks the changes without a query for each change. all contains the agents before the import.
 func (p *plan) authorize(confine func(models.Principal, string) error, by models.Principal, all []models.Agent) error {
 	below := map[string]bool{*cmp.Or(by.AgentID, new("")): true}
 	for _, a := range all { // parents first

@@ -111,7 +111,7 @@ func (svc *Service) callError(ctx context.Context, c *Invocation, err error) err
 func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (err error) {
 	if agent := c.Caller.Principal.AgentID; agent != nil {
 		if registeredItself, err := svc.orchestrator.IsSelfRegistered(ctx, *agent); err != nil || registeredItself {
-			return cmp.Or(err, error(errs.New(errs.ToolDenied, "the agent %q registered itself without proof of who it is; it may not call tools", *agent)))
+			return cmp.Or(err, error(errs.New(errs.ToolDenied, "the agent %q registered itself without proof of its identity; it may not call tools", *agent)))
 		}
 	}
 	if c.policy, err = svc.cachedPolicyOf(ctx, c.Caller.Principal.TokenID); err != nil {

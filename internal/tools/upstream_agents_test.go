@@ -44,7 +44,7 @@ func TestAnUpstreamIsAnAgent(t *testing.T) {
 			require.Equal(t, models.TaskDone, task.State, "%+v", task)
 			require.JSONEq(t, `{"a":1}`, output(t, s, task))
 			require.Positive(t, task.Tokens)
-			require.Equal(t, before+task.Tokens, used(t, s, agentID), "its agent pays, as for any task")
+			require.Equal(t, before+task.Tokens, used(t, s, agentID), "its agent is charged, as for any task")
 			calls := s.Admin().Calls(t, tools.ToolCallQuery{TaskID: task.ID})
 			require.Len(t, calls, 1)
 			require.Equal(t, tools.SourceTask, calls[0].Source)

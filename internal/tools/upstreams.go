@@ -71,7 +71,7 @@ func (svc *Service) Upstream(id string) (upstream.Status, error) {
 
 // PutUpstream creates or replaces an upstream of the API. config is an entry of "mcpServers"
 // whose secrets are references, ${NAME} or ${file:/path}. The error is errs.InvalidRequest for an
-// invalid entry, errs.Conflict for an id of the file, and that of the precondition.
+// invalid entry, errs.Conflict for an id of the file, or the error of the precondition.
 func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage, pre models.Precondition) (models.Upstream, error) {
 	u := models.Upstream{ID: id, Config: config, CreatedBy: by.Name}
 	server, err := svc.parseUpstream(id, config)
@@ -97,7 +97,7 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 }
 
 // RemoveUpstream removes an upstream of the API and the approvals of its tools. It returns errs.NotFound,
-// errs.Conflict for an upstream of the file, and the error of the precondition.
+// errs.Conflict for an upstream of the file, or the error of the precondition.
 func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	svc.loader.applying.Lock()
 	defer svc.loader.applying.Unlock()

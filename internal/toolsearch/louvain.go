@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// louvain returns the community of each node of an undirected graph by Louvain's method: it maximizes the
+// louvain returns the community of each node of an undirected graph by Louvain's method, which maximizes the
 // modularity. Communities are numbered by their first node. The edges of a node to itself, which only merged
 // nodes have, count twice in their weight.
 func louvain(adjacent [][]neighbour) []int {

@@ -8,7 +8,7 @@ import (
 	"comet/internal/toolsearch"
 )
 
-// karateClub is the friendships between the members of a club that divided in two (Zachary 1977).
+// karateClub contains the friendships between the members of a club that split in two (Zachary 1977).
 var karateClub = [][2]int{
 	{0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7}, {0, 8}, {0, 10}, {0, 11}, {0, 12}, {0, 13}, {0, 17}, {0, 19}, {0, 21}, {0, 31},
 	{1, 2}, {1, 3}, {1, 7}, {1, 13}, {1, 17}, {1, 19}, {1, 21}, {1, 30}, {2, 3}, {2, 7}, {2, 8}, {2, 9}, {2, 13}, {2, 27}, {2, 28}, {2, 32},

@@ -27,7 +27,7 @@ const TCP = "tcp"
 // TCPOptions configures NewTCPListener; nil is the zero value.
 type TCPOptions struct {
 	// Enroll registers an agent without a token under the name it proposes, "" for any name, and
-	// returns its id. trusted is set for a process of the server's own user or root on a Unix socket.
+	// returns its id. trusted is set for a process on a Unix socket that runs as the server's user or root.
 	// By default such agents are refused.
 	Enroll func(ctx context.Context, name string, trusted bool) (agentID string, err error)
 	// SocketMode is the mode of a Unix socket, default 0600.
@@ -54,9 +54,9 @@ const (
 	enrollmentBurst = 2000
 )
 
-// TCPListener accepts connections over TCP or to a Unix socket, one message per line. The first line selects the protocol
-// with a hello frame, or it is the first message of the protocol that can introduce agents. It
-// implements background.Service. Stop it before its Server.
+// TCPListener accepts connections over TCP or on a Unix socket, with one message per line. The first line
+// selects the protocol with a hello frame, or it is the first message of the protocol that can introduce
+// agents. It implements background.Service. Stop it before its Server.
 type TCPListener struct {
 	server *Server
 	// introducing is the protocol of connections that begin with a message, nil for none.
@@ -316,8 +316,8 @@ func (l *TCPListener) identify(from origin, first []byte) (token string, verify 
 }
 
 // keyHolder returns the principal of an agent that signs, as long as it is active and has a key.
-// Such an agent may not submit tasks, because that needs a token; only a local agent may that could do so
-// without a signature.
+// Such an agent may not submit tasks, because that needs a token, unless it is a local agent that could
+// do so without a signature.
 func (l *TCPListener) keyHolder(agentID string, from origin) func(context.Context) (models.Principal, error) {
 	return func(ctx context.Context) (models.Principal, error) {
 		p := tokenlessPrincipal(agentID)

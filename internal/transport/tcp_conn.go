@@ -109,8 +109,8 @@ func (c *tcpConn) close(websocket.StatusCode, string) { c.cut() }
 
 func (c *tcpConn) cut() { _ = c.Close() }
 
-// origin is where a connection comes from. remote reports that it is another machine, and trusted that
-// it is a process of this user or root. name is the user at the other end of a Unix socket.
+// origin describes where a connection comes from. remote is set for another machine, and trusted for a
+// process of this user or of root. name is the user at the other end of a Unix socket.
 type origin struct {
 	remote, trusted bool
 	prefix          netip.Prefix

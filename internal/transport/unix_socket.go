@@ -17,7 +17,7 @@ import (
 // UnixPath returns the path of a Unix socket in an address such as unix:/run/comet/agents.sock.
 func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
 
-// listenUnix listens on a Unix socket, which has the mode. It replaces a socket to which no process
+// listenUnix listens on a Unix socket with the given mode. It replaces a socket on which no process
 // listens any more.
 func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
@@ -43,7 +43,7 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 	if err != nil {
 		return nil, err
 	}
-	// A process that connects before is identified by its user id, too.
+	// A process that connects before this call is also identified by its user id.
 	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// maxRepaired is how many agents one repair corrects; a repair can be repeated.
+	// maxRepaired is the maximum number of agents that one repair corrects; a repair can be repeated.
 	maxRepaired = 1000
-	// maxPasses is how many times the sums of an agent are compared in one transaction.
+	// maxPasses is the maximum number of comparisons of an agent's sums in one transaction.
 	maxPasses = 10
-	// maxCorrections is how many corrections a result, an entry of the audit log and an event name.
+	// maxCorrections is the maximum number of corrections in a result, an audit log entry or an event.
 	maxCorrections = 100
 )
 
 // Repair corrects the differences that Verify finds, except those that it names as not repairable, for up
-// to 1,000 agents, each in its own transaction. It compares the sums again in that transaction, in which
-// the ledger makes no other decision. The agents' audit logs and events record each correction.
+// to 1,000 agents, each in its own transaction. It compares the sums again in that transaction, during
+// which the ledger makes no other decision. The agents' audit logs and events record each correction.
 // Existing facts do not change.
 func (l *Ledger) Repair(ctx context.Context, by models.Principal) (ledgercheck.Verification, error) {
 	found, err := l.Verify(ctx)

@@ -1,5 +1,5 @@
--- Agents that registered themselves without proof of who they are have a mark. Before, their id and the
--- beginning of their description had this meaning.
+-- Agents that registered themselves without proof of their identity have a mark. Before, the prefixes of
+-- their id and description identified them.
 
 -- +goose Up
 ALTER TABLE agents ADD COLUMN self_registered BOOLEAN NOT NULL DEFAULT FALSE;

@@ -9,7 +9,7 @@ import (
 	"comet/store"
 )
 
-// maxFound is how many differences Find returns.
+// maxFound is the maximum number of differences that Find returns.
 const maxFound = 1000
 
 // proposed returns the difference with its correction.
@@ -33,7 +33,7 @@ func (d Difference) proposed() Difference {
 	return d
 }
 
-// stage is the order of corrections: facts, then windows, then accounts.
+// stage orders corrections: facts, then windows, then accounts.
 func (d Difference) stage() int {
 	return map[string]int{"tool_calls": 1, "settled": 1, "window": 2}[d.What]
 }
@@ -55,7 +55,7 @@ func Find(tx *store.Tx, agents []string) (out []Difference, err error) {
 }
 
 // Correct corrects a difference that Find has returned in the same transaction. path is the chain of
-// ancestors that a missing charge counts on. The sums that a new fact changes are corrected next.
+// ancestors for which a missing charge counts. The sums that a new fact changes are corrected next.
 func Correct(tx *store.Tx, d Difference, path string) error {
 	const newFact = "INSERT INTO usage_facts (agent_id, at, id, path, tokens, model, kind, task_id, request_id, reservation_id, digest) "
 	const itsFact = " FROM usage_facts f WHERE f.agent_id = usage_reservations.agent_id AND f.reservation_id = usage_reservations.id"

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// chargeDelay is how long after its end a tool call may be charged later than it is recorded.
+// chargeDelay is the maximum time between the end of a tool call and its charge.
 const chargeDelay = 5 * time.Minute
 
-// toolCalls finds tool calls that were not charged. A charge follows its call, so from each day on, the
-// charges are at least the calls; a clock may go back by less than an hour between the two. The call of
-// a task is charged with the task. Deleted calls only make the calls of earlier days fewer.
+// toolCalls finds tool calls that were not charged. A charge is recorded after its call, so the charges
+// since a day are at least the calls since that day; a clock may go back by less than an hour between the
+// two. The call of a task is charged with the task. Deleted calls only reduce the calls of earlier days.
 func (c check) toolCalls() error {
 	type day struct {
 		AgentID              string
 		Day, Charged, Called int64
 	}
 	var agentID string
-	var missing, reported int64 // from the day of the row on
+	var missing, reported int64 // since the day of the row
 	return each(c, "1, 2 DESC", func(d day) error {
 		if d.AgentID != agentID {
 			agentID, missing, reported = d.AgentID, 0, 0
@@ -35,9 +35,9 @@ func (c check) toolCalls() error {
 		hourMicros, dayMicros, c.from*dayMicros, dayMicros, c.from*dayMicros, c.now.Add(-chargeDelay))
 }
 
-// records compares events with their positions, deliveries with their events and the budgets' events with
+// records compares events with their positions, deliveries with their events, and budget alerts with
 // the accounts. Only rows that no purge has deleted are expected, and only deliveries to webhooks that were
-// changed at least an hour before the event, as the clocks of replicas differ and transactions overlap.
+// changed at least an hour before the event, because clocks of replicas differ and transactions overlap.
 func (c check) records(alone bool) error {
 	const kept = "(SELECT coalesce(max(cutoff), 0) FROM purges WHERE kind = 'events')"
 	hour, day := strconv.FormatInt(hourMicros, 10), strconv.FormatInt(dayMicros, 10)
@@ -66,7 +66,7 @@ func (c check) records(alone bool) error {
 	return nil
 }
 
-// alertQuery finds accounts whose event of their day is missing. The day may be ahead of the event's time by one.
+// alertQuery finds accounts with an alert whose event is missing. Their day may be one ahead of the event's time.
 func alertQuery(column, event, kept, day string) string {
 	return `SELECT agent_id, 'event', '` + event + `', 0, 1 FROM usage_accounts a WHERE ` + column + ` = day AND (day - 1) * ` + day + ` >= ` + kept + `
 		AND NOT EXISTS (SELECT 1 FROM events e WHERE e.key = a.agent_id AND e.type = '` + event + `' AND e.at >= (a.day - 1) * ` + day + `)`

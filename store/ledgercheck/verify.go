@@ -1,4 +1,4 @@
-// Package ledgercheck compares the sums of the ledger with the rows that they are sums of, and tool
+// Package ledgercheck compares the sums of the ledger with the rows from which they are computed, and tool
 // calls, events and deliveries with the rows that belong to them. It corrects what differs.
 package ledgercheck
 
@@ -13,7 +13,7 @@ import (
 	"comet/store"
 )
 
-// maxDifferences is how many differences a verification names.
+// maxDifferences is the maximum number of differences that a verification lists.
 const maxDifferences = 100
 
 const (
@@ -91,7 +91,7 @@ func each[T any](c check, order string, do func(T) error, query string, args ...
 	return store.Each(c.Source, do, query+" ORDER BY "+order, args...)
 }
 
-// find reports the rows of (agent, sum, key, stored, computed) of a query.
+// find reports the rows (agent, sum, key, stored, computed) of a query.
 func (c check) find(query string, args ...any) error {
 	return each(c, "1, 2, 3", func(d Difference) error {
 		if number, path, _ := strings.Cut(d.Where, " "); d.What == "window" {
@@ -149,8 +149,8 @@ func (c check) sums() error {
 			UNION ALL
 			SELECT agent_id, 0, tokens FROM usage_reservations WHERE state = 0) AS sums
 			GROUP BY agent_id HAVING sum(stored) <> sum(computed)`, nil},
-		// Accounts that count more than the additional budgets they were given. One that has ended is
-		// counted until the next decision, and not counted again where the clock goes back.
+		// Accounts that count more than their additional budgets. An additional budget that has ended is
+		// counted until the next decision, and is not counted again if the clock goes back.
 		{`SELECT agent_id, 'extra', '', extra, computed FROM (
 			SELECT a.agent_id, a.extra, (SELECT coalesce(sum(b.tokens), 0) FROM budget_additions b
 				WHERE b.agent_id = a.agent_id AND b.expires_at > ?) AS computed

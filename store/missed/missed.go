@@ -1,4 +1,4 @@
-// Package missed executes the statements on the events that a webhook has not received.
+// Package missed finds the events that a webhook has not received.
 package missed
 
 import (
@@ -9,12 +9,12 @@ import (
 	"comet/store"
 )
 
-// maxSkew is how much the order of events may differ from that of their times: by the durations of transactions
-// and the differences between clocks.
+// maxSkew is how far the order of events may deviate from the order of their times, because transactions take
+// time and clocks differ.
 const maxSkew = 10 * time.Minute
 
-// Between returns positions (after, upTo] that contain those of all events in [since, until) whose deliveries
-// are written, and others. A zero until is no bound.
+// Between returns a range of positions (after, upTo] that contains all events in [since, until) whose deliveries
+// are written, and possibly other events. A zero until is no bound.
 func Between(from store.Source, alone bool, since, until time.Time) (after, upTo int64, err error) {
 	head := "position" // on PostgreSQL, the deliveries of an event are written together with its position
 	if alone {
@@ -30,8 +30,8 @@ func Between(from store.Source, alone bool, since, until time.Time) (after, upTo
 	return after, upTo, err
 }
 
-// positionBefore returns a position up to head so that the next event is of a time or later. It searches, because
-// no index has the times.
+// positionBefore returns a position up to head after which the next event is not earlier than at. It uses a
+// binary search, because events have no index on their time.
 func positionBefore(from store.Source, at time.Time, head int64) (int64, error) {
 	var failed error
 	n := sort.Search(int(head), func(position int) bool {
@@ -44,7 +44,7 @@ func positionBefore(from store.Source, at time.Time, head int64) (int64, error) 
 	return int64(n), failed
 }
 
-// Received returns the ids of those of the events that have a delivery to a webhook.
+// Received returns the ids of the given events that have a delivery to a webhook.
 func Received(tx *store.Tx, webhookID string, eventIDs []string) ([]string, error) {
 	return store.Rows[string](tx, "SELECT event_id FROM deliveries WHERE webhook_id = ? AND event_id "+store.In(tx), webhookID, store.Keys(eventIDs))
 }

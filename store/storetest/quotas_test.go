@@ -17,7 +17,7 @@ import (
 )
 
 // withQuotas returns the database of a test, opened with quotas of two, and tokens: the administrator of the
-// root created "owner", it "child", and that one "grandchild".
+// root created "owner", "owner" created "child", and "child" created "grandchild".
 func withQuotas(t *testing.T, db *storetest.DB, connector store.WrapConnector) (*storetest.DB, map[string]models.Principal) {
 	t.Helper()
 	smallTree(t, db)
@@ -61,7 +61,7 @@ func TestQuotas(t *testing.T) {
 		for _, id := range []string{"owner", "child", "grandchild"} {
 			err := createAgent(db, by[id], "c")
 			require.Equal(t, errs.LimitReached, errs.CodeOf(err), id)
-			require.ErrorContains(t, err, `the token "token owner" (owner) and those that descend from it may have at most 2 agents`, id)
+			require.ErrorContains(t, err, `the token "token owner" (owner) and its descendants may have created at most 2 agents`, id)
 			requireAgent(t, db, "c", false)
 		}
 		for _, id := range []string{"d", "e", "f"} {

@@ -147,7 +147,7 @@ var migratedSQLite = sync.OnceValues(func() (file []byte, err error) {
 })
 
 // EmptyPostgres returns the URL of a fresh database without any tables, for tests of a very first
-// start; it ends with the test. PostgresEnv must be set.
+// start; it is dropped at the end of the test. PostgresEnv must be set.
 func EmptyPostgres(tb testing.TB) string { return createPostgres(tb, "comet_empty_", false) }
 
 // createPostgres creates a database and returns its URL. A migrated one is a copy of a template,

@@ -61,7 +61,7 @@ func (s *Server) Kill() {
 // Reconfigure changes the settings of the next start.
 func (s *Server) Reconfigure(change func(*Settings)) { change(&s.settings) }
 
-// Restart runs the server, which must not be running, at the same address, without earlier state.
+// Restart starts the server, which must not be running, at the same address, without earlier state.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	var err error

@@ -41,7 +41,7 @@ const (
 	ReasonNotRequested   Reason = "not_wanted"
 	ReasonBelowThreshold Reason = "below_threshold"
 	ReasonTooDeep        Reason = "too_deep"        // it accepts no hand-offs of this depth
-	ReasonSelfRegistered Reason = "self_registered" // and another agent offers the work
+	ReasonSelfRegistered Reason = "self_registered" // and another agent meets the requirements
 	ReasonOffline        Reason = "offline"
 	ReasonBreakerOpen    Reason = "breaker_open" // or half-open
 	ReasonExcluded       Reason = "excluded"
@@ -146,7 +146,7 @@ func (j *judged) compare(other *judged, rank Ranking) int {
 	return strings.Compare(j.AgentID, other.AgentID)
 }
 
-// decide ranks the agents. Those that registered themselves are rejected if another agent offers the work.
+// decide ranks the agents. It rejects self-registered agents if another agent meets the requirements.
 func decide(rows []judged, rank Ranking) Decision {
 	why := reasons()
 	limit := slices.Index(why[:], ReasonSelfRegistered)

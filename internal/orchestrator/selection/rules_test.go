@@ -88,13 +88,13 @@ func TestEachReasonRejectsAlone(t *testing.T) {
 	}
 }
 
-// TestSelfRegisteredAgent: an agent that registered itself gets no task that another agent offers, in
-// whatever state that one is, unless the task names it.
+// TestSelfRegisteredAgent: an agent that registered itself gets no task whose requirements another agent
+// meets, whatever the state of that agent, unless the task names the self-registered agent.
 func TestSelfRegisteredAgent(t *testing.T) {
 	t.Parallel()
 	itself := with(onlineAgent("w1", "plan"), func(a *selection.Agent) { a.SelfRegistered = true })
 	plan := selection.Request{Capabilities: []string{"plan"}}
-	require.Equal(t, []string{"w1"}, ids(indexOf(itself).Select(plan).Candidates), "no other agent offers it")
+	require.Equal(t, []string{"w1"}, ids(indexOf(itself).Select(plan).Candidates), "no other agent meets the requirements")
 	for name, c := range map[string]struct {
 		change  func(*selection.Agent)
 		verdict selection.Verdict
@@ -109,7 +109,7 @@ func TestSelfRegisteredAgent(t *testing.T) {
 		require.Contains(t, reasons(d), "w1: self_registered", name)
 	}
 	d := indexOf(itself, with(onlineAgent("w2", "plan"), func(a *selection.Agent) { a.Active = false })).Select(plan)
-	require.Equal(t, []string{"w1"}, ids(d.Candidates), "an inactive agent offers nothing")
+	require.Equal(t, []string{"w1"}, ids(d.Candidates), "an inactive agent is not considered")
 	plan.AgentID = "w1"
 	require.Equal(t, []string{"w1"}, ids(indexOf(itself, onlineAgent("w2", "plan")).Select(plan).Candidates), "the task names it")
 	plan.AgentID, plan.Exclude = "", []string{"w2"}

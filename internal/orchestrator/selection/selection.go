@@ -29,8 +29,8 @@ type Agent struct {
 	SphereID int
 	// Active is false for an agent that was deactivated in the registry.
 	Active bool
-	// SelfRegistered is true for an agent that registered itself without proof of who it is. It gets no
-	// task that another agent could get, online or not.
+	// SelfRegistered is true for an agent that registered itself without proof of its identity. It
+	// gets no task whose requirements another agent meets, online or not.
 	SelfRegistered bool
 	// Worker is its state as a worker, the zero value for an agent that never joined. An open
 	// breaker rejects the agent until a probe or a heartbeat closes it: no task is used as a probe.
@@ -101,7 +101,7 @@ func (r *Request) check(a *Agent, score float64) (passed int) {
 		r.AgentID != "" && a.ID != r.AgentID,
 		score < r.Threshold,
 		r.tooDeep(w.MaxDepth),
-		false, // ReasonSelfRegistered depends on the other agents, see decide
+		false, // ReasonSelfRegistered depends on the other agents; see decide
 		w.State != models.WorkerOnline && w.State != models.WorkerBusy,
 		!w.BreakerUntil.IsZero(),
 		slices.Contains(r.Exclude, a.ID),

@@ -34,8 +34,8 @@ const (
 	Closed Kind = "closed"
 )
 
-// Wake is a wake-up. ID is that of the agent, task or worker, "" for the queues, and the ids of agent
-// and task, separated by a slash, for Progress.
+// Wake is a wake-up. ID is the id of the agent, task or worker, "" for the queues; for Progress, it is
+// the ids of the agent and the task, separated by a slash.
 type Wake struct {
 	Kind Kind
 	ID   string
@@ -58,8 +58,8 @@ func NewWaiters() *Waiters {
 // maxProgress is the maximum number of tasks whose progress waits for an agent that reads slowly.
 const maxProgress = 1000
 
-// addProgress wakes the goroutines that wait for messages of an agent, if there are any, because a task that
-// it requested has progressed. The caller must hold h.mu.
+// addProgress records that a task that an agent requested has progressed, and wakes the goroutines that
+// wait for messages of the agent. It does nothing if there are none. The caller must hold h.mu.
 func (h *Waiters) addProgress(id string) {
 	slash := strings.LastIndexByte(id, '/')
 	agentID, taskID := id[:max(slash, 0)], id[slash+1:]

@@ -10,7 +10,7 @@ import (
 )
 
 // TestSelfRegistration: the mark of an agent that registered itself does not depend on what the agent
-// declares. A program without proof cannot be an agent without the mark.
+// declares. A program without proof cannot act as an agent without the mark.
 func TestSelfRegistration(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "without proof", func(t *testing.T, f *fixture) {

@@ -66,8 +66,8 @@ func (d *document) read(dec *jsontext.Decoder) error {
 	return err
 }
 
-// object reads the object with that name. Its members are the known ones, of hints all. expected is their
-// usual number.
+// object reads the object with the given name. Its members are the known ones, or all members of hints.
+// expected is their usual number.
 func (d *document) object(dec *jsontext.Decoder, name []byte, expected int) (member, error) {
 	m := member{name: name, members: make([]member, 0, expected)}
 	if _, err := dec.ReadToken(); err != nil {

@@ -31,7 +31,7 @@ type object struct {
 type member struct {
 	name  []byte
 	value []byte
-	// members are those of an object that Parse reads, see isRead.
+	// members are the members of an object that Parse reads; see isRead.
 	members []member
 }
 
@@ -58,7 +58,7 @@ func isKnownMember(name []byte) bool {
 	return false
 }
 
-// isRead reports whether Parse reads the members of the object with that name.
+// isRead reports whether Parse reads the members of the object with the given name.
 func isRead(name []byte) bool {
 	switch string(name) {
 	case "payload", "hints", "step", "resources_used", "error_context":
