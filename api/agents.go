@@ -58,7 +58,7 @@ type agentDetail struct {
 	Children          []models.AgentRef `json:"children"`                                    // The active agents directly below, at most 1,000.
 	ChildrenTruncated bool              `json:"children_truncated,omitempty" example:"true"` // True if there are more than 1,000 children.
 	Stats             models.AgentStats `json:"stats"`
-	SelfRegistered    bool              `json:"self_registered,omitempty" example:"true"` // True for an agent that registered itself without a token or other proof: it calls no tools, and gets no tasks by capability that other agents offer.
+	SelfRegistered    bool              `json:"self_registered,omitempty" example:"true"` // True for an agent that registered itself without a token or other proof: it cannot call tools, and gets only tasks that name it or whose requirements no other agent meets.
 	Warnings          []errs.Field      `json:"warnings,omitempty"`                       // Fields of an update that were accepted but should be corrected.
 }
 

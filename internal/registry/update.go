@@ -259,7 +259,7 @@ type AgentPatch struct {
 	TokenBudget  models.Optional[int64]              `json:"token_budget" validate:"omitnil,min=1000" swaggertype:"integer" example:"25000" minimum:"1000" maximum:"500000" extensions:"x-nullable"`              // Tokens per UTC day; null is unlimited, only for L0.
 	BudgetScope  models.Optional[models.BudgetScope] `json:"budget_scope" validate:"omitnil,oneof=own subtree" swaggertype:"string" example:"subtree" enums:"own,subtree"`                                        // Whose use counts against the budget: the agent's own, or also that of its descendants.
 	IsActive     models.Optional[bool]               `json:"is_active" swaggertype:"boolean" example:"false"`                                                                                                     // false deletes the agent, true restores it.
-	// false makes an agent that registered itself one that needs a token or a key. true is accepted as the present value only.
+	// false makes an agent that registered itself one that needs a token or a key. true is accepted only if it is the current value.
 	SelfRegistered models.Optional[bool] `json:"self_registered" swaggertype:"boolean" example:"false"`
 
 	ID          models.Optional[string]       `json:"id" swaggertype:"string" example:"custom-assistant" maxLength:"64"` // Immutable.

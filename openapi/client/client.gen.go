@@ -2079,7 +2079,7 @@ type AgentDetail struct {
 	// Example: orch-personnel
 	ParentID *string `json:"parent_id" yaml:"parent_id"`
 
-	// SelfRegistered True for an agent that registered itself without a token or other proof: it calls no tools, and gets no tasks by capability that other agents offer.
+	// SelfRegistered True for an agent that registered itself without a token or other proof: it cannot call tools, and gets only tasks that name it or whose requirements no other agent meets.
 	//
 	// Example: true
 	SelfRegistered *bool `json:"self_registered,omitempty" yaml:"self_registered,omitempty"`
@@ -2417,7 +2417,7 @@ type AgentPatch struct {
 	// Example: project-business
 	ParentID nullable.Nullable[string] `json:"parent_id,omitempty" yaml:"parent_id,omitempty"`
 
-	// SelfRegistered false makes an agent that registered itself one that needs a token or a key. true is accepted as the present value only.
+	// SelfRegistered false makes an agent that registered itself one that needs a token or a key. true is accepted only if it is the current value.
 	//
 	// Example: false
 	SelfRegistered *bool `json:"self_registered,omitempty" yaml:"self_registered,omitempty"`
@@ -3555,7 +3555,7 @@ type InboxMessages struct {
 	Messages []Envelope `json:"messages" yaml:"messages"`
 }
 
-// LedgerDifference A sum of the ledger that differs from that of its rows, or a missing row.
+// LedgerDifference A sum of the ledger that differs from the sum of its rows, or a missing row.
 type LedgerDifference struct {
 	// AgentID The agent; empty for a missing row that belongs to no agent.
 	//

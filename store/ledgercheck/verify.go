@@ -229,7 +229,7 @@ type Verification struct {
 	agents map[string]bool // that have differences with a correction
 } // @name LedgerVerification
 
-// Difference is a sum of the ledger that differs from that of its rows, or a missing row.
+// Difference is a sum of the ledger that differs from the sum of its rows, or a missing row.
 type Difference struct {
 	// The agent; empty for a missing row that belongs to no agent.
 	AgentID string `json:"agent_id" example:"finance-personal"`
