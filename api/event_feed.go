@@ -25,7 +25,7 @@ func eventScopes() []scopedEvents {
 			events.TaskCancelled, events.SessionClosed, events.WorkerChanged, events.BreakerOpened,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
-			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded,
+			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,
 		}},
 		{models.ScopeToolsCall, []models.EventType{events.ToolCalled, events.ToolFailed}},
 		{models.ScopeAdmin, []models.EventType{
