@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"time"
 
 	"comet/internal/config"
 )
@@ -17,7 +18,8 @@ type certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	version string // of the files when they were last read
+	version string    // of the files when they were last read
+	retry   time.Time // when to read them again after a failure
 }
 
 // newTLSConfig returns the TLS configuration of a listener, nil if no certificate is configured.
@@ -47,8 +49,10 @@ func (c *certificate) read() error {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.versionOfFiles() != c.version {
+	if c.versionOfFiles() != c.version || !c.retry.IsZero() && time.Now().After(c.retry) {
+		c.retry = time.Time{}
 		if err := c.read(); err != nil {
+			c.retry = time.Now().Add(time.Minute)
 			c.log.Warn("the previous TLS certificate stays in use", "error", err)
 		} else {
 			c.log.Info("the TLS certificate was replaced", "expires", c.current.Leaf.NotAfter)

@@ -49,6 +49,8 @@ func newHTTPServer(cfg config.Config, flag, addr string, log *slog.Logger, handl
 		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	s.srv.ErrorLog.SetOutput(serverLog{log})
+	s.srv.Protocols = new(http.Protocols)
+	s.srv.Protocols.SetHTTP1(true) // HTTP/2 resets a stream when its write deadline passes, even an idle one
 	return s
 }
 

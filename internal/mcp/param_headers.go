@@ -84,8 +84,11 @@ func equalsHeader(value any, header string) bool {
 			return header == v.String()
 		}
 		x, _, err := big.ParseFloat(header, 10, numberPrecision, big.ToNearestEven)
-		y, _, _ := big.ParseFloat(v.String(), 10, numberPrecision, big.ToNearestEven) // a JSON number is valid
-		return err == nil && x.Cmp(y) == 0
+		y, _, valueErr := big.ParseFloat(v.String(), 10, numberPrecision, big.ToNearestEven)
+		if err != nil || valueErr != nil { // the exponent is too large
+			return header == v.String()
+		}
+		return x.Cmp(y) == 0
 	}
 	return false
 }

@@ -68,7 +68,7 @@ func (r *Registry) planEntry(p *plan, by models.Principal, i int, e roster.Entry
 			after.FrequencyHz = before.FrequencyHz
 		}
 		p.checkUnchangeable(i, e, before)
-		after.Version, after.CreatedAt, after.UpdatedAt = before.Version, before.CreatedAt, before.UpdatedAt
+		after.Version, after.CreatedAt, after.UpdatedAt, after.SelfRegistered = before.Version, before.CreatedAt, before.UpdatedAt, before.SelfRegistered
 	} else if after.Level == models.LevelSystem {
 		p.add(i, "level", errs.SystemAgentExists, "single_root", "there is one L0 agent, %s; a second cannot be created", models.RootAgentID)
 	}

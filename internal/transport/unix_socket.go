@@ -33,7 +33,7 @@ func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listene
 			return nil, errors.Join(fmt.Errorf("another process listens on the socket %s", path), conn.Close())
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, err
+			return nil, fmt.Errorf("the socket %s exists; remove the file if no process uses it: %w", path, err)
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, err

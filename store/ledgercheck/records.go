@@ -52,7 +52,7 @@ func (c check) records(alone bool) error {
 		`SELECT CASE WHEN type LIKE 'agent.%' THEN key ELSE '' END AS agent_id, 'event', webhook_id || ' ' || event_id, 0, 1 FROM deliveries d
 			WHERE position > 0 AND event_at >= ` + kept + ` AND NOT EXISTS (SELECT 1 FROM events e WHERE e.position = d.position AND e.id = d.event_id)`,
 		`SELECT CASE WHEN e.type LIKE 'agent.%' THEN e.key ELSE '' END AS agent_id, 'delivery', w.id || ' ' || e.id, 0, 1 FROM webhooks w CROSS JOIN events e
-			WHERE w.enabled = TRUE AND e.position <= (SELECT ` + handled + ` FROM event_head) AND e.at >= w.updated_at + ` + hour + `
+			WHERE w.enabled = TRUE AND w.confined_to = '[]' AND e.position <= (SELECT ` + handled + ` FROM event_head) AND e.at >= w.updated_at + ` + hour + `
 			AND e.at >= (SELECT coalesce(max(cutoff), 0) FROM purges WHERE kind = 'deliveries')
 			AND (e.type LIKE 'agent.%' AND (w.agent_id IS NULL OR w.agent_id = e.key) OR e.type LIKE 'webhook.%' AND w.agent_id IS NULL AND w.id <> e.key)
 			AND (w.events LIKE '%"*"%' OR w.events LIKE '%"' || e.type || '"%' OR w.events LIKE CASE WHEN e.type LIKE 'agent.%' THEN '%"agent.*"%' ELSE '%"webhook.*"%' END)

@@ -80,7 +80,7 @@ func (d *document) object(dec *jsontext.Decoder, name []byte, expected int) (mem
 			return m, err
 		}
 		in := member{name: unquote(quoted)}
-		if dec.PeekKind() == '{' && isRead(in.name) {
+		if dec.PeekKind() == '{' && isRead(name, in.name) {
 			in, err = d.object(dec, in.name, 4)
 		} else {
 			in.value, err = d.value(dec)

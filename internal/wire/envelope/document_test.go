@@ -1,6 +1,8 @@
 package envelope_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,4 +93,17 @@ func TestExamplePayloads(t *testing.T) {
 		}
 	}
 	require.Len(t, want, seen)
+}
+
+// TestParseExpandsOnlyObjectsOfTheProtocol: objects that only have the names of the protocol's objects cost
+// no memory.
+func TestParseExpandsOnlyObjectsOfTheProtocol(t *testing.T) {
+	nested := strings.Repeat(`{"step":`, 25) + strings.Repeat(`{"hints":`, 25) + "1" + strings.Repeat("}", 50)
+	var members strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&members, `"m%d":%s,`, i, nested)
+	}
+	message := []byte(`{"step":` + nested + `,"payload":{"hints":{},"step":{},` + members.String() + `"x":1}}`)
+	allocations := testing.AllocsPerRun(3, func() { _, _ = envelope.Parse(message) })
+	require.Less(t, allocations, 5000.0, "for 50,000 objects")
 }

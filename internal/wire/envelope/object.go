@@ -58,11 +58,14 @@ func isKnownMember(name []byte) bool {
 	return false
 }
 
-// isRead reports whether Parse reads the members of the object with the given name.
-func isRead(name []byte) bool {
+// isRead reports whether Parse reads the members of an object: the payload of the message, whose parent is
+// "", and some members of the payload.
+func isRead(parent, name []byte) bool {
 	switch string(name) {
-	case "payload", "hints", "step", "resources_used", "error_context":
-		return true
+	case "payload":
+		return len(parent) == 0
+	case "hints", "step", "resources_used", "error_context":
+		return string(parent) == "payload"
 	}
 	return false
 }
