@@ -123,6 +123,8 @@ func costOfToolCalls(t *testing.T) {
 		eventually(t, func() bool {
 			return m.online(t, "mcp-tools") && slices.Contains(caller.tools(t, "tools"), "tools:echo")
 		}, "the upstream is ready")
+		// The rejection of work that no agent offers waits until all agents are in the index.
+		m.must(t, http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:none"}})
 		flush := func() { m.must(t, http.StatusOK, http.MethodGet, "/api/v1/tools/calls", nil) } // flushes the audit log
 		flush()
 		call := func(title, name string) {
