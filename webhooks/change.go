@@ -311,15 +311,15 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string, p
 // Purge deletes deliveries that ended before the retention, with attempts; call it periodically.
 func (w *Webhooks) Purge(ctx context.Context) error {
 	before := w.store.Now().Add(-w.opts.Retention)
-	hooks, err := w.store.Webhooks(ctx).List(nil, "", MaxWebhooks)
-	if err := cmp.Or(err, w.store.Forget(ctx, "deliveries", before)); err != nil {
+	if err := w.store.Forget(ctx, "deliveries", before); err != nil {
 		return err
 	}
+	hooks, err := w.store.Webhooks(ctx).List(nil, "", MaxWebhooks)
 	for _, hook := range hooks {
 		err := w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Purge(hook.ID, before, limit) })
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }

@@ -52,9 +52,8 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().Co
 // Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
 // transaction, so that each event has each of its deliveries exactly once.
 //
-// A webhook receives events committed after its registration, and none while it is disabled; RedeliverAll can
-// deliver those later.
-// Subtrees are those of the tree at this moment, including those to which a webhook is confined.
+// A webhook receives the events committed after its registration while it is enabled; RedeliverAll can
+// deliver the others. Subtrees are those of the tree at this moment, also those that confine a webhook.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
 	if err != nil || len(subs) == 0 {

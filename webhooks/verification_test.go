@@ -77,7 +77,9 @@ func TestVerificationOfDeliveries(t *testing.T) {
 		_, err := h.Update(t.Context(), ops(), all.ID, webhooks.WebhookPatch{Description: models.Optional[string]{Set: true, Value: "x"}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, []ledgercheck.Difference{missing(own, late[0])}, h.differences(t), "the other one was changed since")
-		h.exec(t, "UPDATE webhooks SET enabled = FALSE")
+		h.exec(t, `UPDATE webhooks SET confined_to = '["finance"]'`)
+		require.Empty(t, h.differences(t), "the tree when the deliveries were written is unknown")
+		h.exec(t, "UPDATE webhooks SET confined_to = '[]', enabled = FALSE")
 		require.Empty(t, h.differences(t))
 	})
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"comet/internal/config"
 )
@@ -18,8 +17,8 @@ type certificate struct {
 
 	mu      sync.Mutex
 	current *tls.Certificate
-	version string    // of the files when they were last read
-	retry   time.Time // when to read them again after a failure
+	version string // of the files when they were last read, "" after a failure
+	failure string // the last one that was logged, "" after a success
 }
 
 // newTLSConfig returns the TLS configuration of a listener, nil if no certificate is configured.
@@ -39,6 +38,7 @@ func (c *certificate) read() error {
 	c.version = c.versionOfFiles() // before the files, so that a later change is noticed
 	pair, err := tls.LoadX509KeyPair(c.files.CertFile, c.files.KeyFile)
 	if err != nil {
+		c.version = "" // permissions may change, which the version does not show
 		return fmt.Errorf("the certificate of --tls-cert and --tls-key cannot be used: %w", err)
 	}
 	c.current = &pair
@@ -49,19 +49,21 @@ func (c *certificate) read() error {
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.versionOfFiles() != c.version || !c.retry.IsZero() && time.Now().After(c.retry) {
-		c.retry = time.Time{}
-		if err := c.read(); err != nil {
-			c.retry = time.Now().Add(time.Minute)
-			c.log.Warn("the previous TLS certificate stays in use", "error", err)
-		} else {
-			c.log.Info("the TLS certificate was replaced", "expires", c.current.Leaf.NotAfter)
-		}
+	if c.versionOfFiles() == c.version {
+		return c.current, nil
+	}
+	switch err := c.read(); {
+	case err == nil:
+		c.failure = ""
+		c.log.Info("the TLS certificate was replaced", "expires", c.current.Leaf.NotAfter)
+	case err.Error() != c.failure:
+		c.failure = err.Error()
+		c.log.Warn("the previous TLS certificate stays in use", "error", err)
 	}
 	return c.current, nil
 }
 
-// versionOfFiles returns a text that changes when the files change.
+// versionOfFiles returns a text that changes when the files change, "" if they do not exist.
 func (c *certificate) versionOfFiles() (version string) {
 	for _, path := range []string{c.files.CertFile, c.files.KeyFile} {
 		if info, err := os.Stat(path); err == nil {

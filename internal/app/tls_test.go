@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -101,7 +102,14 @@ func TestTLS(t *testing.T) {
 	former := tlsClient(t, cfg.TLS.CertFile, 0)
 	writeCertificate(t, config.TLS{CertFile: cfg.TLS.CertFile}, 2)
 	require.EqualValues(t, 1, serial(former))
+	key, err := os.Stat(cfg.TLS.KeyFile)
+	require.NoError(t, err)
+	cert, err := os.Stat(cfg.TLS.CertFile)
+	require.NoError(t, err)
 	writeCertificate(t, cfg.TLS, 3)
+	for path, before := range map[string]fs.FileInfo{cfg.TLS.CertFile: cert, cfg.TLS.KeyFile: key} {
+		require.NoError(t, os.Chtimes(path, time.Time{}, before.ModTime())) // like permissions, this shows no change
+	}
 	require.EqualValues(t, 3, serial(tlsClient(t, cfg.TLS.CertFile, 0)))
 	require.NoError(t, os.Remove(cfg.TLS.CertFile))
 	require.EqualValues(t, 1, serial(first), "its connection is still open")

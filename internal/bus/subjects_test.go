@@ -23,17 +23,18 @@ func TestDocumentedSubjects(t *testing.T) {
 		kind bus.Kind
 		name string
 	}{
-		"comet.wake.inbox.orch-business": {bus.WakeInboxes.Of("orch-business"), bus.WakeInboxes, "orch-business"},
-		"comet.wake.task." + task:        {bus.WakeTasks.Of(task), bus.WakeTasks, task},
-		"comet.wake.dispatch":            {string(bus.WakeDispatches), bus.WakeDispatches, ""},
-		"comet.wake.agents":              {string(bus.WakeAgentIndexes), bus.WakeAgentIndexes, ""},
-		"comet.wake.all":                 {string(bus.WakeEverything), bus.WakeEverything, ""},
-		"comet.agents.infra-1.inbox":     {bus.AgentInboxes.Of("infra-1"), bus.AgentInboxes, "infra-1"},
-		"comet.agents.infra-1.outbox":    {bus.AgentOutboxes.Of("infra-1"), bus.AgentOutboxes, "infra-1"},
-		"comet.agents.a%2Eb%20%2A.inbox": {bus.AgentInboxes.Of("a.b *"), bus.AgentInboxes, "a.b *"},
-		"comet.wake.inbox.%":             {bus.WakeInboxes.Of(""), bus.WakeInboxes, ""},
-		"comet.wake.inbox.%25":           {bus.WakeInboxes.Of("%"), bus.WakeInboxes, "%"},
-		"comet.wake.inbox.%C3%A9":        {bus.WakeInboxes.Of("é"), bus.WakeInboxes, "é"},
+		"comet.wake.inbox.orch-business":     {bus.WakeInboxes.Of("orch-business"), bus.WakeInboxes, "orch-business"},
+		"comet.wake.task." + task:            {bus.WakeTasks.Of(task), bus.WakeTasks, task},
+		"comet.wake.progress.orch%2F" + task: {bus.WakeProgress.Of("orch/" + task), bus.WakeProgress, "orch/" + task},
+		"comet.wake.dispatch":                {string(bus.WakeDispatches), bus.WakeDispatches, ""},
+		"comet.wake.agents":                  {string(bus.WakeAgentIndexes), bus.WakeAgentIndexes, ""},
+		"comet.wake.all":                     {string(bus.WakeEverything), bus.WakeEverything, ""},
+		"comet.agents.infra-1.inbox":         {bus.AgentInboxes.Of("infra-1"), bus.AgentInboxes, "infra-1"},
+		"comet.agents.infra-1.outbox":        {bus.AgentOutboxes.Of("infra-1"), bus.AgentOutboxes, "infra-1"},
+		"comet.agents.a%2Eb%20%2A.inbox":     {bus.AgentInboxes.Of("a.b *"), bus.AgentInboxes, "a.b *"},
+		"comet.wake.inbox.%":                 {bus.WakeInboxes.Of(""), bus.WakeInboxes, ""},
+		"comet.wake.inbox.%25":               {bus.WakeInboxes.Of("%"), bus.WakeInboxes, "%"},
+		"comet.wake.inbox.%C3%A9":            {bus.WakeInboxes.Of("é"), bus.WakeInboxes, "é"},
 	} {
 		require.Equal(t, want, c.got)
 		for _, kind := range kinds() {

@@ -214,14 +214,13 @@ func (g *graph) computeStats() []graphstore.Node {
 func (g *graph) pageRank() []float64 {
 	const damping, tolerance, maxRounds = 0.85, 1e-9, 1000
 	n := float64(len(g.ids))
-	sums := make([]float64, len(g.ids)) // weight of the edges from each tool
-	var edges []graphstore.Edge
-	var weights []float64
+	links, sums := make([][]neighbour, len(g.ids)), make([]float64, len(g.ids)) // tools used after each tool, and their weights
 	for i := range g.source {
 		e := &g.source[i]
 		if w := edgeWeight(e, g.at); w > 0 && e.From != e.To {
-			edges, weights = append(edges, *e), append(weights, w)
-			sums[g.nodes[e.From]] += w
+			from := g.nodes[e.From]
+			links[from] = append(links[from], neighbour{node: g.nodes[e.To], weight: w})
+			sums[from] += w
 		}
 	}
 	rank, change := slices.Repeat([]float64{1 / n}, len(g.ids)), math.Inf(1)
@@ -233,9 +232,10 @@ func (g *graph) pageRank() []float64 {
 			}
 		}
 		next := slices.Repeat([]float64{shared / n}, len(g.ids))
-		for i := range edges {
-			from := g.nodes[edges[i].From]
-			next[g.nodes[edges[i].To]] += damping * rank[from] * weights[i] / sums[from]
+		for from, all := range links {
+			for _, to := range all {
+				next[to.node] += damping * rank[from] * to.weight / sums[from]
+			}
 		}
 		change = 0
 		for i := range next {

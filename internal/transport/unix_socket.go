@@ -17,8 +17,7 @@ import (
 // UnixPath returns the path of a Unix socket in an address such as unix:/run/comet/agents.sock.
 func UnixPath(address string) (path string, ok bool) { return strings.CutPrefix(address, "unix:") }
 
-// listenUnix listens on a Unix socket with the given mode. It replaces a socket on which no process
-// listens any more.
+// listenUnix listens on a Unix socket with the given mode. It replaces a socket without a listener.
 func listenUnix(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	if limit := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > limit {
 		return nil, fmt.Errorf("the path of the socket %s has %d bytes, and this system allows %d", path, len(path), limit)

@@ -26,7 +26,7 @@ func (d Difference) proposed() Difference {
 	case "positions", "event":
 		d.NotRepairable = "an event is not written again"
 	case "delivery":
-		d.NotRepairable = "a delivery is only written when its event gets its position; read the event in the list of events"
+		d.NotRepairable = "redeliver the webhook's events of that period with include_missed"
 	default:
 		d.Correction = "set the stored sum to the computed one"
 	}

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// The tour of the API with the client that oapi-codegen generates at default settings. ../run
+// Command tour is the tour of the API with the client that oapi-codegen generates at default settings. ../run
 // generates the client beside this file and runs both against a new server, COMET_URL, with its
 // admin token, COMET_TOKEN.
 package main
