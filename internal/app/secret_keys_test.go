@@ -37,9 +37,9 @@ func TestSecretKeyOfTheDataDirectory(t *testing.T) {
 			info, err := os.Stat(file)
 			require.NoError(t, err)
 			require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+			p.stop(t) // then the log is complete
 			require.NotContains(t, p.log.String()+p.out.String(), strings.TrimSpace(string(key)))
 			require.Equal(t, name == "postgres", strings.Contains(p.log.String(), "start other replicas with it as --secret-key-file"))
-			p.stop(t)
 
 			p = serve(t, data, database)
 			p.url(t)
@@ -65,9 +65,9 @@ func TestSecretKeyOfTheDataDirectory(t *testing.T) {
 			require.NoError(t, os.Chmod(moved, 0o604))
 			p = serve(t, data, database, env("COMET_SECRET_KEY_FILE="+moved))
 			p.url(t)
+			p.stop(t)
 			require.Contains(t, p.log.String(), "other users can read the secret key file; change its mode to 0600")
 			require.Contains(t, p.log.String(), "secrets in the database were encrypted with the current key")
-			p.stop(t)
 		})
 	}
 }
