@@ -37,13 +37,13 @@ func NewBytesInFlight(limit int64) *BytesInFlight {
 	return &BytesInFlight{limit, semaphore.NewWeighted(limit)}
 }
 
-// Bound is a middleware that counts the body of a request from its first byte until the request
-// ends, or until ReleaseBody. A body that does not fit within a few seconds cannot be read: the error
-// is errs.Unavailable with "retry_after".
+// Bound is a middleware that counts the body of a request, from its first bytes until the request ends or
+// until ReleaseBody. A body that does not fit within a few seconds cannot be read: the error is
+// errs.Unavailable with "retry_after".
 func (b *BytesInFlight) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 || r.ContentLength > uncountedBytes {
-			body := b.Reader(r.Context(), r.Body)
+			body := b.Reader(r.Context(), r.Body, r.ContentLength)
 			defer body.Release()
 			r.Body = body
 		}
@@ -73,20 +73,20 @@ func (b *BytesInFlight) Hold(ctx context.Context, n int) (release func()) {
 // CountedReader counts the bytes that are read from it. It is not safe for concurrent use.
 type CountedReader struct {
 	io.ReadCloser
-	bytes        *BytesInFlight
-	ctx          context.Context
-	sofar, taken int64
+	bytes                *BytesInFlight
+	ctx                  context.Context
+	sofar, taken, length int64
 }
 
-// Reader returns a reader that counts the bytes that have arrived until Release.
-func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser) *CountedReader {
-	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx}
+// Reader returns a reader that counts the whole length, or the bytes that have arrived if it is unknown, until Release.
+func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser, length int64) *CountedReader {
+	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx, length: length}
 }
 
 // Read implements io.Reader.
 func (c *CountedReader) Read(p []byte) (int, error) {
 	if need := c.sofar; need > max(uncountedBytes, c.taken) && c.taken < c.bytes.limit {
-		more := min(max(need, 2*c.taken), c.bytes.limit) - c.taken
+		more := min(max(need, c.length, 2*c.taken), c.bytes.limit) - c.taken
 		ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
 		defer cancel()
 		if c.bytes.free.Acquire(ctx, more) != nil {

@@ -30,6 +30,23 @@ func post(b *BytesInFlight, body io.Reader, hold func(r *http.Request)) (err err
 	return err
 }
 
+// inPieces is a body that arrives in pieces of 64 KiB, a millisecond apart. before is the size of the buffer
+// for the first piece.
+type inPieces struct{ left, before int }
+
+func (r *inPieces) Read(p []byte) (int, error) {
+	if r.before == 0 {
+		r.before = len(p)
+	}
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	<-time.After(time.Millisecond) // of the bubble's clock
+	n := min(len(p), r.left, 64<<10)
+	r.left -= n
+	return n, nil
+}
+
 func TestBytesInFlight(t *testing.T) {
 	t.Parallel()
 	const mega = 1 << 20
@@ -52,6 +69,29 @@ func TestBytesInFlight(t *testing.T) {
 			clients.Wait()
 			require.LessOrEqual(t, most.Load(), int64(32))
 			require.True(t, b.free.TryAcquire(32*mega), "everything was released")
+		})
+	})
+
+	t.Run("of bodies that arrive in pieces are counted at once, so that they do not wait for each other", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := NewBytesInFlight(4 * mega)
+			var clients sync.WaitGroup
+			for range 40 {
+				clients.Go(func() {
+					body := &inPieces{left: mega}
+					r := httptest.NewRequest(http.MethodPost, "/", body)
+					r.ContentLength = mega
+					b.Bound(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						read, _, err := ReadBody(w, r, BodyRules{Limit: mega})
+						require.NoError(t, err)
+						require.Len(t, read, mega)
+					})).ServeHTTP(httptest.NewRecorder(), r)
+					require.LessOrEqual(t, body.before, 64<<10, "the buffer grows once the body is counted")
+				})
+			}
+			clients.Wait()
+			require.True(t, b.free.TryAcquire(4*mega))
 		})
 	})
 

@@ -47,7 +47,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request, rules BodyRules) (body []b
 		}
 		return nil, "", tooLarge(rules.Limit)
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
+	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), uncountedBytes)+bytes.MinRead)) // grows once the body is counted
 	if _, err := buf.ReadFrom(http.MaxBytesReader(inner, r.Body, rules.Limit)); err != nil {
 		return nil, "", readError(r, err, rules.Limit) // the read deadline stays: the server reads on
 	}

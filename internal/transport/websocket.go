@@ -128,7 +128,7 @@ func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer time.AfterFunc(bodyTimeout, c.cut).Stop()
-	counted := c.bytes.Reader(ctx, io.NopCloser(frame))
+	counted := c.bytes.Reader(ctx, io.NopCloser(frame), 0)
 	defer counted.Release()
 	text, err := io.ReadAll(io.LimitReader(counted, MaxMessageBytes+1))
 	if errs.Is(err, errs.Unavailable) {
