@@ -183,7 +183,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func FuzzParseYAML(f *testing.F) {
 	f.Add([]byte(good))
-	for _, s := range []string{"version: 1\nagents: []", "{version: 1, agents: [{id: a}]}", "&a [*a]", "? a", "a: !!int b", "agents:\n- level: 0x1\n", "\t", "version: 1\nagents:\n  - <<: {}\n"} {
+	for _, s := range []string{"version: 1\nagents: []", "{version: 1, agents: [{id: a}]}", "&a [*a]", "? a", "a: !!int b", "agents:\n- level: 0x1\n", "\t", "version: 1\nagents:\n  - <<: {}\n", "version: 1\nagents:\n  - {id: a, name: A, level: 0}\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { check(t, data, input.YAML) })
@@ -214,12 +214,12 @@ func check(t *testing.T, data []byte, format input.Format) {
 	}
 	agents := make([]models.Agent, len(doc.Agents))
 	for i, e := range doc.Agents {
+		if e.FrequencyHz == nil || *e.Level > 0 && (e.SphereID == nil || e.ParentID == nil || !e.TokenBudget.Set) {
+			return // the registry fills or refuses these
+		}
 		agents[i] = models.Agent{
 			ID: *e.ID, Name: *e.Name, Level: *e.Level, SphereID: e.SphereID, FrequencyHz: *e.FrequencyHz, ParentID: e.ParentID,
 			TokenBudget: e.TokenBudget.Pointer(), BudgetScope: e.BudgetScope.Value, Capabilities: e.Capabilities, Description: e.Description, Type: e.Type, IsActive: e.Active(),
-		}
-		if *e.Level > 0 && (e.SphereID == nil || e.ParentID == nil || !e.TokenBudget.Set) {
-			return // the registry fills or refuses these
 		}
 	}
 	for i, e := range again(t, format, agents) {
