@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func Migrated(tb testing.TB, name string) store.Options {
 	tb.Helper()
 	opts := store.Options{Dir: tb.TempDir()}
 	if name == "postgres" {
-		opts.DatabaseURL, opts.MaxConnections = createPostgres(tb, "comet_test_", true), 8
+		opts.DatabaseURL, opts.MaxConnections = migratedPostgres(tb), 8
 	} else {
 		newSQLiteDatabase(tb, opts.Dir)
 	}
@@ -148,26 +149,93 @@ var migratedSQLite = sync.OnceValues(func() (file []byte, err error) {
 
 // EmptyPostgres returns the URL of a fresh database without any tables, for tests of a very first
 // start; it is dropped at the end of the test. PostgresEnv must be set.
-func EmptyPostgres(tb testing.TB) string { return createPostgres(tb, "comet_empty_", false) }
+func EmptyPostgres(tb testing.TB) string {
+	tb.Helper()
+	db, admin := openAdmin(tb)
+	name := "comet_empty_" + uuid.NewString()[24:]
+	exec(tb, db, fmt.Sprintf(`CREATE DATABASE "%s"`, name))
+	tb.Cleanup(func() { exec(tb, db, fmt.Sprintf(`DROP DATABASE IF EXISTS "%s" WITH (FORCE)`, name)) })
+	return withDatabase(admin, name)
+}
 
-// createPostgres creates a database and returns its URL. A migrated one is a copy of a template,
-// which is many times faster than migrating.
-func createPostgres(tb testing.TB, prefix string, migrated bool) string {
+func openAdmin(tb testing.TB) (*sql.DB, *url.URL) {
 	tb.Helper()
 	admin, err := url.Parse(os.Getenv(PostgresEnv))
 	require.NoError(tb, err)
 	db, err := sql.Open("pgx", admin.String())
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
-	name := prefix + uuid.NewString()[24:]
-	create := fmt.Sprintf(`CREATE DATABASE "%s"`, name)
-	if migrated {
-		create += fmt.Sprintf(` TEMPLATE "%s"`, ensureTemplate(tb, db, admin))
-	}
-	exec(tb, db, create)
-	tb.Cleanup(func() { exec(tb, db, fmt.Sprintf(`DROP DATABASE IF EXISTS "%s" WITH (FORCE)`, name)) })
-	return withDatabase(admin, name)
+	return db, admin
 }
+
+// migratedPostgres returns the URL of a database with an up-to-date schema and no rows. Databases
+// stay on the server and are used again, by later tests and by other processes, because a new one
+// costs a quarter of a second of CPU time. An advisory lock, which ends with the test's connection,
+// reserves a database.
+func migratedPostgres(tb testing.TB) string {
+	tb.Helper()
+	ctx := context.Background()
+	db, admin := openAdmin(tb)
+	template := ensureTemplate(tb, db, admin)
+	conn, err := db.Conn(ctx)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = conn.Close() })
+	var name string
+	for n, locked := 0, false; !locked; n++ {
+		name = fmt.Sprintf("comet_test_%s_%d", strings.TrimPrefix(template, "comet_template_"), n)
+		require.NoError(tb, conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name).Scan(&locked))
+	}
+	u := withDatabase(admin, name)
+	if !emptied(ctx, u) {
+		exec(tb, db, fmt.Sprintf(`DROP DATABASE IF EXISTS "%s" WITH (FORCE)`, name))
+		exec(tb, db, fmt.Sprintf(`CREATE DATABASE "%s" TEMPLATE "%s"`, name, template))
+	}
+	return u
+}
+
+// emptied removes what an earlier test left in the database, and reports whether that succeeded and
+// its schema is up to date.
+func emptied(ctx context.Context, databaseURL string) bool {
+	db, err := sql.Open("pgx", databaseURL)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = db.Close() }()
+	for _, statement := range []string{
+		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		emptyTables,
+	} {
+		if _, err = db.ExecContext(ctx, statement); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// keepRows copies the rows that migrations wrote into the schema "seed".
+const keepRows = `DO $$ DECLARE t text; filled boolean; BEGIN
+	CREATE SCHEMA seed;
+	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+		EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', t) INTO filled;
+		IF filled THEN EXECUTE format('CREATE TABLE seed.%I AS TABLE public.%I', t, t); END IF;
+	END LOOP;
+END $$`
+
+// emptyTables leaves only the rows that migrations wrote. It fails if a migration was reverted.
+const emptyTables = `DO $$ DECLARE t text; filled boolean; tables text[] := '{}'; BEGIN
+	IF EXISTS (TABLE goose_db_version EXCEPT TABLE seed.goose_db_version)
+	OR EXISTS (TABLE seed.goose_db_version EXCEPT TABLE goose_db_version) THEN
+		RAISE 'migrations were reverted';
+	END IF;
+	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' LOOP
+		EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', t) INTO filled;
+		IF filled THEN tables := tables || format('public.%I', t); END IF;
+	END LOOP;
+	IF tables <> '{}' THEN EXECUTE 'TRUNCATE ' || array_to_string(tables, ', ') || ' RESTART IDENTITY CASCADE'; END IF;
+	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'seed' AND tablename <> 'goose_db_version' LOOP
+		EXECUTE format('INSERT INTO public.%I SELECT * FROM seed.%I', t, t);
+	END LOOP;
+END $$`
 
 // ensureTemplate makes the template of this set of migrations unless an earlier
 // test or process did.
@@ -196,6 +264,10 @@ func ensureTemplate(tb testing.TB, db *sql.DB, admin *url.URL) string {
 	_, err = m.Up(ctx)
 	require.NoError(tb, err)
 	require.NoError(tb, m.Close())
+	migrated, err := sql.Open("pgx", withDatabase(admin, raw))
+	require.NoError(tb, err)
+	exec(tb, migrated, keepRows)
+	require.NoError(tb, migrated.Close())
 	_, err = conn.ExecContext(ctx, fmt.Sprintf(`ALTER DATABASE "%s" RENAME TO "%s"`, raw, name))
 	require.NoError(tb, err)
 	return name
@@ -204,6 +276,7 @@ func ensureTemplate(tb testing.TB, db *sql.DB, admin *url.URL) string {
 func migrationsHash(tb testing.TB) string {
 	tb.Helper()
 	h := sha256.New()
+	_, _ = h.Write([]byte(keepRows + emptyTables))
 	require.NoError(tb, fs.WalkDir(migrations.Postgres(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
