@@ -1,0 +1,144 @@
+package plan
+
+// State is the state of a step.
+type State uint8
+
+// The states of a step. The database stores their numbers.
+const (
+	Pending State = iota
+	Running
+	Success
+	Error
+	Skipped
+	// Uncertain is a step that may have acted and whose result was lost.
+	Uncertain
+)
+
+// Ended reports whether a state is final.
+func (s State) Ended() bool { return s >= Success && s <= Skipped }
+
+// Pause is why a workflow is paused.
+type Pause string
+
+// Values of Pause, "" for none.
+const (
+	// PauseLayer waits for the confirmation of the results of a layer.
+	PauseLayer Pause = "layer"
+	// PauseApproval waits for the approval of steps.
+	PauseApproval Pause = "approval"
+	// PauseUncertain waits for a decision on uncertain steps.
+	PauseUncertain Pause = "uncertain"
+)
+
+// Progress is what has happened to the steps of a plan.
+type Progress struct {
+	States []State
+	// NeedsApproval and Approved report on a step that has not begun.
+	NeedsApproval, Approved func(step int) bool
+	// ValidateLayers pauses between layers; Confirmed is the number of confirmed layers.
+	ValidateLayers bool
+	Confirmed      int
+	// AbortOnError skips all steps that have not begun when one has failed.
+	AbortOnError bool
+	// MaxRunning limits the running steps.
+	MaxRunning int
+}
+
+// Next is what follows from Progress.
+type Next struct {
+	// Skip are the steps that cannot run any more, and Run those that begin now, in order.
+	Skip, Run []int
+	// Pause is why nothing runs and no step can begin. Steps are the steps that it is about: for a layer
+	// all steps of it. Layer is the layer that was completed.
+	Pause Pause
+	Steps []int
+	Layer int
+	// Ended is set when no step is left, and Failed when a step has failed or was skipped then.
+	Ended, Failed bool
+}
+
+// Next decides what follows. It changes nothing, and the same progress has the same result. It takes
+// time proportional to steps and dependencies.
+func (p *Plan) Next(now Progress) Next {
+	out := Next{}
+	states := append([]State(nil), now.States...)
+	running, failed := 0, false
+	var uncertain []int
+	for i, s := range states {
+		switch s {
+		case Running:
+			running++
+		case Error:
+			failed = true
+		case Uncertain:
+			uncertain = append(uncertain, i)
+		}
+	}
+	for _, i := range p.inLayers {
+		if states[i] == Pending && (failed && now.AbortOnError || p.cannotRun(i, states)) {
+			states[i] = Skipped
+			out.Skip = append(out.Skip, i)
+		}
+	}
+	layer := p.currentLayer(states)
+	var asked []int
+	for i := range p.Steps {
+		if states[i] != Pending || len(uncertain) > 0 || !p.isReady(i, states) || now.ValidateLayers && p.Steps[i].Layer > now.Confirmed+1 {
+			continue
+		}
+		if now.NeedsApproval(i) && !now.Approved(i) {
+			asked = append(asked, i)
+		} else if running+len(out.Run) < now.MaxRunning {
+			out.Run = append(out.Run, i)
+		}
+	}
+	switch {
+	case running+len(out.Run) > 0:
+	case len(uncertain) > 0:
+		out.Pause, out.Steps = PauseUncertain, uncertain
+	case len(asked) > 0:
+		out.Pause, out.Steps = PauseApproval, asked
+	case layer == 0:
+		out.Ended = true
+		for _, s := range states {
+			out.Failed = out.Failed || s != Success
+		}
+	default: // the next steps are in a layer that is not confirmed
+		out.Pause, out.Layer = PauseLayer, layer-1
+		for i := range p.Steps {
+			if p.Steps[i].Layer == out.Layer {
+				out.Steps = append(out.Steps, i)
+			}
+		}
+	}
+	return out
+}
+
+// cannotRun reports whether a dependency of a step did not succeed.
+func (p *Plan) cannotRun(i int, states []State) bool {
+	for _, to := range p.Steps[i].Needs {
+		if states[to] == Error || states[to] == Skipped {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Plan) isReady(i int, states []State) bool {
+	for _, to := range p.Steps[i].Needs {
+		if states[to] != Success {
+			return false
+		}
+	}
+	return true
+}
+
+// currentLayer returns the first layer with a step that has not ended, 0 for none.
+func (p *Plan) currentLayer(states []State) int {
+	for _, i := range p.inLayers {
+		if !states[i].Ended() {
+			return p.Steps[i].Layer
+		}
+	}
+	return 0
+}

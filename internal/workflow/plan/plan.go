@@ -1,0 +1,322 @@
+// Package plan checks the steps of a workflow, resolves references to results, and decides which
+// step is next. It has no I/O and no clock.
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+)
+
+// Kind is the type of a step.
+type Kind string
+
+// Values of Kind, as AgentCards spells them (“DAGStructure”); agent_task is an addition.
+const (
+	KindTool  Kind = "mcp_tool"
+	KindCode  Kind = "code_execution"
+	KindAgent Kind = "agent_task"
+)
+
+// Step is a step of a workflow, called a task in AgentCards (“DAGTask”).
+type Step struct {
+	// ID is unique in the workflow: a letter or "_", then up to 63 letters, digits, "_" and "-".
+	ID string `json:"id"`
+	// Type defaults to KindTool.
+	Type Kind `json:"type,omitempty"`
+	// Tool is the name of the tool of a KindTool step.
+	Tool string `json:"tool,omitempty"`
+	// Arguments is a JSON object, in which references stand for results of other steps. For code it is the
+	// context, for an agent the parameters.
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	// DependsOn are the ids of steps that must succeed first. References add theirs.
+	DependsOn []string `json:"depends_on,omitempty"`
+	// Code is the code of a KindCode step.
+	Code string `json:"code,omitempty"`
+	// Capability or AgentID selects the agent of a KindAgent step, and Budget limits its tokens.
+	Capability string `json:"capability,omitempty"`
+	AgentID    string `json:"agent_id,omitempty"`
+	Budget     *int64 `json:"budget,omitempty"`
+	// TimeoutMS limits one attempt, in milliseconds; 0 means the default of the workflow.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Approve asks for approval before the step begins.
+	Approve bool `json:"approve,omitempty"`
+}
+
+// Limits of workflows.
+const (
+	MaxSteps      = 500
+	MaxEdges      = 5_000
+	MaxReferences = 1_000
+	// MaxArguments limits the arguments of a step, MaxAllArguments those of a workflow, MaxCode the code
+	// of a step (AgentCards, “Limites”), in bytes.
+	MaxArguments    = 1 << 20
+	MaxAllArguments = 8 << 20
+	MaxCode         = 102_400
+	// MaxTimeoutMS is 24 hours.
+	MaxTimeoutMS = 24 * 60 * 60 * 1000
+)
+
+// Plan is a set of valid steps without cycles.
+type Plan struct {
+	// Steps are in the order of the request.
+	Steps []Node
+	// Layers is the number of layers, and Width the largest number of steps in one.
+	Layers, Width int
+
+	index    map[string]int // of steps by id
+	inLayers []int          // the steps in the order of their layers
+}
+
+// Node is a step with what was derived from the other steps.
+type Node struct {
+	Step
+	// Needs are the indexes of the steps that must succeed first, in order.
+	Needs []int
+	// Layer is 1 for a step without dependencies, otherwise one more than that of its last dependency.
+	Layer int
+
+	referenced map[int]string // where a reference to a step is, as a JSON pointer
+}
+
+var idPattern = regexp.MustCompile(`^` + idExpression + `$`)
+
+// New checks steps. The error lists every violation with a JSON pointer below at.
+func New(steps []Step, at string) (*Plan, error) {
+	c := checker{at: at, index: make(map[string]int, len(steps))}
+	c.checkSteps(steps)
+	if err := c.violations.Err(); err != nil {
+		return nil, err
+	}
+	p := &Plan{Steps: c.nodes, index: c.index}
+	if cycle := p.order(); cycle != nil {
+		c.fail(cycle[0], "/depends_on", "cycle", "the steps depend on each other: %s", p.names(cycle))
+	}
+	return p, c.violations.Err()
+}
+
+type checker struct {
+	at         string
+	index      map[string]int // of steps by id
+	nodes      []Node
+	violations errs.Violations
+
+	edges, references, arguments int
+}
+
+func (c *checker) fail(step int, at, rule, format string, args ...any) {
+	c.violations.Add(errs.InvalidRequest, fmt.Sprintf("%s/%d%s", c.at, step, at), rule, format, args...)
+}
+
+func (c *checker) checkSteps(steps []Step) {
+	if len(steps) == 0 || len(steps) > MaxSteps {
+		c.violations.Add(errs.InvalidRequest, c.at, "range", "a workflow must have 1 to %d steps, not %d", MaxSteps, len(steps))
+		return
+	}
+	for i, s := range steps {
+		first, taken := c.index[s.ID]
+		switch {
+		case !idPattern.MatchString(s.ID):
+			c.fail(i, "/id", "pattern", "id must be a letter or \"_\", then at most 63 letters, digits, \"_\" and \"-\", not %q", input.Clip(s.ID))
+		case taken:
+			c.fail(i, "/id", "unique", "the id %q is already that of step %d", s.ID, first+1)
+		default:
+			c.index[s.ID] = i
+		}
+	}
+	for i, s := range steps {
+		c.nodes = append(c.nodes, Node{Step: s, referenced: map[int]string{}})
+		c.checkType(i, &c.nodes[i].Step)
+		c.checkArguments(i, &c.nodes[i])
+		c.checkDependencies(i, &c.nodes[i])
+	}
+	if c.edges > MaxEdges {
+		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d dependencies, not %d", MaxEdges, c.edges)
+	}
+	if c.references > MaxReferences {
+		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d references, not %d", MaxReferences, c.references)
+	}
+	if c.arguments > MaxAllArguments {
+		c.violations.Add(errs.InvalidRequest, c.at, "max", "the arguments of a workflow must have at most %d bytes, not %d", MaxAllArguments, c.arguments)
+	}
+}
+
+// checkType checks the members that depend on the type, and sets the default type.
+func (c *checker) checkType(i int, s *Step) {
+	if s.Type == "" {
+		s.Type = KindTool
+	}
+	has := map[string]bool{
+		"tool": s.Tool != "", "code": s.Code != "", "capability": s.Capability != "", "agent_id": s.AgentID != "", "budget": s.Budget != nil,
+	}
+	var allowed []string
+	switch s.Type {
+	case KindTool:
+		if allowed = []string{"tool"}; !has["tool"] {
+			c.fail(i, "/tool", "required", "tool is required: serverId:toolName")
+		}
+	case KindCode:
+		if allowed = []string{"code", "tool"}; strings.TrimSpace(s.Code) == "" { // AgentCards shows tool with code
+			c.fail(i, "/code", "required", "code is required for the type code_execution")
+		}
+	case KindAgent:
+		if allowed = []string{"capability", "agent_id", "budget"}; !has["capability"] && !has["agent_id"] {
+			c.fail(i, "/capability", "required", "capability or agent_id is required for the type agent_task")
+		}
+	default:
+		c.fail(i, "/type", "enum", "type must be mcp_tool, code_execution or agent_task, not %q", input.Clip(string(s.Type)))
+		return
+	}
+	for _, name := range allowed {
+		delete(has, name)
+	}
+	for _, name := range []string{"tool", "code", "capability", "agent_id", "budget"} {
+		if has[name] {
+			c.fail(i, "/"+name, "unexpected", "%s is not allowed for the type %s", name, s.Type)
+		}
+	}
+	if len(s.Code) > MaxCode {
+		c.fail(i, "/code", "max", "code must have at most %d bytes, not %d", MaxCode, len(s.Code))
+	}
+	if s.Budget != nil && *s.Budget < 1 {
+		c.fail(i, "/budget", "min", "budget must be at least 1 token, not %d", *s.Budget)
+	}
+	if s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeoutMS {
+		c.fail(i, "/timeout_ms", "range", "timeout_ms must be 1 to %d, not %d", MaxTimeoutMS, s.TimeoutMS)
+	}
+}
+
+// checkArguments checks that the arguments are an object, and finds the steps that they refer to.
+func (c *checker) checkArguments(i int, n *Node) {
+	switch text := strings.TrimSpace(string(n.Arguments)); {
+	case text == "" || text == "null":
+		n.Arguments = json.RawMessage("{}")
+		return
+	case text[0] != '{' || !jsontext.Value(n.Arguments).IsValid(): // rejects duplicate names
+		c.fail(i, "/arguments", "object", "arguments must be a JSON object without duplicate names, not %s", input.Clip(text))
+		return
+	}
+	if len(n.Arguments) > MaxArguments {
+		c.fail(i, "/arguments", "max", "arguments must have at most %d bytes, not %d", MaxArguments, len(n.Arguments))
+		return
+	}
+	c.arguments += len(n.Arguments)
+	for at, text := range textsOf(n.Arguments) {
+		for _, r := range referencesIn(text) {
+			to, known := c.index[r.step]
+			switch {
+			case r.escaped, r.typo && !known: // a text
+			case r.typo:
+				c.fail(i, "/arguments"+at, "reference", "%q is not a reference: write $%s.result, and $$%s for the text itself", input.Clip(r.text), r.step, r.step)
+			case !known:
+				c.fail(i, "/arguments"+at, "reference", "%q refers to a step that does not exist%s (write $%s for the text itself)", input.Clip(r.text), c.suggestion(r.step, "$%s.result"), input.Clip(r.text))
+			default:
+				c.references++
+				n.referenced[to] = at
+			}
+		}
+	}
+}
+
+// suggestion returns a clause with the most similar id, "" for none.
+func (c *checker) suggestion(id, format string) string {
+	if found, ok := input.Nearest(id, slices.Sorted(maps.Keys(c.index))); ok {
+		return "; did you mean " + fmt.Sprintf(format, found) + "?"
+	}
+	return ""
+}
+
+// checkDependencies joins the given dependencies and those of references.
+func (c *checker) checkDependencies(i int, n *Node) {
+	needs := map[int]bool{}
+	for k, id := range n.DependsOn {
+		at := fmt.Sprintf("/depends_on/%d", k)
+		to, known := c.index[id]
+		switch {
+		case !known:
+			c.fail(i, at, "reference", "there is no step %q%s", input.Clip(id), c.suggestion(id, "%q"))
+		case to == i:
+			c.fail(i, at, "cycle", "the step %q depends on itself", id)
+		default:
+			needs[to] = true
+		}
+	}
+	for to, at := range n.referenced {
+		if to == i {
+			c.fail(i, "/arguments"+at, "cycle", "the step %q refers to its own result", n.ID)
+			continue
+		}
+		needs[to] = true
+	}
+	n.Needs = slices.Sorted(maps.Keys(needs))
+	c.edges += len(n.Needs)
+}
+
+// order sets the layers of the steps, or returns the steps of a cycle.
+func (p *Plan) order() (cycle []int) {
+	waiting, dependents := make([]int, len(p.Steps)), make([][]int, len(p.Steps))
+	var ready []int
+	for i := range p.Steps {
+		n := &p.Steps[i]
+		if waiting[i] = len(n.Needs); waiting[i] == 0 {
+			ready = append(ready, i)
+		}
+		for _, to := range n.Needs {
+			dependents[to] = append(dependents[to], i)
+		}
+	}
+	width := make(map[int]int)
+	for next := 0; next < len(ready); next++ {
+		n := &p.Steps[ready[next]]
+		n.Layer = 1
+		for _, to := range n.Needs {
+			n.Layer = max(n.Layer, p.Steps[to].Layer+1)
+		}
+		width[n.Layer]++
+		p.Layers, p.Width = max(p.Layers, n.Layer), max(p.Width, width[n.Layer])
+		for _, i := range dependents[ready[next]] {
+			if waiting[i]--; waiting[i] == 0 {
+				ready = append(ready, i)
+			}
+		}
+	}
+	if len(ready) == len(p.Steps) {
+		p.inLayers = ready
+		return nil
+	}
+	return p.findCycle(slices.IndexFunc(waiting, func(n int) bool { return n > 0 }), waiting)
+}
+
+// findCycle follows dependencies that never end, from a step that waits for one, until a step repeats.
+func (p *Plan) findCycle(at int, waiting []int) []int {
+	var path []int
+	for !slices.Contains(path, at) {
+		path = append(path, at)
+		needs := p.Steps[at].Needs
+		at = needs[slices.IndexFunc(needs, func(to int) bool { return waiting[to] > 0 })]
+	}
+	return append(path[slices.Index(path, at):], at)
+}
+
+// maxNamed limits the steps that an error names.
+const maxNamed = 10
+
+// names joins the ids of steps with arrows.
+func (p *Plan) names(steps []int) string {
+	var ids []string
+	for _, i := range steps[:min(len(steps), maxNamed)] {
+		ids = append(ids, p.Steps[i].ID)
+	}
+	if len(steps) > maxNamed {
+		ids = append(ids, "…")
+	}
+	return strings.Join(ids, " → ")
+}

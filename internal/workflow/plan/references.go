@@ -1,0 +1,265 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+)
+
+const (
+	idExpression   = `[A-Za-z_][A-Za-z0-9_-]{0,63}`
+	pathExpression = `(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,9}\]|\["(?:[^"\\]|\\.)*"\])*`
+)
+
+// referencePattern matches a reference: $t1.result and $OUTPUT[t1], each with a path such as .files[0]["a b"].
+// Group 1 is "$" for an escaped one, 2 and 4 are ids, 3 is what follows the id without .result, 5 is the path.
+var referencePattern = regexp.MustCompile(`(\$?)\$(?:(` + idExpression + `)\.(?:result\b|([A-Za-z_][A-Za-z0-9_-]*))|OUTPUT\[(` + idExpression + `)\])(` + pathExpression + `)`)
+
+// reference is a reference in a text.
+type reference struct {
+	start, end int
+	text       string // without the "$" that escapes it
+	step, path string
+	escaped    bool // "$$t1.result" stands for the text "$t1.result"
+	typo       bool // it has no ".result", so it is a text unless it names a step
+}
+
+func referencesIn(text string) (out []reference) {
+	if !strings.Contains(text, "$") {
+		return nil
+	}
+	for _, m := range referencePattern.FindAllStringSubmatchIndex(text, -1) {
+		part := func(n int) string {
+			if m[2*n] < 0 {
+				return ""
+			}
+			return text[m[2*n]:m[2*n+1]]
+		}
+		r := reference{start: m[0], end: m[1], step: part(2) + part(4), path: part(5), escaped: part(1) != "", typo: part(3) != ""}
+		r.text = text[m[0]+len(part(1)) : m[1]]
+		out = append(out, r)
+	}
+	return out
+}
+
+// textsOf returns the strings of a JSON value with their JSON pointers. Names of members are not included.
+func textsOf(raw json.RawMessage) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		if !mayRefer(raw) {
+			return
+		}
+		if v, err := decode(raw); err == nil {
+			eachText("", v, yield)
+		}
+	}
+}
+
+func eachText(at string, v any, yield func(string, string) bool) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			if !eachText(at+"/"+pointerEscaper.Replace(name), inner, yield) {
+				return false
+			}
+		}
+	case []any:
+		for i, inner := range v {
+			if !eachText(at+"/"+strconv.Itoa(i), inner, yield) {
+				return false
+			}
+		}
+	case string:
+		return yield(at, v)
+	}
+	return true
+}
+
+// pointerEscaper escapes a name in a JSON pointer (RFC 6901).
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1") //nolint:gochecknoglobals // a constant
+
+// decode decodes JSON without loss of digits.
+func decode(raw json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+// Resolve returns the arguments of a step with results in place of references. A string that is one
+// reference becomes the result with its type; in a longer string the result is inserted: a string as it
+// is, other values as JSON. result returns the result of a step that has succeeded. A path that does not
+// exist in a result is an errs.NotFound error.
+func (p *Plan) Resolve(step int, result func(step int) (json.RawMessage, error)) (json.RawMessage, error) {
+	arguments := p.Steps[step].Arguments
+	if !mayRefer(arguments) {
+		return arguments, nil
+	}
+	v, err := decode(arguments)
+	if err != nil {
+		return nil, err
+	}
+	r := resolver{result: result, index: p.index, decoded: map[int]any{}, left: MaxArguments - len(arguments)}
+	if v, err = r.replaceIn(v); err != nil {
+		return nil, err
+	}
+	return encode(v)
+}
+
+// mayRefer reports whether JSON can contain a reference: the "$" may be escaped.
+func mayRefer(raw json.RawMessage) bool {
+	return bytes.Contains(raw, []byte("$")) || bytes.Contains(raw, []byte(`\u0024`))
+}
+
+func encode(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+type resolver struct {
+	result  func(step int) (json.RawMessage, error)
+	index   map[string]int
+	decoded map[int]any
+	left    int // bytes that may still be inserted
+}
+
+func (r *resolver) replaceIn(v any) (_ any, err error) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			if v[name], err = r.replaceIn(inner); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i, inner := range v {
+			if v[i], err = r.replaceIn(inner); err != nil {
+				return nil, err
+			}
+		}
+	case string:
+		return r.replace(v)
+	}
+	return v, nil
+}
+
+func (r *resolver) replace(text string) (any, error) {
+	var out strings.Builder
+	last := 0
+	for _, ref := range referencesIn(text) {
+		if _, known := r.index[ref.step]; ref.typo && !known { // it is a text
+			continue
+		}
+		out.WriteString(text[last:ref.start])
+		last = ref.end
+		if ref.escaped {
+			out.WriteString(ref.text)
+			continue
+		}
+		v, err := r.value(ref)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := encode(v)
+		if err != nil {
+			return nil, err
+		}
+		if r.left -= len(raw); r.left < 0 {
+			return nil, errs.New(errs.InvalidRequest, "the arguments with the results that they refer to have more than %d bytes", MaxArguments)
+		}
+		if ref.start == 0 && ref.end == len(text) {
+			return raw, nil
+		}
+		if inserted, isText := v.(string); isText {
+			out.WriteString(inserted)
+		} else {
+			out.Write(raw)
+		}
+	}
+	out.WriteString(text[last:])
+	return out.String(), nil
+}
+
+// value returns what a reference stands for.
+func (r *resolver) value(ref reference) (any, error) {
+	step := r.index[ref.step]
+	v, known := r.decoded[step]
+	if !known {
+		raw, err := r.result(step)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = decode(raw); err != nil {
+			return nil, err
+		}
+		r.decoded[step] = v
+	}
+	for _, part := range pathParts(ref.path) {
+		inner, ok := member(v, part)
+		if !ok {
+			return nil, errs.New(errs.NotFound, "%s: there is no %s in %s", input.Clip(ref.text), input.Clip(part), describe(v))
+		}
+		v = inner
+	}
+	return v, nil
+}
+
+var pathPart = regexp.MustCompile(`\.([A-Za-z_][A-Za-z0-9_-]*)|\[([0-9]+|"(?:[^"\\]|\\.)*")\]`)
+
+// pathParts splits a path into names, with quotes where it has them, and indexes.
+func pathParts(path string) (parts []string) {
+	for _, m := range pathPart.FindAllStringSubmatch(path, -1) {
+		parts = append(parts, m[1]+m[2])
+	}
+	return parts
+}
+
+func member(v any, part string) (inner any, ok bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		if name, err := strconv.Unquote(part); err == nil {
+			part = name
+		}
+		inner, ok = v[part]
+	case []any:
+		if i, err := strconv.Atoi(part); err == nil && i < len(v) {
+			return v[i], true
+		}
+	}
+	return inner, ok
+}
+
+// maxNames limits the names of members in an error.
+const maxNames = 8
+
+// describe says what a value is, for an error about a member that it does not have.
+func describe(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		names := slices.Sorted(maps.Keys(v))
+		if len(names) > maxNames {
+			names = append(names[:maxNames], "…")
+		}
+		return fmt.Sprintf("an object with the members [%s]", input.Clip(strings.Join(names, ", ")))
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	case string:
+		return "a string"
+	case json.Number:
+		return "a number"
+	case bool:
+		return "a boolean"
+	}
+	return "null"
+}
