@@ -71,7 +71,7 @@ var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
 	errs.ReservationEnded: http.StatusConflict, errs.WebhookDisabled: http.StatusConflict, errs.TaskState: http.StatusConflict,
 	errs.TaskExists: http.StatusConflict, errs.IdempotencyKeyReused: http.StatusConflict, errs.Conflict: http.StatusConflict,
 
-	errs.PreconditionFailed: http.StatusPreconditionFailed, errs.BodyTooLarge: http.StatusRequestEntityTooLarge,
+	errs.BodyTimeout: http.StatusRequestTimeout, errs.PreconditionFailed: http.StatusPreconditionFailed, errs.BodyTooLarge: http.StatusRequestEntityTooLarge,
 	errs.UnsupportedMediaType: http.StatusUnsupportedMediaType, errs.RangeNotSatisfiable: http.StatusRequestedRangeNotSatisfiable,
 
 	errs.BudgetExceedsMaximum: http.StatusUnprocessableEntity, errs.AddressRefused: http.StatusUnprocessableEntity,

@@ -86,6 +86,8 @@ const (
 	BodyTooLarge Code = "body-too-large"
 	// AddressRefused is a URL whose address comet may not connect to.
 	AddressRefused Code = "address-refused"
+	// BodyTimeout is a body that arrives too slowly.
+	BodyTimeout Code = "body-timeout"
 	// UnsupportedMediaType is a body of a type that the route does not accept.
 	UnsupportedMediaType Code = "unsupported-media-type"
 	// RangeNotSatisfiable is a Range that begins behind the end of the content.
@@ -155,6 +157,7 @@ var titles = map[Code]string{ //nolint:gochecknoglobals // a constant table
 	Conflict:             "Conflict",
 	PreconditionFailed:   "Precondition failed",
 	BodyTooLarge:         "Body too large",
+	BodyTimeout:          "Body arrived too slowly",
 	UnsupportedMediaType: "Unsupported media type",
 	RangeNotSatisfiable:  "Range not satisfiable",
 	BudgetExceedsMaximum: "Token budget exceeds maximum",
