@@ -28,7 +28,7 @@ func TestProblemTypes(t *testing.T) {
 		errs.Internal: 500, errs.InvalidRequest: 400, errs.MalformedJSON: 400, errs.InvalidParameter: 400, errs.InvalidHeader: 400,
 		errs.InvalidFrequency: 400, errs.ParentNotFound: 400, errs.InvalidParentLevel: 400, errs.ImmutableField: 400,
 		errs.Unauthenticated: 401, errs.MissingScope: 403, errs.AgentInactive: 403, errs.NotFound: 404, errs.MethodNotAllowed: 405,
-		errs.NotAcceptable: 406, errs.AgentExists: 409, errs.IdempotencyKeyReused: 409, errs.BodyTimeout: 408, errs.PreconditionFailed: 412,
+		errs.NotAcceptable: 406, errs.AgentExists: 409, errs.IdempotencyKeyReused: 409, errs.PreconditionFailed: 412,
 		errs.BodyTooLarge: 413, errs.UnsupportedMediaType: 415, errs.BudgetExceedsMaximum: 422, errs.RateLimited: 429,
 		errs.Timeout: 503, errs.Unavailable: 503, errs.Busy: 503,
 	}

@@ -71,7 +71,7 @@ var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
 	errs.ReservationEnded: http.StatusConflict, errs.WebhookDisabled: http.StatusConflict, errs.TaskState: http.StatusConflict,
 	errs.TaskExists: http.StatusConflict, errs.IdempotencyKeyReused: http.StatusConflict, errs.Conflict: http.StatusConflict,
 
-	errs.BodyTimeout: http.StatusRequestTimeout, errs.PreconditionFailed: http.StatusPreconditionFailed, errs.BodyTooLarge: http.StatusRequestEntityTooLarge,
+	errs.PreconditionFailed: http.StatusPreconditionFailed, errs.BodyTooLarge: http.StatusRequestEntityTooLarge,
 	errs.UnsupportedMediaType: http.StatusUnsupportedMediaType, errs.RangeNotSatisfiable: http.StatusRequestedRangeNotSatisfiable,
 
 	errs.BudgetExceedsMaximum: http.StatusUnprocessableEntity, errs.AddressRefused: http.StatusUnprocessableEntity,
@@ -94,6 +94,9 @@ func (p *responder) writeError(w http.ResponseWriter, r *http.Request, err error
 	}
 	e := toKnownError(r.Context(), err)
 	status := statusOf(e.Code)
+	if e.Code == errs.Timeout && errors.Is(err, os.ErrDeadlineExceeded) { // of the body
+		status = http.StatusRequestTimeout
+	}
 	if status >= http.StatusInternalServerError {
 		p.log.LogAttrs(r.Context(), slog.LevelError, "request failed",
 			slog.String("method", r.Method), slog.String("path", httpkit.ClipPath(r.URL.Path)),

@@ -86,8 +86,6 @@ const (
 	BodyTooLarge Code = "body-too-large"
 	// AddressRefused is a URL whose address comet may not connect to.
 	AddressRefused Code = "address-refused"
-	// BodyTimeout is a body that arrives too slowly.
-	BodyTimeout Code = "body-timeout"
 	// UnsupportedMediaType is a body of a type that the route does not accept.
 	UnsupportedMediaType Code = "unsupported-media-type"
 	// RangeNotSatisfiable is a Range that begins behind the end of the content.
@@ -111,7 +109,7 @@ const (
 	// RateLimited is a token over its rate limit.
 	RateLimited Code = "rate-limited"
 
-	// Timeout is a request that took longer than the server allows.
+	// Timeout is a request that took longer, or arrived more slowly, than the server allows.
 	Timeout Code = "timeout"
 	// Unavailable is a database or bus that does not respond.
 	Unavailable Code = "unavailable"
@@ -157,7 +155,6 @@ var titles = map[Code]string{ //nolint:gochecknoglobals // a constant table
 	Conflict:             "Conflict",
 	PreconditionFailed:   "Precondition failed",
 	BodyTooLarge:         "Body too large",
-	BodyTimeout:          "Body arrived too slowly",
 	UnsupportedMediaType: "Unsupported media type",
 	RangeNotSatisfiable:  "Range not satisfiable",
 	BudgetExceedsMaximum: "Token budget exceeds maximum",

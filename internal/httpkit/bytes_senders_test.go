@@ -134,7 +134,7 @@ func dialBounded(t *testing.T, b *BytesInFlight) net.Conn {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Minute))
 		_, _, err := ReadBody(w, r, BodyRules{Limit: 64 << 20})
 		switch errs.CodeOf(err) {
-		case errs.BodyTimeout:
+		case errs.Timeout:
 			w.WriteHeader(http.StatusRequestTimeout)
 		case errs.Unavailable:
 			w.WriteHeader(http.StatusServiceUnavailable)

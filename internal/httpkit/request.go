@@ -29,7 +29,7 @@ type BodyRules struct {
 }
 
 // ReadBody returns the body of a request and its media type, which is the first accepted one if it
-// is not sent. Errors: errs.UnsupportedMediaType, errs.BodyTooLarge, errs.BodyTimeout,
+// is not sent. Errors: errs.UnsupportedMediaType, errs.BodyTooLarge, errs.Timeout,
 // errs.InvalidRequest for a body that ends early, or the context's. It ends the read deadline of
 // the request.
 func ReadBody(w http.ResponseWriter, r *http.Request, rules BodyRules) (body []byte, mediaType string, err error) {
@@ -119,7 +119,7 @@ func readError(r *http.Request, err error, limit int64) error {
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errs.Wrap(errs.BodyTimeout, err, "the body did not arrive in time; a long one must arrive at %d KiB per second", arrivalRate>>10)
+		return errs.Wrap(errs.Timeout, err, "the body did not arrive in time; a long one must arrive at %d KiB per second", arrivalRate>>10)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.Wrap(errs.InvalidRequest, err, "the body ended before its announced length")
 	case r.Context().Err() != nil:

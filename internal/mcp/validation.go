@@ -38,7 +38,7 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 		if err != nil {
 			e := errs.From(err)
 			status := map[errs.Code]int{
-				errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.BodyTimeout: http.StatusRequestTimeout, errs.Unavailable: http.StatusServiceUnavailable,
+				errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.Timeout: http.StatusRequestTimeout, errs.Unavailable: http.StatusServiceUnavailable,
 			}[e.Code]
 			if status == http.StatusServiceUnavailable {
 				w.Header().Set("Retry-After", "5")
