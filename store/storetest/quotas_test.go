@@ -1,7 +1,6 @@
 package storetest_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 	"comet/store/storetest"
 )
 
@@ -23,7 +23,7 @@ func withQuotas(t *testing.T, db *storetest.DB, connector store.WrapConnector) (
 	smallTree(t, db)
 	require.NoError(t, db.Close())
 	opts := db.Options
-	opts.Quotas, opts.Connector = map[string]int{"agents": 2, "tokens": 2, "webhooks": 2}, connector
+	opts.Quotas, opts.Connector = map[string]int{"agents": 2, "tokens": 2, "webhooks": 2, "upstreams": 2}, connector
 	s, err := store.Open(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -47,7 +47,7 @@ func createAgent(db *storetest.DB, by models.Principal, id string) error {
 		if err := tx.Agents().Insert(assistant(db, id, "finance")); err != nil {
 			return err
 		}
-		return tx.Tokens().AddObjects(by, "agents", id)
+		return quotas.Add(tx, by, "agents", id)
 	})
 }
 
@@ -70,14 +70,16 @@ func TestQuotas(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error { // the objects of a revoked token exist
 			revoked, err := tx.Tokens().Lock("grandchild")
 			revoked.RevokedAt = new(tx.Now())
-			return cmp.Or(err, tx.Tokens().Save(revoked))
+			require.NoError(t, err)
+			return tx.Tokens().Save(revoked)
 		})
 		require.Equal(t, errs.LimitReached, errs.CodeOf(createAgent(db, by["child"], "c")))
 		write(t, db, func(tx *store.Tx) error {
 			a, err := tx.Agents().Lock("a")
+			require.NoError(t, err)
 			inactive := a
 			inactive.IsActive = false
-			return cmp.Or(err, tx.Agents().Update(a, inactive))
+			return tx.Agents().Update(a, inactive)
 		})
 		require.NoError(t, createAgent(db, by["child"], "c"))
 	})
@@ -88,7 +90,10 @@ func TestQuotas(t *testing.T) {
 			return db.Write(t.Context(), func(tx *store.Tx) error {
 				next := token(db, id, models.ScopeAgentsRead)
 				next.ParentID, next.AgentID = &parent, new("finance")
-				return cmp.Or(tx.Tokens().Save(next), tx.Tokens().AddObjects(by[parent], "tokens", id))
+				if err := tx.Tokens().Save(next); err != nil {
+					return err
+				}
+				return quotas.Add(tx, by[parent], "tokens", id)
 			})
 		}
 		// "child" and "grandchild" are the two tokens of "owner".
@@ -97,7 +102,12 @@ func TestQuotas(t *testing.T) {
 
 		hook := func(creator, id string) error {
 			return db.Write(t.Context(), func(tx *store.Tx) error {
-				return cmp.Or(tx.Webhooks().Insert(webhook(db, id)), tx.Tokens().AddObjects(by[creator], "webhooks", id))
+				w := webhook(db, id)
+				w.TokenID = creator
+				if err := tx.Webhooks().Insert(w); err != nil {
+					return err
+				}
+				return quotas.Add(tx, by[creator], "webhooks", id)
 			})
 		}
 		require.NoError(t, hook("child", "1"))
