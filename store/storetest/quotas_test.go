@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -149,5 +150,85 @@ func TestQuotas(t *testing.T) {
 			return n.Load() - before
 		}
 		require.Equal(t, count("owner"), count("grandchild"))
+	})
+}
+
+// TestQuotaOfUpstreams counts the upstreams of all tokens, because only administrators create upstreams.
+func TestQuotaOfUpstreams(t *testing.T) {
+	t.Parallel()
+	rule(t, "AppliesToAdministrators", func(t *testing.T, db *storetest.DB) {
+		db, by := withQuotas(t, db, nil)
+		put := func(creator, id string) error {
+			return db.Write(t.Context(), func(tx *store.Tx) error {
+				u := models.Upstream{ID: id, Config: json.RawMessage(`{}`), TokenID: creator, CreatedBy: creator}
+				if err := tx.Tools().SaveUpstream(&u); err != nil {
+					return err
+				}
+				return quotas.Add(tx, by[creator], "upstreams", id)
+			})
+		}
+		requireExhausted := func(err error) {
+			t.Helper()
+			require.Equal(t, errs.LimitReached, errs.CodeOf(err), "%v", err)
+			require.ErrorContains(t, err, `the token "token admin" (admin) and its descendants may have created at most 2 upstreams`)
+		}
+		require.NoError(t, put("admin", "a"))
+		require.NoError(t, put("child", "b"), "the tokens below share the quota")
+		for _, creator := range []string{"admin", "owner", "grandchild"} {
+			requireExhausted(put(creator, "c"))
+		}
+		write(t, db, func(tx *store.Tx) error { _, err := tx.Tools().DeleteUpstream("a"); return err })
+		require.NoError(t, put("admin", "c"))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			return quotas.Add(tx, models.Principal{TokenID: "not stored", Scopes: []models.Scope{models.ScopeAdmin}}, "upstreams", "c")
+		}))
+	})
+}
+
+// TestRestoredAgents restores agents while others are created.
+func TestRestoredAgents(t *testing.T) {
+	t.Parallel()
+	rule(t, "CountBesideNewOnes", func(t *testing.T, db *storetest.DB) {
+		db, by := withQuotas(t, db, nil)
+		set := func(id string, active bool) error {
+			return db.Write(context.Background(), func(tx *store.Tx) error {
+				before, err := tx.Agents().Lock(id)
+				if err != nil {
+					return err
+				}
+				after := before
+				after.IsActive = active
+				if err := tx.Agents().Update(before, after); err != nil || !active {
+					return err
+				}
+				return quotas.Restore(tx, by["child"], id)
+			})
+		}
+		for i := range 4 {
+			id := fmt.Sprint("agent-", i)
+			require.NoError(t, createAgent(db, by["child"], id))
+			require.NoError(t, set(id, false))
+		}
+		var failures [8]error
+		var wg sync.WaitGroup
+		for i := range failures {
+			wg.Go(func() {
+				if i < 4 {
+					failures[i] = set(fmt.Sprint("agent-", i), true)
+				} else {
+					failures[i] = createAgent(db, by["owner"], fmt.Sprint("new-", i))
+				}
+			})
+		}
+		wg.Wait()
+		active := 0
+		for _, err := range failures {
+			if err == nil {
+				active++
+			} else {
+				require.Equal(t, errs.LimitReached, errs.CodeOf(err), "%v", err)
+			}
+		}
+		require.Equal(t, 2, active)
 	})
 }
