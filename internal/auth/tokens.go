@@ -128,7 +128,7 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	if d.ExpiresAt != nil {
 		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
 	}
-	if err = insert(tx, by, t); err == nil {
+	if err = emit(tx, by, t, events.TokenCreated, tx.Tokens().Insert(t)); err == nil {
 		err = quotas.Add(tx, by, "tokens", t.ID)
 	}
 	return Issued{t, secret}, err
@@ -299,13 +299,9 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 		t.Configured = hash[:]
 	}
 	if isNew {
-		return true, insert(tx, models.System(), t)
+		return true, emit(tx, models.System(), t, events.TokenCreated, tx.Tokens().Insert(t))
 	}
 	return true, save(tx, models.System(), t, events.TokenRotated)
-}
-
-func insert(tx *store.Tx, by models.Principal, t models.Token) error {
-	return emit(tx, by, t, events.TokenCreated, tx.Tokens().Insert(t))
 }
 
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
