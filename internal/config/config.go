@@ -121,9 +121,10 @@ type Registry struct {
 
 // Quotas limits what one token and its descendants may have created.
 type Quotas struct {
-	Agents   int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and its descendants may have created; a token that administers the whole system has no quotas"`
-	Tokens   int `key:"tokens" default:"100" check:"0..10000" help:"Tokens, not counting revoked ones, that one token and its descendants may have created"`
-	Webhooks int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token and its descendants may have created"`
+	Agents    int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and its descendants may have created; a token that administers the whole system has only quotas.upstreams"`
+	Tokens    int `key:"tokens" default:"100" check:"0..10000" help:"Tokens, not counting revoked ones, that one token and its descendants may have created"`
+	Webhooks  int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token and its descendants may have created"`
+	Upstreams int `key:"upstreams" default:"100" check:"0..1000" help:"Upstreams that one token and its descendants may have created over the API; it also applies to tokens that administer the whole system, because only these create upstreams"`
 }
 
 // Store sizes the database connections.
