@@ -317,7 +317,8 @@ func (c *call) nameParams(err error) error {
 	if _, ok := c.sent["*"]; ok {
 		return err // the names are those of the file
 	}
-	for _, p := range c.params {
+	notGiven := func(p param) bool { return !c.changed(p.flag()) }
+	for _, p := range append(slices.DeleteFunc(slices.Clone(c.params), notGiven), c.params...) { // several may set the same
 		if p.to == "" || p.to == "*" || isHeader(p.to) {
 			continue
 		}
@@ -328,6 +329,12 @@ func (c *call) nameParams(err error) error {
 			for i := range *fields {
 				p.renameField(&(*fields)[i])
 			}
+		}
+	}
+	if fields := refused.problem.Errors; fields != nil && len(*fields) > 0 && refused.problem.Detail != nil {
+		first, detail := (*fields)[0], refused.problem.Detail
+		if name := first.Parameter; name != nil && *detail == first.Detail && !strings.Contains(*detail, *name) {
+			*detail = *name + ": " + *detail
 		}
 	}
 	return err
