@@ -154,17 +154,13 @@ func (a outcome) payloads(request envelope.WorkRequest, last envelope.WorkStatus
 
 // custom is the result's x_custom_fields, nil for none.
 func (a outcome) custom() json.RawMessage {
-	members := map[string]any{}
-	if len(a.Models) > 0 {
-		members["tokens_by_model"] = a.Models
-	}
-	if a.Reason != "" {
-		members["failure"] = a.Reason
-	}
-	if len(members) == 0 || a.Error != nil {
+	if len(a.Models) == 0 && a.Reason == "" || a.Error != nil {
 		return nil
 	}
-	data, err := json.Marshal(members)
+	data, err := json.Marshal(struct {
+		Models map[string]int64 `json:"tokens_by_model,omitempty"`
+		Reason string           `json:"failure,omitempty"`
+	}{a.Models, a.Reason})
 	if err != nil {
 		panic(err) // strings and integers are always encodable
 	}

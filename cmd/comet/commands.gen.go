@@ -1553,7 +1553,7 @@ func commandTable() []command {
 		{
 			use:      "healthcheck",
 			short:    "Check that the server on this machine is alive",
-			long:     "Check that the server at the address of --listen is alive; --server is not used.\nExit code 0 means that it is alive, 7 that it cannot be reached.",
+			long:     "Check that the server at the address of --listen is alive; --server and COMET_SERVER are not used.\nExit code 0 means that it is alive, 7 that it cannot be reached.",
 			group:    "server",
 			settings: "all",
 			run:      checkHealth,

@@ -66,6 +66,7 @@ func TestReport(t *testing.T) {
 		require.Equal(t, "comet: the connection to the server at http://x ended before the response: Post: EOF\n"+
 			"  A requested change may have been made. Check it, or repeat the command with the same --idempotency-key.\n", text)
 		require.Contains(t, reported(&unreachableError{server: "http://x", cause: syscall.ECONNREFUSED}), "Is it running?")
+		require.NotContains(t, reported(&unreachableError{server: "http://x", cause: io.EOF, reading: true}), "change")
 	})
 
 	t.Run("prints a field that repeats the detail once", func(t *testing.T) {

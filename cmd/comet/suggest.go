@@ -59,15 +59,13 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag %s%s", name, input.DidYouMean(name, names))
 }
 
-// The paths of the lists of agents, and of their types.
-const (
-	agentList = "/api/v1/agents?limit=1000"
-	typeList  = agentList + "#type"
-)
+// typeList is the path of the list of the agents' types.
+const typeList = "/api/v1/agents?limit=1000#type"
 
 // unknownNames matches the API's texts about agents and types that do not exist.
 var unknownNames = map[string]*regexp.Regexp{
-	agentList: regexp.MustCompile(`no (?:agent|worker) "([^"]+)"`), typeList: regexp.MustCompile(`agent of the type "([^"]+)"`),
+	"/api/v1/agents?limit=1000": regexp.MustCompile(`no (?:agent|worker) "([^"]+)"`),
+	typeList:                    regexp.MustCompile(`agent of the type "([^"]+)"`),
 }
 
 // suggest adds the nearest name to an error about a name that does not exist. lists are those of the
@@ -133,7 +131,7 @@ func (s *session) fullID(ctx context.Context, list, text string) (string, error)
 	case len(ids) == 1:
 		return ids[0], nil
 	}
-	return "", errs.New(errs.InvalidRequest, fmt.Sprintf("%q is the beginning of several ids: %s", text, strings.Join(ids[:min(len(ids), 10)], ", ")))
+	return "", errs.New(errs.InvalidRequest, "%q is the beginning of several ids: %s", text, strings.Join(ids[:min(len(ids), 10)], ", "))
 }
 
 // listOf returns the path of the list of ids for the argument after those in before, "" for none.

@@ -75,8 +75,9 @@ func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payl
 	exit := int(payload.ExitCode)
 	var custom struct{ Failure string }
 	_ = json.Unmarshal(e.Custom, &custom) // other agents may send other members
+	message := wire.Clean(custom.Failure)
 	used := payload.Resources
-	detail, err := json.Marshal(resultDetail{used.DurationSeconds, used.GPUVRAMMB, used.CPUTimeMS, exit, custom.Failure})
+	detail, err := json.Marshal(resultDetail{used.DurationSeconds, used.GPUVRAMMB, used.CPUTimeMS, exit, message})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -85,7 +86,7 @@ func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payl
 	}
 	switch payload.Status {
 	case wire.OutcomeFailed:
-		r.Failure, r.Text = orchestrator.FailureWork, cmp.Or(custom.Failure, "the work failed")
+		r.Failure, r.Text = orchestrator.FailureWork, cmp.Or(message, "the work failed")
 	case wire.OutcomeCancelled:
 		r.Failure, r.Text = orchestrator.FailureWork, "the agent cancelled the work"
 	}
