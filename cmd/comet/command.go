@@ -331,9 +331,8 @@ func (c *call) nameParams(err error) error {
 			}
 		}
 	}
-	if fields := refused.problem.Errors; fields != nil && len(*fields) > 0 && refused.problem.Detail != nil {
-		first, detail := (*fields)[0], refused.problem.Detail
-		if name := first.Parameter; name != nil && *detail == first.Detail && !strings.Contains(*detail, *name) {
+	if fields, detail := refused.problem.Errors, refused.problem.Detail; fields != nil && len(*fields) > 0 && detail != nil {
+		if name := (*fields)[0].Parameter; name != nil && *detail == (*fields)[0].Detail && strings.HasPrefix(*name, "--") && !strings.Contains(*detail, *name) {
 			*detail = *name + ": " + *detail
 		}
 	}

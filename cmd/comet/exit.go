@@ -184,19 +184,15 @@ func explain(err error) (code int, lines []string) {
 }
 
 func exitCodeOf(status int) int {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return exitForbidden
-	case http.StatusNotFound:
-		return exitNotFound
-	case http.StatusConflict, http.StatusPreconditionFailed:
-		return exitConflict
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return exitInvalid
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return exitUnavailable
+	codes := map[int]int{
+		http.StatusUnauthorized: exitForbidden, http.StatusForbidden: exitForbidden, http.StatusNotFound: exitNotFound,
+		http.StatusConflict: exitConflict, http.StatusPreconditionFailed: exitConflict,
+		http.StatusBadRequest: exitInvalid, http.StatusRequestEntityTooLarge: exitInvalid,
+		http.StatusUnsupportedMediaType: exitInvalid, http.StatusUnprocessableEntity: exitInvalid,
+		http.StatusTooManyRequests: exitUnavailable, http.StatusBadGateway: exitUnavailable,
+		http.StatusServiceUnavailable: exitUnavailable, http.StatusGatewayTimeout: exitUnavailable,
 	}
-	return exitFailure
+	return cmp.Or(codes[status], exitFailure)
 }
 
 func problemLines(e *apiError) []string {
@@ -204,7 +200,7 @@ func problemLines(e *apiError) []string {
 	if fields := e.problem.Errors; fields != nil {
 		// The detail is often that of the first field.
 		repeated := func(f client.FieldError) bool {
-			return (f.Line == nil || len(*fields) == 1 && strings.Contains(f.Detail, "line ")) && strings.Count(*cmp.Or(f.Pointer, new("")), "/") < 2 && strings.HasSuffix(lines[0], ": "+f.Detail)
+			return (f.Line == nil || e.file == "" && strings.Contains(f.Detail, "line ")) && strings.Count(*cmp.Or(f.Pointer, new("")), "/") < 2 && strings.HasSuffix(lines[0], ": "+f.Detail)
 		}
 		lines = append(lines, fieldLines(slices.DeleteFunc(slices.Clone(*fields), repeated), e.file)...)
 	}

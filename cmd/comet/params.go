@@ -251,7 +251,10 @@ func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
 func (p param) rename(detail string) string {
 	dot := strings.LastIndexByte(p.to, '.') + 1
 	above, name := regexp.QuoteMeta(p.to[:dot]), strings.TrimPrefix(p.to[dot:], "?")
-	pattern := `^(the |` + above + `)?` + name + `\b(\[\d+\])?`
+	if p.kind.unit > 0 {
+		above = "the |" + above // errors about limits of code have an article
+	}
+	pattern := `^(` + above + `)?` + name + `\b(\[\d+\])?`
 	if strings.Contains(name, "_") {
 		pattern = `\b(` + above + `)?` + name + `\b(\[\d+\])?`
 	}

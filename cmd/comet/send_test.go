@@ -162,6 +162,18 @@ func TestSendEnds(t *testing.T) {
 	}
 }
 
+func TestSendCountsTheOfferedWorkTypes(t *testing.T) {
+	t.Parallel()
+	offered := make([]string, 23)
+	for i := range offered {
+		offered[i] = fmt.Sprintf("work-%02d", i)
+	}
+	details, err := json.Marshal(map[string]any{"supported_types": offered})
+	require.NoError(t, err)
+	text := failureText(&agent.Request{WorkType: "wrk-21"}, agent.Response{Code: unsupportedWork, Context: details})
+	require.Contains(t, text, ", work-19 and 3 more; did you mean work-21?")
+}
+
 func TestDisplay(t *testing.T) {
 	t.Parallel()
 	setup := func() (d *display, out, notes *bytes.Buffer) {

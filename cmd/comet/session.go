@@ -174,12 +174,10 @@ func (s *session) names(ctx context.Context, path string) (names []string) {
 			if named != "" {
 				value = entry[named]
 			}
-			values, isList := value.([]any)
-			if !isList && value != nil {
-				values = []any{value}
-			}
-			for _, v := range values {
-				names = append(names, fmt.Sprint(v))
+			if _, isList := value.([]any); isList {
+				names = append(names, strings.Fields(joinAny(value, " "))...)
+			} else if value != nil {
+				names = append(names, fmt.Sprint(value))
 			}
 		}
 	}

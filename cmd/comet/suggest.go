@@ -62,12 +62,6 @@ func flagError(cmd *cobra.Command, err error) error {
 // typeList is the path of the list of the agents' types.
 const typeList = "/api/v1/agents?limit=1000#type"
 
-// unknownNames matches the API's texts about agents and types that do not exist.
-var unknownNames = map[string]*regexp.Regexp{
-	"/api/v1/agents?limit=1000": regexp.MustCompile(`no (?:agent|worker) "([^"]+)"`),
-	typeList:                    regexp.MustCompile(`agent of the type "([^"]+)"`),
-}
-
 // suggest adds the nearest name to an error about a name that does not exist. lists are those of the
 // arguments.
 func (s *session) suggest(ctx context.Context, err error, lists, arguments []string) error {
@@ -76,8 +70,8 @@ func (s *session) suggest(ctx context.Context, err error, lists, arguments []str
 		return err
 	}
 	near := ""
-	for list, text := range unknownNames {
-		if name := text.FindStringSubmatch(*refused.problem.Detail); name != nil {
+	for list, text := range map[string]string{"/api/v1/agents?limit=1000": `no (?:agent|worker) "([^"]+)"`, typeList: `agent of the type "([^"]+)"`} {
+		if name := regexp.MustCompile(text).FindStringSubmatch(*refused.problem.Detail); name != nil {
 			near += s.nearest(ctx, name[1], list)
 		}
 	}
