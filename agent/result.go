@@ -70,6 +70,7 @@ type outcome struct {
 	Output   string             `json:"output,omitempty"`
 	Used     envelope.Resources `json:"used,omitzero"`
 	Models   map[string]int64   `json:"models,omitempty"`
+	Reason   string             `json:"reason,omitempty"` // of a failure, "" if the exit code is all that is known
 	Error    *envelope.Failure  `json:"error,omitempty"`
 
 	notStarted bool // the handler was not called
@@ -124,7 +125,8 @@ func (a *outcome) fail(outcome envelope.Outcome, code int64, err error) {
 	if a.Output != "" && !strings.HasSuffix(a.Output, "\n") {
 		a.Output += "\n"
 	}
-	a.Output += envelope.Clean(err.Error())
+	a.Reason = envelope.Clean(err.Error())
+	a.Output += a.Reason
 }
 
 // payloads are the messages that carry the outcome: output that is too long for one message
@@ -152,10 +154,13 @@ func (a outcome) payloads(request envelope.WorkRequest, last envelope.WorkStatus
 
 // custom is the result's x_custom_fields, nil for none.
 func (a outcome) custom() json.RawMessage {
-	if len(a.Models) == 0 || a.Error != nil {
+	if len(a.Models) == 0 && a.Reason == "" || a.Error != nil {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{"tokens_by_model": a.Models})
+	data, err := json.Marshal(struct {
+		Models map[string]int64 `json:"tokens_by_model,omitempty"`
+		Reason string           `json:"failure,omitempty"`
+	}{a.Models, a.Reason})
 	if err != nil {
 		panic(err) // strings and integers are always encodable
 	}

@@ -126,7 +126,7 @@ func (s *Server) listAgents(r request) (any, error) {
 //	@Header			201	{string}	ETag
 //	@Failure		400	"Invalid frequency for level, Parent not found, Invalid parent level, or a field is missing or malformed"
 //	@Failure		409	"Agent ID already exists, the parent is inactive, an agent of level 0 exists, or the Idempotency-Key was used with a different request"
-//	@Failure		422	"Token budget exceeds maximum"
+//	@Failure		422	"Token budget exceeds maximum, or the quota of the token is exhausted"
 func (s *Server) createAgent(r request, d models.AgentDraft, once *models.Idempotency) (registry.Created, error) {
 	return s.core.Registry.Create(r.Context(), r.caller, d, once)
 }
@@ -159,7 +159,7 @@ func (s *Server) getAgent(r request) (any, error) {
 //	@Failure		400	"Immutable field, Parent not found, Invalid parent level, or a malformed field"
 //	@Failure		409	"The agent has active children or is protected, or its parent is inactive"
 //	@Failure		412	"The agent has another version"
-//	@Failure		422	"Token budget exceeds maximum"
+//	@Failure		422	"Token budget exceeds maximum, or the agent cannot be restored because the quota of the token that created it is exhausted"
 func (s *Server) updateAgent(r request, p registry.AgentPatch) (any, error) {
 	updated, err := s.core.Registry.Update(r.Context(), r.caller, r.id, p, r.pre)
 	return detailReply(updated.Detail, updated.Warnings), err

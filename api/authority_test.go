@@ -282,3 +282,39 @@ func TestQuotas(t *testing.T) {
 		require.Equal(t, http.StatusCreated, post().status, "expired tokens do not count")
 	})
 }
+
+// TestWebhooksOfATokenAfterAMove requests a webhook whose agent has left the subtree of the token that created it.
+func TestWebhooksOfATokenAfterAMove(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, secret := h.issueToken(t, `{"name":"creator","agent_id":"own","scopes":["webhooks:write"]}`)
+		_, other := h.issueToken(t, `{"name":"other","agent_id":"own","scopes":["webhooks:write"]}`)
+		as := func(secret, method, path, body string) response {
+			t.Helper()
+			return h.do(t, method, "/api/v1/webhooks"+path, body, "Authorization", "Bearer "+secret)
+		}
+		var hook struct{ ID string }
+		as(secret, "POST", "", `{"url":"https://example.com/hook","events":["agent.updated"],"agent_id":"child"}`).decode(t, http.StatusCreated, &hook)
+		require.Equal(t, http.StatusOK, h.do(t, "PATCH", "/api/v1/agents/child", `{"parent_id":"sibling"}`).status)
+		for _, c := range []struct {
+			secret string
+			listed int
+			read   int
+			change int
+		}{{other, 0, http.StatusNotFound, http.StatusNotFound}, {secret, 1, http.StatusOK, http.StatusForbidden}} {
+			var page struct {
+				Webhooks []struct{ ID string }
+			}
+			as(c.secret, "GET", "", "").decode(t, http.StatusOK, &page)
+			require.Len(t, page.Webhooks, c.listed)
+			require.Equal(t, c.read, as(c.secret, "GET", "/"+hook.ID, "").status)
+			for _, patch := range []string{`{"description":"x"}`, `{"agent_id":null}`, `{"agent_id":"own","subtree":true}`, `{"events":["*"]}`} {
+				require.Equal(t, c.change, as(c.secret, "PATCH", "/"+hook.ID, patch).status, patch)
+			}
+			require.Equal(t, c.change, as(c.secret, "GET", "/"+hook.ID+"/deliveries", "").status)
+		}
+		require.Equal(t, http.StatusNotFound, as(other, "DELETE", "/"+hook.ID, "").status)
+		require.Equal(t, http.StatusNoContent, as(secret, "DELETE", "/"+hook.ID, "").status)
+	})
+}

@@ -16,7 +16,7 @@ type budgetAdditionList struct {
 // createBudgetAddition adds a temporary budget to an agent's.
 //
 //	@Summary		Create a temporary budget
-//	@Description	Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+//	@Description	Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 //	@Param			body			body	usage.BudgetAdditionDraft	true	"The number of tokens, the expiry and the reason"
 //	@Success		201	{object}	models.BudgetAddition	"The temporary budget"
 //	@Failure		400	"A field is missing or malformed, the expiry has passed or is more than 366 days ahead, or the agent's budget is unlimited"

@@ -170,7 +170,7 @@ func TestIncompleteBodies(t *testing.T) {
 	t.Run("an incomplete body", func(t *testing.T) {
 		t.Parallel()
 		d := newTestServer(t, testServerOptions{timeout: 50 * time.Millisecond})
-		rawRequest(t, d, head, func(net.Conn) {}).problem(t, 503, errs.Timeout)
+		rawRequest(t, d, head, func(net.Conn) {}).problem(t, 408, errs.Timeout)
 	})
 	t.Run("an incomplete body of a request that is rejected before it is read", func(t *testing.T) {
 		t.Parallel()

@@ -94,6 +94,9 @@ func (p *responder) writeError(w http.ResponseWriter, r *http.Request, err error
 	}
 	e := toKnownError(r.Context(), err)
 	status := statusOf(e.Code)
+	if e.Code == errs.Timeout && errors.Is(err, os.ErrDeadlineExceeded) { // of the body
+		status = http.StatusRequestTimeout
+	}
 	if status >= http.StatusInternalServerError {
 		p.log.LogAttrs(r.Context(), slog.LevelError, "request failed",
 			slog.String("method", r.Method), slog.String("path", httpkit.ClipPath(r.URL.Path)),

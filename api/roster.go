@@ -102,7 +102,7 @@ func acceptedFormat(r *http.Request) string {
 //	@Success		200	{object}	registry.ImportReport	"The changes that were made, or would be made"
 //	@Failure		400	"The document is invalid; `errors` lists the violations with their lines"
 //	@Failure		409	"The document conflicts with existing agents, or the Idempotency-Key was used with a different request"
-//	@Failure		422	"Token budget exceeds maximum"
+//	@Failure		422	"Token budget exceeds maximum, or the quota of the token, or of a token that created a restored agent, is exhausted"
 func (s *Server) importRoster(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "dry_run")
 	dryRun := q.Bool("dry_run")

@@ -19,3 +19,14 @@ func TestAuthorizationCallback(t *testing.T) {
 		require.Contains(t, string(body), "the authorization is unknown, has ended, or took longer than ten minutes")
 	}
 }
+
+// TestClientMetadata requests the document that authorization servers request.
+func TestClientMetadata(t *testing.T) {
+	t.Parallel()
+	d := newDescribedServer(t)
+	status, header, body := d.send(t, http.MethodGet, "/oauth/client-metadata.json", "", "", nil)
+	require.Equal(t, http.StatusOK, status, string(body))
+	require.Equal(t, "application/json", header.Get("Content-Type"))
+	require.Contains(t, string(body), `"client_id":"`)
+	require.Contains(t, string(body), `"token_endpoint_auth_method":"none"`)
+}

@@ -21,7 +21,7 @@ const webhooksPath = "/api/v1/webhooks"
 //	@Header			201	{string}	ETag
 //	@Failure		400	"A field is missing or malformed, an event is unknown, or the agent does not exist"
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or it is bound to another agent than agent_id"
-//	@Failure		422	"The server may not connect to the address, or there are already 1,000 webhooks"
+//	@Failure		422	"The server may not connect to the address, there are already 1,000 webhooks, or the quota of the token is exhausted"
 func (s *Server) createWebhook(r request, d webhooks.WebhookDraft, once *models.Idempotency) (webhooks.Created, error) {
 	return s.core.Webhooks.Create(r.Context(), r.caller, d, once)
 }
@@ -42,7 +42,7 @@ func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 // listWebhooks lists webhooks.
 //
 //	@Summary		List webhooks
-//	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
+//	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
 //	@Success		200	{object}	webhookList	"A page of results"
 func (s *Server) listWebhooks(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")

@@ -90,6 +90,8 @@ type Upstream struct {
 	ID string `json:"id" example:"filesystem"`
 	// Config is its entry in the JSON of "mcpServers". It refers to secrets and contains none.
 	Config json.RawMessage `json:"-"`
+	// The id of the token that created it.
+	TokenID string `json:"-"`
 	// Incremented with every change.
 	Version   int64     `json:"version" example:"1"`
 	CreatedBy string    `json:"created_by" example:"bootstrap-admin"`

@@ -44,6 +44,7 @@ type Webhook struct {
 	Failures  int
 	Keys      WebhookKeys `gorm:"embedded"`
 	Version   int64       // grows with every change by a user or disabling by comet
+	TokenID   string      // of the token that created it
 	CreatedBy string
 	CreatedAt time.Time
 	UpdatedAt time.Time

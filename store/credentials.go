@@ -6,7 +6,6 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
-	"comet/internal/errs"
 	"comet/models"
 )
 
@@ -67,18 +66,18 @@ func (r tokenReader) Get(id string) (models.Token, error) {
 func (r tokenReader) List(root, after string, limit int) ([]models.Token, error) {
 	tokens, db := []models.Token{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
 	if root != "" {
-		db = db.Where("id "+tokenTree, root)
+		db = db.Where("id "+TokenTree, root)
 	}
 	return tokens, db.Find(&tokens).Error
 }
 
-// tokenTree is the condition after a column: a token, the argument, or one of its descendants.
-const tokenTree = `IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM tokens WHERE id = ?
+// TokenTree is the condition after a column: a token, the argument, or one of its descendants.
+const TokenTree = `IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM tokens WHERE id = ?
 	UNION ALL SELECT t.id FROM tokens t JOIN tree ON t.parent_id = tree.tid) SELECT tid FROM tree)`
 
 // Chain returns the ids of a token and of those that it descends from, which come after it.
 func (r tokenReader) Chain(id string) ([]string, error) {
-	return list[string](r.reader, tokenChain+"SELECT cid FROM chain ORDER BY depth", id)
+	return list[string](r.reader, TokenChain+"SELECT cid FROM chain ORDER BY depth", id)
 }
 
 // Agents returns the agents of a principal's token and of its ancestors, none for a principal without an agent.
@@ -86,58 +85,22 @@ func (r tokenReader) Agents(by models.Principal) ([]string, error) {
 	if by.AgentID == nil {
 		return []string{}, nil
 	}
-	return list[string](r.reader, tokenChain+"SELECT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL UNION SELECT ? ORDER BY 1", by.TokenID, *by.AgentID)
+	return list[string](r.reader, TokenChain+"SELECT agent_id FROM chain JOIN tokens ON id = cid WHERE agent_id IS NOT NULL UNION SELECT ? ORDER BY 1", by.TokenID, *by.AgentID)
 }
 
-// tokenChain selects the token of the argument and its ancestors.
-const tokenChain = `WITH RECURSIVE chain (cid, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
+// TokenChain selects the token of the argument and its ancestors.
+const TokenChain = `WITH RECURSIVE chain (cid, above, depth) AS (SELECT id, parent_id, 0 FROM tokens WHERE id = ?
 	UNION ALL SELECT t.id, t.parent_id, depth + 1 FROM tokens t JOIN chain ON t.id = chain.above) `
-
-// quotaOwner selects the topmost token of the chain that does not administer the whole system: it has the most objects.
-const quotaOwner = tokenChain + `SELECT id, name FROM chain JOIN tokens ON id = cid
-	WHERE NOT (scopes LIKE '%"admin"%' AND coalesce(agent_id, '` + models.RootAgentID + `') = '` + models.RootAgentID + `') ORDER BY depth DESC LIMIT 1`
 
 // LockTree returns a token and its descendants, without the revoked ones, and locks them.
 func (tx Tokens) LockTree(id string) ([]models.Token, error) {
 	tokens := []models.Token{}
-	return tokens, forUpdate(tx.db()).Where("revoked_at IS NULL AND id "+tokenTree, id).Order("id").Find(&tokens).Error
+	return tokens, forUpdate(tx.db()).Where("revoked_at IS NULL AND id "+TokenTree, id).Order("id").Find(&tokens).Error
 }
 
 // Touch stores that tokens were used now.
 func (tx Tokens) Touch(ids []string) error {
 	return tx.run("UPDATE tokens SET last_used_at = ? WHERE id "+tx.engine.in, tx.now, Keys(ids))
-}
-
-// AddObjects records that a principal created objects of a kind, which is the name of their table; tokens
-// have their parent instead. It returns errs.LimitReached if its token or an ancestor of the token then has, with
-// its descendants, more objects than Options.Quotas allows. Administrators and agents without a token have no quotas.
-func (tx Tokens) AddObjects(by models.Principal, kind string, ids ...string) error {
-	if by.Administers() || len(ids) == 0 {
-		return nil
-	}
-	type tokenObject struct{ TokenID, Kind, ID string }
-	owner, err := one[struct{ ID, Name string }](tx.reader, quotaOwner+tx.engine.forUpdate, by.TokenID) // concurrent requests wait
-	query, args := "SELECT count(*) FROM token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.kind = 'agents' AND o.token_id "+tokenTree, []any{owner.ID}
-	switch {
-	case errs.Is(err, errs.NotFound):
-		return nil
-	case err == nil && kind == "tokens":
-		query, args, ids = "SELECT count(*) FROM tokens WHERE revoked_at IS NULL AND parent_id "+tokenTree+" AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.now), nil
-	case err == nil && kind == "webhooks":
-		query = "SELECT count(*) FROM token_objects WHERE kind = 'webhooks' AND token_id " + tokenTree
-		err = tx.run("DELETE FROM token_objects WHERE kind = 'webhooks' AND id NOT IN (SELECT id FROM webhooks) AND token_id "+tokenTree, owner.ID)
-	}
-	if err == nil {
-		err = create(tx.reader, "ON CONFLICT DO NOTHING", convert(ids, func(id string) tokenObject { return tokenObject{by.TokenID, kind, id} })...)
-	}
-	if err != nil {
-		return err
-	}
-	n, err := one[int](tx.reader, query, args...)
-	if limit := tx.store.quotas[kind]; err == nil && n > limit {
-		err = errs.New(errs.LimitReached, "the token %q (%s) and its descendants may have created at most %d %s; delete some, or ask an administrator to raise the setting quotas.%s", owner.Name, owner.ID, limit, kind, kind)
-	}
-	return err
 }
 
 // Lock returns the token with that id and locks it, or errs.NotFound.

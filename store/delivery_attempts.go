@@ -186,7 +186,7 @@ func (tx Deliveries) RedeliverAll(webhookID string, q DeliveryQuery, succeeded b
 // Purge deletes up to limit deliveries of a webhook that ended before the
 // given time, with their attempts, and returns how many.
 func (tx Deliveries) Purge(webhookID string, before time.Time, limit int) (int64, error) {
-	return tx.exec(purgeDeliveriesQuery, webhookID, webhookID, firstUUID7(before.Add(time.Millisecond)), before, limit)
+	return tx.purge("deliveries", before, purgeDeliveriesQuery, webhookID, webhookID, firstUUID7(before.Add(time.Millisecond)), before, limit)
 }
 
 // purgeDeliveriesQuery starts with the oldest: a delivery that ended before a time was

@@ -181,10 +181,10 @@ func (r EventReader) LastPosition() (int64, error) {
 func (tx Events) Purge(before time.Time, limit int) (int64, error) {
 	log := tx.store.events
 	if !tx.store.Alone() {
-		return tx.exec(purgeEvents("position IS NOT NULL"), 100*limit, before, limit)
+		return tx.purge("events", before, purgeEvents("position IS NOT NULL"), 100*limit, before, limit)
 	}
 	_, delivered := log.Positions()
-	n, err := tx.exec(purgeEvents("position <= ?"), 100*limit, before, delivered, limit)
+	n, err := tx.purge("events", before, purgeEvents("position <= ?"), 100*limit, before, delivered, limit)
 	if err != nil || n == 0 {
 		return n, err
 	}

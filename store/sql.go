@@ -154,6 +154,9 @@ func Insert[T any](tx *Tx, conflict string, rows ...T) error {
 // In returns the condition that follows a column, with Keys as its argument.
 func In(from Source) string { return from.source().engine.in }
 
+// ForUpdate returns the clause at the end of a SELECT that locks its rows.
+func ForUpdate(tx *Tx) string { return tx.engine.forUpdate }
+
 // InsertRows inserts rows of width columns with "head VALUES (…), … tail". args contains the values
 // row by row; a column has values of one type.
 func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
@@ -180,14 +183,6 @@ func (s *Store) Repeat(ctx context.Context, do step) (total int64, err error) {
 		n, _, err = s.writeStep(ctx, do, batchRows)
 	}
 	return total, err
-}
-
-// Forget records that a purge may delete rows of a kind that are older than before.
-func (s *Store) Forget(ctx context.Context, kind string, before time.Time) error {
-	return s.Write(ctx, func(tx *Tx) error {
-		return tx.run(`INSERT INTO purges (kind, cutoff) VALUES (?, ?)
-			ON CONFLICT (kind) DO UPDATE SET cutoff = excluded.cutoff WHERE purges.cutoff < excluded.cutoff`, kind, before)
-	})
 }
 
 // InBatches is Repeat for each step of a purge in turn, without the total. A pause follows each

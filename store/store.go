@@ -49,7 +49,7 @@ type Options struct {
 	// SkipMigrations leaves the schema as it is.
 	SkipMigrations bool
 	// Quotas limits, by the name of a table, how many objects one token and its descendants may have created,
-	// unless it administers the whole system; default 1,000 agents, 100 tokens and 100 webhooks.
+	// see package quotas; default 1,000 agents and 100 each of tokens, webhooks and upstreams.
 	Quotas map[string]int
 	// Keys seal the columns of seal.Columns, default none.
 	Keys *seal.Keyring
@@ -122,7 +122,7 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 		opts.Clock = time.Now
 	}
 	if opts.Quotas == nil {
-		opts.Quotas = map[string]int{"agents": 1000, "tokens": 100, "webhooks": 100}
+		opts.Quotas = map[string]int{"agents": 1000, "tokens": 100, "webhooks": 100, "upstreams": 100}
 	}
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.OnCommit == nil {

@@ -48,6 +48,9 @@ func (tx *Tx) After(fn func()) { tx.state.after = append(tx.state.after, fn) }
 // Now is the transaction's time, the same for everything it writes.
 func (tx *Tx) Now() time.Time { return tx.now }
 
+// Quota returns the quota of a kind, see Options.Quotas.
+func (tx *Tx) Quota(kind string) int { return tx.store.quotas[kind] }
+
 // exec runs a statement of a transaction and returns the number of affected rows.
 func (r reader) exec(query string, args ...any) (int64, error) {
 	if namesNoRow(args) {
@@ -65,6 +68,17 @@ func (r reader) exec(query string, args ...any) (int64, error) {
 func (r reader) run(query string, args ...any) error {
 	_, err := r.exec(query, args...)
 	return err
+}
+
+// purge runs a statement that deletes rows of a kind that are older than before, and returns their number. If
+// there are any, it records the time for the verification of the ledger.
+func (r reader) purge(kind string, before time.Time, query string, args ...any) (int64, error) {
+	n, err := r.exec(query, args...)
+	if err == nil && n > 0 {
+		err = r.run(`INSERT INTO purges (kind, cutoff) VALUES (?, ?)
+			ON CONFLICT (kind) DO UPDATE SET cutoff = excluded.cutoff WHERE purges.cutoff < excluded.cutoff`, kind, before)
+	}
+	return n, err
 }
 
 // Locks for transactions that depend on more than single rows. SQLite has one writer and needs

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"time"
 
 	"gorm.io/gorm"
@@ -15,12 +14,13 @@ func (r webhookReader) Get(id string) (models.Webhook, error) {
 	return findWebhook(r.db(), id)
 }
 
-// List returns up to limit webhooks in the order of their ids, which is that of their creation,
-// after the id after ("" starts at the first): those of an agent and of the agents below it, nil for all.
-func (r webhookReader) List(agentID *string, after string, limit int) ([]models.Webhook, error) {
+// List returns up to limit webhooks in the order of their ids, which is that of their creation, after the
+// id after ("" starts at the first): those of the subtree of a principal that is bound to an agent, and those
+// that its token or a descendant of the token created; all for other principals.
+func (r webhookReader) List(by models.Principal, after string, limit int) ([]models.Webhook, error) {
 	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
-	if agentID != nil {
-		db = db.Where("agent_id "+inSubtree, *agentID)
+	if by.AgentID != nil {
+		db = db.Where("(agent_id "+inSubtree+" OR token_id "+TokenTree+")", *by.AgentID, by.TokenID)
 	}
 	return hooks, db.Find(&hooks).Error
 }
@@ -57,20 +57,23 @@ func (r webhookReader) CountEnabled() (int, error) {
 
 // Insert stores a new webhook. It returns errs.Conflict when its id is taken or its agent unknown.
 func (tx Webhooks) Insert(w models.Webhook) error {
-	return cmp.Or(tx.changed(), tx.db().Create(&w).Error)
+	return tx.change(func(db *gorm.DB) *gorm.DB { return db.Create(&w) })
 }
 
-// changed prepares a change of subscriptions.
-func (tx Webhooks) changed() error {
+// change stores a change of subscriptions.
+func (tx Webhooks) change(save func(*gorm.DB) *gorm.DB) error {
 	tx.state.wroteWebhooks = true
-	return tx.saveDelivered()
+	if err := tx.saveDelivered(); err != nil {
+		return err
+	}
+	return save(tx.db()).Error
 }
 
 // Save stores the changed form of a webhook that Webhook returned. It returns
 // errs.Conflict when its agent is unknown.
 func (tx Webhooks) Save(w models.Webhook) error {
 	tx.state.wroteDeliveries = true // it may have been enabled
-	return cmp.Or(tx.changed(), tx.db().Select("*").Updates(&w).Error)
+	return tx.change(func(db *gorm.DB) *gorm.DB { return db.Select("*").Updates(&w) })
 }
 
 // SaveFailing stores since when a webhook has failed, nil for one that works, and the number of

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/models"
 	"comet/store"
@@ -118,4 +119,94 @@ func TestAWebhookHasTheAuthorityOfItsToken(t *testing.T) {
 		h.emit(t, "bills")
 		require.Len(t, h.received(t, hook.ID), 1)
 	})
+}
+
+// TestATokenKeepsTheWebhooksThatItCreated moves an agent out of the subtree of the token that created its webhook.
+func TestATokenKeepsTheWebhooksThatItCreated(t *testing.T) {
+	t.Parallel()
+	rule(t, "ToReadAndDelete", func(t *testing.T, h *fixture) {
+		tree(t, h.db)
+		above := h.issue(t, "above-token", "finance", nil)
+		creator := h.issue(t, "creator-token", "finance", &above.TokenID)
+		below := h.issue(t, "below-token", "finance", &creator.TokenID)
+		beside := h.issue(t, "beside-token", "finance", nil)
+		hook, second := h.createdBy(t, creator, "bills", true), h.createdBy(t, creator, "bills", false)
+		h.keep(t, hook, 0, 1)
+		delivery := h.deliveries(t, hook.ID)[0].ID
+		list := func(by models.Principal) (ids []string) {
+			t.Helper()
+			all, err := h.List(t.Context(), by, "", 10)
+			require.NoError(t, err)
+			for _, hook := range all {
+				ids = append(ids, hook.ID)
+			}
+			return ids
+		}
+		both := []string{hook.ID, second.ID}
+		for _, by := range []models.Principal{above, creator, below, beside, ops()} {
+			require.Equal(t, both, list(by), by.Name)
+		}
+		h.move(t, "bills", "health")
+		for _, by := range []models.Principal{below, beside, bound("finance")} {
+			require.Empty(t, list(by), by.Name)
+			h.requireNotFound(t, by, hook.ID, delivery)
+		}
+		for _, by := range []models.Principal{above, creator} {
+			require.Equal(t, both, list(by), by.Name)
+			page, err := h.List(t.Context(), by, hook.ID, 1)
+			require.NoError(t, err)
+			require.Equal(t, second.ID, page[0].ID)
+			got, err := h.Get(t.Context(), by, hook.ID)
+			require.NoError(t, err)
+			require.Equal(t, []string{"finance"}, got.ConfinedTo)
+			for name, do := range h.operations(t, by, hook.ID, delivery) {
+				if name != "get" && name != "delete" {
+					require.Equal(t, errs.ForeignAgent, errs.CodeOf(do()), "%s %s", by.Name, name)
+				}
+			}
+		}
+		got, err := h.Get(t.Context(), ops(), hook.ID)
+		require.NoError(t, err)
+		require.Equal(t, hook, got, "no patch has changed it")
+		h.emit(t, "bills")
+		require.Empty(t, h.received(t, second.ID), "it is confined")
+
+		require.NoError(t, h.Webhooks.Delete(t.Context(), creator, hook.ID, nil))
+		require.NoError(t, h.Webhooks.Delete(t.Context(), above, second.ID, nil))
+		require.Empty(t, list(ops()))
+	})
+}
+
+// operations are those on a webhook and one of its deliveries, as a principal.
+func (h *fixture) operations(t *testing.T, by models.Principal, id, delivery string) map[string]func() error {
+	t.Helper()
+	ctx := t.Context()
+	patch := func(p webhooks.WebhookPatch) func() error {
+		return func() error { _, err := h.Update(ctx, by, id, p, nil); return err }
+	}
+	return map[string]func() error{
+		"get":        func() error { _, err := h.Get(ctx, by, id); return err },
+		"describe":   patch(webhooks.WebhookPatch{Description: models.Some("x")}),
+		"enable":     patch(webhooks.WebhookPatch{Enabled: models.Some(true)}),
+		"subtree":    patch(webhooks.WebhookPatch{Subtree: models.Some(true)}),
+		"url":        patch(webhooks.WebhookPatch{URL: models.Some("https://example.org/other")}),
+		"move":       patch(webhooks.WebhookPatch{AgentID: models.Some("finance")}),
+		"widen":      patch(webhooks.WebhookPatch{AgentID: models.Optional[string]{Set: true, Null: true}}),
+		"rotate":     func() error { _, err := h.Rotate(ctx, by, id, rotation("", 0), nil, nil); return err },
+		"test":       func() error { _, _, err := h.Test(ctx, by, id); return err },
+		"deliveries": func() error { _, err := h.Deliveries(ctx, by, id, store.DeliveryQuery{Limit: 1}); return err },
+		"delivery":   func() error { _, _, err := h.Delivery(ctx, by, id, delivery); return err },
+		"redeliver":  func() error { _, err := h.Redeliver(ctx, by, id, delivery); return err },
+		"since":      func() error { _, err := h.RedeliverAll(ctx, by, id, created(time.Time{})); return err },
+		"missed":     func() error { _, err := h.RedeliverAll(ctx, by, id, missed(time.Time{})); return err },
+		"delete":     func() error { return h.Webhooks.Delete(ctx, by, id, nil) },
+	}
+}
+
+// requireNotFound proves that a webhook is invisible to a principal.
+func (h *fixture) requireNotFound(t *testing.T, by models.Principal, id, delivery string) {
+	t.Helper()
+	for name, do := range h.operations(t, by, id, delivery) {
+		require.Equal(t, errs.NotFound, errs.CodeOf(do()), "%s %s", by.Name, name)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 	"comet/webhooks/signature"
 )
 
@@ -42,8 +43,10 @@ func (w *Webhooks) Create(ctx context.Context, by models.Principal, d WebhookDra
 			return hook, err
 		}
 		hook.Keys.Secret = secret
-		hook.ConfinedTo, err = tx.Tokens().Agents(by)
-		return hook, cmp.Or(err, tx.Webhooks().Insert(hook), tx.Tokens().AddObjects(by, "webhooks", hook.ID))
+		if err := tx.Webhooks().Insert(hook); err != nil {
+			return hook, err
+		}
+		return hook, quotas.Add(tx, by, "webhooks", hook.ID)
 	})
 }
 
@@ -73,8 +76,8 @@ func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Vio
 	if err := cmp.Or(err, found.Err()); err != nil {
 		return models.Webhook{}, err
 	}
-	if err := checkWebhookLimit(tx); err != nil {
-		return models.Webhook{}, err
+	if n, err := tx.Webhooks().LockAll(); err != nil || n >= MaxWebhooks {
+		return models.Webhook{}, cmp.Or(err, error(errs.New(errs.LimitReached, "there are %d webhooks, and there may be no more; delete one first", n)))
 	}
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -84,7 +87,7 @@ func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Vio
 		ID: id.String(), URL: *d.URL, Description: d.Description, Events: d.Events, AgentID: d.AgentID, Subtree: orFalse(d.Subtree),
 		Ordering: *cmp.Or(d.Ordering, new(models.OrderingNone)), Enabled: *cmp.Or(d.Enabled, new(true)),
 		Headers: d.Headers, TimeoutSeconds: *cmp.Or(d.TimeoutSeconds, new(int)), RetrySeconds: append([]int{}, d.RetrySeconds...),
-		Keys: models.WebhookKeys{PreviousKeys: []models.PreviousKeys{}}, Version: 1, CreatedBy: by.Name, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
+		Keys: models.WebhookKeys{PreviousKeys: []models.PreviousKeys{}}, Version: 1, TokenID: by.TokenID, CreatedBy: by.Name, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
 	}
 	if !hook.Enabled {
 		hook.DisabledAt = new(tx.Now())
@@ -92,15 +95,8 @@ func fromDraft(tx *store.Tx, by models.Principal, d WebhookDraft, found errs.Vio
 	if orFalse(d.Asymmetric) {
 		hook.Keys.SigningKey = signature.NewSigningKey()
 	}
-	return hook, nil
-}
-
-func checkWebhookLimit(tx *store.Tx) error {
-	n, err := tx.Webhooks().LockAll()
-	if err == nil && n >= MaxWebhooks {
-		return errs.New(errs.LimitReached, "there are %d webhooks, and there may be no more; delete one first", n)
-	}
-	return err
+	hook.ConfinedTo, err = tx.Tokens().Agents(by)
+	return hook, err
 }
 
 func orFalse(b *bool) bool { return b != nil && *b }
@@ -139,10 +135,13 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 		if by.AgentID != nil && !reflect.DeepEqual(before, after) || p.AgentID.Set {
 			after.ConfinedTo, err = tx.Tokens().Agents(by)
 		}
-		if out, changed = after, !reflect.DeepEqual(before, after); !changed {
+		if out, changed = after, !reflect.DeepEqual(before, after); err != nil || !changed {
 			return err
 		}
-		return cmp.Or(err, save(tx, &out), reorder(tx, before, after))
+		if err := save(tx, &out); err != nil {
+			return err
+		}
+		return reorder(tx, before, after)
 	})
 	if err != nil {
 		return models.Webhook{}, err
@@ -281,7 +280,7 @@ func rotated(k models.WebhookKeys, secret []byte, grace time.Duration, now time.
 // and deletes its history in batches: if ctx ends before that, the call can be repeated.
 func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	err := w.store.Write(ctx, func(tx *store.Tx) error {
-		hook, err := lock(tx, by, id)
+		hook, err := orCreated(lock(tx, by, id))
 		if err := cmp.Or(err, pre.Check(hook.Version)); err != nil || !hook.Enabled {
 			return err
 		}
@@ -297,7 +296,7 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string, p
 		return err
 	}
 	err = w.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := lock(tx, by, id); err != nil { // deleted by another request meanwhile
+		if _, err := orCreated(lock(tx, by, id)); err != nil { // deleted by another request meanwhile
 			return err
 		}
 		return tx.Webhooks().Delete(id)
@@ -311,14 +310,10 @@ func (w *Webhooks) Delete(ctx context.Context, by models.Principal, id string, p
 // Purge deletes deliveries that ended before the retention, with attempts; call it periodically.
 func (w *Webhooks) Purge(ctx context.Context) error {
 	before := w.store.Now().Add(-w.opts.Retention)
-	if err := w.store.Forget(ctx, "deliveries", before); err != nil {
-		return err
-	}
-	hooks, err := w.store.Webhooks(ctx).List(nil, "", MaxWebhooks)
+	hooks, err := w.store.Webhooks(ctx).List(models.System(), "", MaxWebhooks)
 	for _, hook := range hooks {
-		err := w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Purge(hook.ID, before, limit) })
-		if err != nil {
-			return err
+		if err == nil {
+			err = w.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Deliveries().Purge(hook.ID, before, limit) })
 		}
 	}
 	return err

@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"cmp"
 	"context"
 	"net/url"
 	"time"
@@ -134,7 +133,10 @@ func (w *Webhooks) endDelivery(tx *store.Tx, hook models.Webhook, r result) (end
 	}
 	wait, again := nextWait(hook.RetrySeconds, d.Tries+1, w.opts.Random(), r.retryAfter)
 	if !again || r.goneFrom(hook) {
-		return true, cmp.Or(tx.Deliveries().MarkDead(d, r.attempt), emitDead(tx, hook, d, r.attempt))
+		if err = tx.Deliveries().MarkDead(d, r.attempt); err == nil {
+			err = emitDead(tx, hook, d, r.attempt)
+		}
+		return true, err
 	}
 	return false, tx.Deliveries().Fail(d, r.attempt, tx.Now().Add(wait))
 }

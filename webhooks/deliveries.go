@@ -22,7 +22,7 @@ type DeliveryQuery = store.DeliveryQuery
 
 // Deliveries returns a page of deliveries without data, newest first, or errs.NotFound.
 func (w *Webhooks) Deliveries(ctx context.Context, by models.Principal, id string, q store.DeliveryQuery) ([]models.Delivery, error) {
-	if _, err := w.Get(ctx, by, id); err != nil {
+	if _, err := w.managed(ctx, by, id); err != nil {
 		return nil, err
 	}
 	return w.store.Deliveries(ctx).List(id, q)
@@ -30,7 +30,7 @@ func (w *Webhooks) Deliveries(ctx context.Context, by models.Principal, id strin
 
 // Delivery returns a delivery with its attempts, the first one first, or errs.NotFound.
 func (w *Webhooks) Delivery(ctx context.Context, by models.Principal, id, deliveryID string) (models.Delivery, []models.DeliveryAttempt, error) {
-	if _, err := w.Get(ctx, by, id); err != nil {
+	if _, err := w.managed(ctx, by, id); err != nil {
 		return models.Delivery{}, nil, err
 	}
 	d, err := w.store.Deliveries(ctx).Get(id, deliveryID)
@@ -159,7 +159,9 @@ func insertMissed(tx *store.Tx, by models.Principal, id string, all []models.Eve
 		_, found := slices.BinarySearch(received, d.Event.ID)
 		return found
 	})
-	err = cmp.Or(err, receivedErr, tx.Deliveries().Insert(deliveries))
+	if err = cmp.Or(err, receivedErr); err == nil {
+		err = tx.Deliveries().Insert(deliveries)
+	}
 	if err == nil && s.Ordering == models.OrderingAgent {
 		slices.Sort(keys)
 		err = tx.Deliveries().OrderKeys(id, slices.Compact(keys)) // earlier events before pending ones
@@ -177,7 +179,7 @@ func requireEnabled(hook models.Webhook) error {
 // Test makes one attempt to deliver a webhook.test event, also to a disabled webhook. It is stored
 // as a finished delivery without other consequences. It returns errs.NotFound, or errs.Busy.
 func (w *Webhooks) Test(ctx context.Context, by models.Principal, id string) (models.Delivery, models.DeliveryAttempt, error) {
-	hook, err := w.Get(ctx, by, id)
+	hook, err := w.managed(ctx, by, id)
 	if err != nil {
 		return models.Delivery{}, models.DeliveryAttempt{}, err
 	}

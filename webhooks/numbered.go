@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -68,7 +67,10 @@ func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 		return err
 	}
 	all, err := newDeliveries(tx, subs, events)
-	return cmp.Or(err, tx.Deliveries().Insert(all))
+	if err == nil {
+		err = tx.Deliveries().Insert(all)
+	}
+	return err
 }
 
 // newDeliveries returns the deliveries of events to subscriptions, which are locked.

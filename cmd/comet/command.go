@@ -317,7 +317,8 @@ func (c *call) nameParams(err error) error {
 	if _, ok := c.sent["*"]; ok {
 		return err // the names are those of the file
 	}
-	for _, p := range c.params {
+	notGiven := func(p param) bool { return !c.changed(p.flag()) }
+	for _, p := range append(slices.DeleteFunc(slices.Clone(c.params), notGiven), c.params...) { // several may set the same
 		if p.to == "" || p.to == "*" || isHeader(p.to) {
 			continue
 		}
@@ -328,6 +329,11 @@ func (c *call) nameParams(err error) error {
 			for i := range *fields {
 				p.renameField(&(*fields)[i])
 			}
+		}
+	}
+	if fields, detail := refused.problem.Errors, refused.problem.Detail; fields != nil && len(*fields) > 0 && detail != nil {
+		if name := (*fields)[0].Parameter; name != nil && *detail == (*fields)[0].Detail && strings.HasPrefix(*name, "--") && !strings.Contains(*detail, *name) {
+			*detail = *name + ": " + *detail
 		}
 	}
 	return err

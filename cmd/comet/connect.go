@@ -32,6 +32,7 @@ func login(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+	c.hint = ""
 	c.token = cmp.Or(strings.TrimSpace(string(text)), c.token)
 	stored := settings{Server: c.server, Token: c.token, CAFile: c.caFile}
 	if err := stored.check(); err != nil {

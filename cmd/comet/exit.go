@@ -42,8 +42,10 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 // unreachableError means that the server did not respond.
 type unreachableError struct {
-	server string
-	cause  error
+	server  string
+	cause   error
+	reading bool   // the request changes nothing
+	hint    string // "" for the default
 }
 
 func (e *unreachableError) Error() string {
@@ -69,8 +71,8 @@ type apiError struct {
 	body []byte
 	// file is the document that was sent, "" for none.
 	file string
-	// tokenFile is the file in which the token was found, "" if it was configured.
-	tokenFile string
+	// hint is about the token, for a response 401.
+	hint string
 }
 
 func (e *apiError) Error() string {
@@ -108,7 +110,8 @@ func report(w io.Writer, form string, err error) int {
 	if len(lines) == 0 {
 		return code
 	}
-	problem, _ := json.Marshal(map[string]any{"title": lines[0], "detail": strings.Join(lines[1:], "\n"), "exit_code": code}) // texts and a number
+	detail := strings.TrimSpace(strings.ReplaceAll(strings.Join(lines[1:], "\n"), "\n  ", "\n"))
+	problem, _ := json.Marshal(map[string]any{"title": lines[0], "detail": detail, "exit_code": code}) // texts and a number
 	if errors.As(err, &api) && json.Valid(api.body) {
 		problem = api.body
 	}
@@ -144,19 +147,28 @@ func explain(err error) (code int, lines []string) {
 		}
 		return exitUsage, lines
 	case errors.As(err, &usage):
-		lines = []string{usage.Error()}
-		if file := (*fs.PathError)(nil); !errors.As(err, &file) { // the help does not help with files
-			lines = append(lines, "Run the command with --help for its usage.")
+		text, file := usage.Error(), (*fs.PathError)(nil)
+		switch {
+		case errors.As(err, &mistake):
+		case !errors.As(err, &file): // the help does not help with files
+			return exitUsage, []string{text, "Run the command with --help for its usage."}
+		case errors.Is(file, fs.ErrNotExist):
+			text = strings.Replace(text, file.Error(), fmt.Sprintf("the file %s does not exist", file.Path), 1)
+		case file.Op == "open" || file.Op == "read":
+			text = strings.Replace(text, file.Error(), fmt.Sprintf("the file %s cannot be read: %v", file.Path, file.Err), 1)
 		}
-		return exitUsage, lines
+		return exitUsage, []string{text}
 	case errors.As(err, &mistake): // a mistake in the input of a local command
 		known := map[errs.Code]int{errs.InvalidRequest: exitUsage, errs.NotFound: exitNotFound, errs.Conflict: exitConflict}
 		if code, ok := known[mistake.Code]; ok {
 			return code, []string{mistake.Detail}
 		}
 	case errors.As(err, &unreachable):
-		hint := `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`
-		if unreachable.disconnected() {
+		hint := cmp.Or(unreachable.hint, `  Is it running? "comet serve" starts one here; --server, COMET_SERVER or the client configuration names another.`)
+		switch disconnected := unreachable.disconnected(); {
+		case disconnected && unreachable.reading:
+			return exitUnavailable, []string{unreachable.Error()}
+		case disconnected:
 			hint = "  A requested change may have been made. Check it, or repeat the command with the same --idempotency-key."
 		}
 		return exitUnavailable, []string{unreachable.Error(), hint}
@@ -172,19 +184,15 @@ func explain(err error) (code int, lines []string) {
 }
 
 func exitCodeOf(status int) int {
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return exitForbidden
-	case http.StatusNotFound:
-		return exitNotFound
-	case http.StatusConflict, http.StatusPreconditionFailed:
-		return exitConflict
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return exitInvalid
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return exitUnavailable
+	codes := map[int]int{
+		http.StatusUnauthorized: exitForbidden, http.StatusForbidden: exitForbidden, http.StatusNotFound: exitNotFound,
+		http.StatusConflict: exitConflict, http.StatusPreconditionFailed: exitConflict,
+		http.StatusBadRequest: exitInvalid, http.StatusRequestEntityTooLarge: exitInvalid,
+		http.StatusUnsupportedMediaType: exitInvalid, http.StatusUnprocessableEntity: exitInvalid,
+		http.StatusTooManyRequests: exitUnavailable, http.StatusBadGateway: exitUnavailable,
+		http.StatusServiceUnavailable: exitUnavailable, http.StatusGatewayTimeout: exitUnavailable,
 	}
-	return exitFailure
+	return cmp.Or(codes[status], exitFailure)
 }
 
 func problemLines(e *apiError) []string {
@@ -192,7 +200,7 @@ func problemLines(e *apiError) []string {
 	if fields := e.problem.Errors; fields != nil {
 		// The detail is often that of the first field.
 		repeated := func(f client.FieldError) bool {
-			return f.Line == nil && strings.Count(*cmp.Or(f.Pointer, new("")), "/") < 2 && strings.HasSuffix(lines[0], ": "+f.Detail)
+			return (f.Line == nil || e.file == "" && strings.Contains(f.Detail, "line ")) && strings.Count(*cmp.Or(f.Pointer, new("")), "/") < 2 && strings.HasSuffix(lines[0], ": "+f.Detail)
 		}
 		lines = append(lines, fieldLines(slices.DeleteFunc(slices.Clone(*fields), repeated), e.file)...)
 	}
@@ -205,11 +213,8 @@ func problemLines(e *apiError) []string {
 	} else if e.retryAfter != "" { // a proxy may send a date
 		lines = append(lines, fmt.Sprintf("  Try again after %s.", e.retryAfter))
 	}
-	switch {
-	case e.status == http.StatusUnauthorized && e.tokenFile != "":
-		lines = append(lines, fmt.Sprintf("  The token is that of the file %s; set another one with --token, COMET_TOKEN or comet login.", e.tokenFile))
-	case e.status == http.StatusUnauthorized:
-		lines = append(lines, "  Give a token with comet login, --token or COMET_TOKEN (comet --help).")
+	if e.status == http.StatusUnauthorized && e.hint != "" {
+		lines = append(lines, "  "+e.hint)
 	}
 	if id := e.problem.RequestID; id != nil {
 		lines = append(lines, fmt.Sprintf("  The request id is %s.", *id))

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -66,6 +68,14 @@ func TestReport(t *testing.T) {
 		require.Equal(t, "comet: the connection to the server at http://x ended before the response: Post: EOF\n"+
 			"  A requested change may have been made. Check it, or repeat the command with the same --idempotency-key.\n", text)
 		require.Contains(t, reported(&unreachableError{server: "http://x", cause: syscall.ECONNREFUSED}), "Is it running?")
+
+		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+		t.Cleanup(server.Close)
+		s := &session{http: server.Client(), server: server.URL}
+		for method, want := range map[string]bool{http.MethodGet: false, http.MethodPost: true} {
+			_, err := s.do(t.Context(), method, "/", nil, nil)
+			require.Equal(t, want, strings.Contains(reported(err), "A requested change may have been made"), method)
+		}
 	})
 
 	t.Run("prints a field that repeats the detail once", func(t *testing.T) {

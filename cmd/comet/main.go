@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,12 +39,12 @@ func run() int {
 	defer stop()
 	root, started := newRootCommand()
 	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil && !*started {
-		err = usageError{err}
-	}
 	form := "" // of the error
 	if s, invalid := newSession(cmd); invalid == nil {
 		form = s.out.format
+	}
+	if err != nil && !*started {
+		err, form = usageError{err}, cmp.Or(formatIn(os.Args[1:]), form)
 	}
 	code := report(root.ErrOrStderr(), form, interrupted(ctx, err))
 	if code != exitOK && cmd.Name() == "send" && !errors.As(err, new(*endedError)) {

@@ -147,8 +147,9 @@ func (p param) register(cmd *cobra.Command) {
 			f.NoOptDefVal = "true"
 		}
 	}
-	if p.kind.choices == nil && p.kind.ids == "" {
-		return
+	placeholder, _ := pflag.UnquoteUsage(fs.Lookup(name))
+	if slices.Contains([]string{"file", "directory", "path", "object"}, placeholder) {
+		return // a shell completes it
 	}
 	if err := cmd.RegisterFlagCompletionFunc(name, p.completeFlag); err != nil {
 		panic(err) // the flag is registered above
@@ -248,15 +249,19 @@ func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
 // rename replaces the name that the API has for the parameter, if it cannot be an English word:
 // at the beginning of the text, or with an underscore.
 func (p param) rename(detail string) string {
-	name := strings.TrimPrefix(p.to[strings.LastIndexByte(p.to, '.')+1:], "?")
-	pattern := `^` + name + `\b(\[\d+\])?`
+	dot := strings.LastIndexByte(p.to, '.') + 1
+	above, name := regexp.QuoteMeta(p.to[:dot]), strings.TrimPrefix(p.to[dot:], "?")
+	if p.kind.unit > 0 {
+		above = "the |" + above // errors about limits of code have an article
+	}
+	pattern := `^(` + above + `)?` + name + `\b(\[\d+\])?`
 	if strings.Contains(name, "_") {
-		pattern = `\b` + name + `\b(\[\d+\])?`
+		pattern = `\b(` + above + `)?` + name + `\b(\[\d+\])?`
 	}
 	at := regexp.MustCompile(pattern)
 	if p.kind.unit > 0 && at.MatchString(detail) {
-		detail = regexp.MustCompile(`\b\d+\b`).ReplaceAllStringFunc(detail, func(number string) string {
-			n, _ := strconv.ParseInt(number, 10, 32) // 0 if it is too long
+		detail = regexp.MustCompile(`\b\d+\b( ms\b)?`).ReplaceAllStringFunc(detail, func(number string) string {
+			n, _ := strconv.ParseInt(strings.TrimSuffix(number, " ms"), 10, 32) // 0 if it is too long
 			return input.Duration(time.Duration(n) * p.kind.unit)
 		})
 	}

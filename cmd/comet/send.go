@@ -85,10 +85,10 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 		defer cancel()
 	}
 	show := newDisplay(s.out.w, s.messages, s.out.format == formatTable)
-	show.missing = "no worker for it is connected. Start one: " + workerCommand(r)
+	show.missing = workerCommand(r)
 	reply, err := c.Submit(awaited, r)
 	known := err == nil
-	if known && show.enabled {
+	if known && show.enabled && reply.Code == 0 { // otherwise no task was created
 		printLine(s.messages, "task %s", r.TaskID.String())
 	}
 	if known && !reply.Ended {
@@ -112,7 +112,11 @@ func (s *session) sendRequest(ctx context.Context, c *agent.Client, r *agent.Req
 	} else {
 		err = show.result(reply.Output)
 	}
-	return errors.Join(err, errorOf(r, reply))
+	failed := errorOf(r, reply)
+	if ended, ok := errors.AsType[*endedError](failed); ok && reply.Code == unsupportedWork && r.To != "" {
+		ended.text += s.nearest(ctx, r.To, typeList)
+	}
+	return errors.Join(err, failed)
 }
 
 // workerCommand returns the command that starts a worker for a request.
@@ -125,8 +129,8 @@ func workerCommand(r *agent.Request) string {
 }
 
 // follow prints output and progress of a task until the function it returns is called; with ended
-// it prints the rest of the output first. Agents report output before the progress that follows it, so
-// it prints the output up to each report, and then the progress.
+// it prints the rest of the output first. The output in a report of an agent belongs to the step of the
+// report, so it prints the progress of each report, and then the output.
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup
@@ -142,9 +146,10 @@ func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request,
 		if t.Attempt != attempt {
 			attempt, printed = t.Attempt, 0
 		}
+		err := show.task(t)
 		n, _ := io.CopyN(show, log, t.Log.Bytes-printed)
 		printed += n
-		return show.task(t)
+		return err
 	}
 	following.Go(func() { // the result of the request reports the errors
 		_, _ = c.Follow(ctx, r.TaskID, each)
@@ -219,7 +224,11 @@ func failureText(r *agent.Request, reply agent.Response) string {
 	}
 	text := fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
 	if supported := strings.Fields(joinAny(list, " ")); len(supported) > 0 {
-		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, strings.Join(supported[:min(len(supported), 20)], ", "), input.DidYouMean(r.WorkType, supported))
+		shown := strings.Join(supported[:min(len(supported), 20)], ", ")
+		if more := len(supported) - 20; more > 0 {
+			shown += fmt.Sprintf(" and %d more", more)
+		}
+		return fmt.Sprintf("%s; agents%s offer %s%s", text, kind, shown, input.DidYouMean(r.WorkType, supported))
 	}
 	return text + `; "comet agents list" shows what agents offer; "comet worker" adds a worker`
 }

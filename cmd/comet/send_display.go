@@ -22,7 +22,7 @@ type display struct {
 	out, messages io.Writer
 	drawing       bool   // on a terminal
 	enabled       bool   // progress is shown
-	missing       string // a note that no worker is connected
+	missing       string // the command that starts a worker, until it was shown
 
 	mu      sync.Mutex
 	bar     string
@@ -62,7 +62,7 @@ func (d *display) task(t agent.Task) error {
 	defer d.mu.Unlock()
 	if t.WaitingFor == "retry" && t.AgentID == "" && d.missing != "" {
 		d.clear()
-		printLine(d.messages, "The task is queued: %s", d.missing)
+		printLine(d.messages, "No worker for the task is connected; the task fails if none connects while it is retried. Start one: %s", d.missing)
 		d.missing = ""
 	}
 	if !d.enabled || t.Ended() {

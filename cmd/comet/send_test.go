@@ -125,7 +125,7 @@ func TestSendKeepsTheOrder(t *testing.T) {
 	s := &session{out: output{w: &both, format: formatTable}, messages: &both}
 	r := &agent.Request{WorkType: "build", TaskID: uuid.New()}
 	require.NoError(t, s.sendRequest(t.Context(), c, r, 0, false))
-	require.Equal(t, "task "+r.TaskID.String()+"\nfetching\n 10%  fetch\nbuilding\n 40%  build\n 60%  test\nlinking\nall done\n", both.String())
+	require.Equal(t, "task "+r.TaskID.String()+"\n 10%  fetch\nfetching\n 40%  build\nbuilding\n 60%  test\nlinking\nall done\n", both.String())
 }
 
 // envelopeOf is a response of the server.
@@ -160,6 +160,18 @@ func TestSendEnds(t *testing.T) {
 			require.Equal(t, c.want, exitCode(errorOf(&agent.Request{}, c.reply)))
 		})
 	}
+}
+
+func TestSendCountsTheOfferedWorkTypes(t *testing.T) {
+	t.Parallel()
+	offered := make([]string, 23)
+	for i := range offered {
+		offered[i] = fmt.Sprintf("work-%02d", i)
+	}
+	details, err := json.Marshal(map[string]any{"supported_types": offered})
+	require.NoError(t, err)
+	text := failureText(&agent.Request{WorkType: "wrk-21"}, agent.Response{Code: unsupportedWork, Context: details})
+	require.Contains(t, text, ", work-19 and 3 more; did you mean work-21?")
 }
 
 func TestDisplay(t *testing.T) {
@@ -200,13 +212,13 @@ func TestDisplay(t *testing.T) {
 		for _, shown := range []bool{true, false} { // also with -o json, which shows no progress
 			var notes bytes.Buffer
 			d := newDisplay(io.Discard, &notes, shown)
-			d.missing = "no worker for it is connected. Start one: " + workerCommand(&agent.Request{To: "infra", WorkType: "run"})
+			d.missing = workerCommand(&agent.Request{To: "infra", WorkType: "run"})
 			for range 2 {
 				require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "retry"}))
 			}
-			const note = "The task is queued: no worker for it is connected. Start one: comet worker --type infra --capability run -- COMMAND\n"
+			const note = "No worker for the task is connected; the task fails if none connects while it is retried. Start one: comet worker --type infra --capability run -- COMMAND\n"
 			require.True(t, strings.HasPrefix(notes.String(), note), notes.String())
-			require.Equal(t, 1, strings.Count(notes.String(), "queued"))
+			require.Equal(t, 1, strings.Count(notes.String(), "No worker"))
 		}
 	})
 
@@ -216,7 +228,7 @@ func TestDisplay(t *testing.T) {
 		d.missing = "no worker"
 		require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "worker"}))
 		require.NoError(t, d.task(agent.Task{State: "new", WaitingFor: "retry", AgentID: "a"}))
-		require.NotContains(t, notes.String(), "queued")
+		require.NotContains(t, notes.String(), "No worker")
 	})
 
 	t.Run("clears the bar before output on a terminal", func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -100,6 +101,9 @@ func checkHealth(ctx context.Context, c *call) error {
 	// The certificate need not name this address. The request contains no secret.
 	c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 	_, err := c.do(ctx, http.MethodGet, "/healthz", nil, nil)
+	if failed, ok := errors.AsType[*unreachableError](err); ok {
+		failed.hint = "  Is it running? The address is that of --listen, COMET_LISTEN or the configuration of the server."
+	}
 	return err
 }
 

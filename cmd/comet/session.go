@@ -38,7 +38,7 @@ type session struct {
 	server   string
 	token    string
 	caFile   string // trusted certificate authorities, "" for those of the system
-	foundIn  string // the file of a token that was not configured
+	hint     string // about the token, for an error 401
 	out      output
 	in       func() ([]byte, error) // reads standard input; nil when it was read
 	messages io.Writer
@@ -61,7 +61,7 @@ func newSession(cmd *cobra.Command) (*session, error) {
 	if err := trust(set.CAFile); err != nil {
 		return nil, err
 	}
-	s.server, s.token, s.caFile, s.foundIn = set.Server, set.Token, set.CAFile, set.foundIn
+	s.server, s.token, s.caFile, s.hint = set.Server, set.Token, set.CAFile, set.hint
 	noHeaders, _ := flags.GetBool("no-headers") // it is registered as one
 	s.out, err = newOutput(cmd.OutOrStdout(), set.Output, noHeaders)
 	return s, err
@@ -111,11 +111,11 @@ func (s *session) readResponse(resp *http.Response, err error) ([]byte, error) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, s.unreachable(err)
+		return nil, s.unreachable(&url.Error{Op: resp.Request.Method, Err: err})
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		refused := newAPIError(resp, body)
-		refused.tokenFile = s.foundIn
+		refused.hint = s.hint
 		return nil, refused
 	}
 	return body, nil
@@ -140,10 +140,11 @@ func (s *session) unreachable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
+	failed := &unreachableError{server: s.server, cause: err}
 	if inURL, ok := errors.AsType[*url.Error](err); ok {
-		err = inURL.Err
+		failed.cause, failed.reading = inURL.Err, strings.EqualFold(inURL.Op, http.MethodGet)
 	}
-	return &unreachableError{server: s.server, cause: err}
+	return failed
 }
 
 // decode decodes a JSON response into v.
@@ -154,12 +155,14 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// names returns the ids in a list of the API, sorted; nil if the token may not read it.
+// names returns the ids in a list of the API, sorted; nil if the token may not read it. A fragment
+// of the path names another member, which may be a list: /api/v1/agents#capabilities.
 func (s *session) names(ctx context.Context, path string) (names []string) {
 	var page map[string]any
 	if path == "" {
 		return nil
 	}
+	_, named, _ := strings.Cut(path, "#")
 	if _, err := s.do(ctx, http.MethodGet, path, nil, &page); err != nil {
 		return nil
 	}
@@ -167,11 +170,19 @@ func (s *session) names(ctx context.Context, path string) (names []string) {
 		entries, _ := member.([]any)
 		for _, e := range entries {
 			entry, _ := e.(map[string]any)
-			names = append(names, fmt.Sprint(cmp.Or(entry["id"], entry["agent_id"])))
+			value := cmp.Or(entry["id"], entry["agent_id"])
+			if named != "" {
+				value = entry[named]
+			}
+			if _, isList := value.([]any); isList {
+				names = append(names, strings.Fields(joinAny(value, " "))...)
+			} else if value != nil {
+				names = append(names, fmt.Sprint(value))
+			}
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // readInput reads a file, or standard input for "-", which only one flag or argument can have.
@@ -255,13 +266,13 @@ type settings struct {
 	TokenFile string `json:"token_file"`
 	CAFile    string `json:"ca_file"`
 	Output    string `json:"output"`
-	foundIn   string // the file of the token, if the token was not configured
+	hint      string // about the token, for an error 401
 }
 
 // loadSettings combines them: a flag overrides the environment, which overrides the file, which
 // overrides the default. An empty variable counts as not set.
 func loadSettings(flags *pflag.FlagSet, mustExist bool) (settings, error) {
-	s := settings{Server: defaultServer}
+	s := settings{Server: defaultServer, hint: "Give a token with comet login, --token or COMET_TOKEN (comet --help)."}
 	path, wanted := configPath(flags)
 	if path != "" {
 		if err := s.readFile(path, wanted && mustExist); err != nil {
@@ -312,11 +323,11 @@ func (s *settings) findAdminToken() {
 		return
 	}
 	info, err := os.Stat(adminTokenFile)
-	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		return
-	}
-	if token, err := os.ReadFile(adminTokenFile); err == nil {
-		s.Token, s.foundIn = strings.TrimSpace(string(token)), adminTokenFile
+	if err == nil && info.Mode().Perm()&0o077 != 0 {
+		s.hint = fmt.Sprintf("The token in %s is not used, because other users can read the file: chmod 600 %s", adminTokenFile, adminTokenFile)
+	} else if token, err := os.ReadFile(adminTokenFile); err == nil {
+		s.Token = strings.TrimSpace(string(token))
+		s.hint = fmt.Sprintf("The token is that of the file %s; set another one with --token, COMET_TOKEN or comet login.", adminTokenFile)
 	}
 }
 
@@ -347,7 +358,7 @@ func (s *settings) readFile(path string, named bool) error {
 	case os.IsNotExist(err) && !named:
 		return nil
 	case err != nil:
-		return usagef("the client configuration cannot be read: %w", err)
+		return usagef("the client configuration cannot be read; comet login creates it: %w", err)
 	}
 	doc := input.Parse(data, input.YAML)
 	if err := doc.Decode(s); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"comet/internal/errs"
 	"comet/internal/input"
 )
 
@@ -27,13 +28,24 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return fmt.Errorf("unknown command %q for %q%s", word, cmd.CommandPath(), input.DidYouMean(word, names))
 }
 
+// formatIn returns the output format in a command line that cannot be parsed, "" for none.
+func formatIn(args []string) string {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	format := flags.StringP("output", "o", "", "")
+	_ = flags.Parse(args) // it was reported
+	return *format
+}
+
 // flagError words an error of parsing flags.
 func flagError(cmd *cobra.Command, err error) error {
 	var (
 		missing   *pflag.NotExistError
 		valueless *pflag.ValueRequiredError
 	)
-	switch {
+	switch words := cmd.Flags().Args(); {
+	case cmd.HasSubCommands() && len(words) > 0:
+		return unknownCommand(cmd, words[0])
 	case errors.As(err, &valueless):
 		return fmt.Errorf("--%s requires a value", valueless.GetFlag().Name)
 	case !errors.As(err, &missing):
@@ -47,8 +59,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("unknown flag %s%s", name, input.DidYouMean(name, names))
 }
 
-// noAgent matches the API's text about an agent that does not exist.
-var noAgent = regexp.MustCompile(`no agent "([^"]+)"`)
+// typeList is the path of the list of the agents' types.
+const typeList = "/api/v1/agents?limit=1000#type"
 
 // suggest adds the nearest name to an error about a name that does not exist. lists are those of the
 // arguments.
@@ -58,8 +70,10 @@ func (s *session) suggest(ctx context.Context, err error, lists, arguments []str
 		return err
 	}
 	near := ""
-	if name := noAgent.FindStringSubmatch(*refused.problem.Detail); name != nil {
-		near = input.DidYouMean(name[1], s.names(ctx, "/api/v1/agents?limit=1000"))
+	for list, text := range map[string]string{"/api/v1/agents?limit=1000": `no (?:agent|worker) "([^"]+)"`, typeList: `agent of the type "([^"]+)"`} {
+		if name := regexp.MustCompile(text).FindStringSubmatch(*refused.problem.Detail); name != nil {
+			near += s.nearest(ctx, name[1], list)
+		}
 	}
 	var missing struct{ Requested, Supported []string }
 	if json.Unmarshal(refused.body, &missing) == nil && near == "" {
@@ -74,6 +88,15 @@ func (s *session) suggest(ctx context.Context, err error, lists, arguments []str
 	}
 	*refused.problem.Detail += near
 	return err
+}
+
+// nearest suggests the name in a list that is nearest to one that is not in it, "" for none.
+func (s *session) nearest(ctx context.Context, name, list string) string {
+	names := s.names(ctx, list)
+	if slices.Contains(names, name) {
+		return ""
+	}
+	return input.DidYouMean(name, names)
 }
 
 // unknownArgument returns the first argument that is not in the list of its ids, and the ids; "" for none.
@@ -102,7 +125,7 @@ func (s *session) fullID(ctx context.Context, list, text string) (string, error)
 	case len(ids) == 1:
 		return ids[0], nil
 	}
-	return "", usagef("%q is the beginning of several ids: %s", text, strings.Join(ids[:min(len(ids), 10)], ", "))
+	return "", errs.New(errs.InvalidRequest, "%q is the beginning of several ids: %s", text, strings.Join(ids[:min(len(ids), 10)], ", "))
 }
 
 // listOf returns the path of the list of ids for the argument after those in before, "" for none.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os/signal"
 	"syscall"
 	"time"
@@ -37,6 +39,11 @@ type follower struct {
 func tailEvents(ctx context.Context, c *call) error {
 	ctx, stop := untilClosed(ctx)
 	defer stop()
+	if id, ok := c.sent["agent_id"].(string); ok {
+		if _, err := c.do(ctx, http.MethodGet, "/api/v1/agents/"+url.PathEscape(id), nil, nil); exitCode(err) == exitNotFound {
+			return c.suggest(ctx, err, nil, nil)
+		}
+	}
 	return (&follower{call: c, print: &printer{out: c.out, messages: c.messages}, limit: given[int64](c, "limit")}).run(ctx)
 }
 

@@ -30,4 +30,7 @@ func TestTimeOrAgo(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got, text)
 	}
+	day, err := parseTime("2026-01-10")
+	require.NoError(t, err)
+	require.Equal(t, "2026-01-10T00:00:00Z", day)
 }

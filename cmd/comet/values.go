@@ -14,9 +14,10 @@ import (
 	"github.com/google/uuid"
 )
 
+// parseNumber reads a whole number; one of more than 64 bits becomes the nearest number of 64 bits.
 func parseNumber(text string) (any, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return nil, fmt.Errorf("%q is not a whole number", text)
 	}
 	return n, nil
@@ -88,24 +89,25 @@ func parsePairs(pairs []string, separator string) (any, error) {
 	return out, nil
 }
 
+// parseTime reads a time, or a day, which begins at midnight UTC.
 func parseTime(text string) (any, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return nil, fmt.Errorf("%q is not a time such as 2026-01-11T00:00:00Z", text)
+		at, err = time.Parse(time.DateOnly, text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a time such as 2026-01-11T00:00:00Z or a day such as 2026-01-11", text)
 	}
 	return at.Format(time.RFC3339), nil
 }
 
-// parseTimeOrAgo reads a time, a day, which begins at midnight UTC, or how long ago it was.
+// parseTimeOrAgo reads a time, a day or how long ago it was.
 func parseTimeOrAgo(text string) (any, error) {
 	if ago, err := parseDuration(text); err == nil {
 		return time.Now().UTC().Add(-ago).Format(time.RFC3339), nil
 	}
 	if ago := slices.Index([]string{"today", "yesterday"}, text); ago >= 0 {
 		text = time.Now().UTC().AddDate(0, 0, -ago).Format(time.DateOnly)
-	}
-	if _, err := time.Parse(time.DateOnly, text); err == nil {
-		text += "T00:00:00Z"
 	}
 	at, err := parseTime(text)
 	if err != nil {

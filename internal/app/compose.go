@@ -201,7 +201,7 @@ func (a *App) openStore(ctx context.Context) (err error) {
 	a.store, err = store.Open(ctx, store.Options{
 		Dir: a.cfg.Data, DatabaseURL: a.cfg.DatabaseURL, Keys: keys,
 		ReadConnections: a.cfg.Store.ReadConnections, MaxConnections: a.cfg.Store.MaxConnections,
-		Quotas: map[string]int{"agents": a.cfg.Quotas.Agents, "tokens": a.cfg.Quotas.Tokens, "webhooks": a.cfg.Quotas.Webhooks},
+		Quotas: map[string]int{"agents": a.cfg.Quotas.Agents, "tokens": a.cfg.Quotas.Tokens, "webhooks": a.cfg.Quotas.Webhooks, "upstreams": a.cfg.Quotas.Upstreams},
 		Clock:  a.opts.Clock, Connector: a.opts.Connector, Logger: a.log, OnCommit: countCommits(a.metrics.Registerer()),
 	})
 	if err != nil {

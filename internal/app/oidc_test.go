@@ -95,7 +95,8 @@ func TestTokensOfAnIssuer(t *testing.T) {
 			require.Contains(t, expired.header.Get("WWW-Authenticate"), `scope="tools:call staff", error="invalid_token", error_description="the token has expired"`)
 			poor := h.as(t, map[string]any{"agent": "ada", "scope": "agents:read"}).say(t, body, header...)
 			require.Equal(t, http.StatusForbidden, poor.status)
-			require.Contains(t, poor.header.Get("WWW-Authenticate"), `error="insufficient_scope"`)
+			require.Contains(t, poor.header.Get("WWW-Authenticate"), `/.well-known/oauth-protected-resource/mcp", scope="tools:call staff", error="insufficient_scope", error_description="`)
+			require.True(t, strings.HasPrefix(poor.header.Get("WWW-Authenticate"), `Bearer resource_metadata="http`))
 			metadata := into[struct {
 				Servers []string `json:"authorization_servers"`
 				Scopes  []string `json:"scopes_supported"`

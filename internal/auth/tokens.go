@@ -15,6 +15,7 @@ import (
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 )
 
 // Issued is a token with its secret, which is shown once.
@@ -56,7 +57,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if err := tx.Tokens().LockAll(); err != nil { // a revocation of the parent includes the token
 		return nil, err
 	}
-	parent, err := tx.Tokens().Get(by.TokenID) // AddObjects locks the owner of the quota first
+	parent, err := tx.Tokens().Get(by.TokenID) // quotas.Add locks the owner of the quota first
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +128,10 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	if d.ExpiresAt != nil {
 		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
 	}
-	return Issued{t, secret}, cmp.Or(insert(tx, by, t), tx.Tokens().AddObjects(by, "tokens", t.ID))
+	if err = emit(tx, by, t, events.TokenCreated, tx.Tokens().Insert(t)); err == nil {
+		err = quotas.Add(tx, by, "tokens", t.ID)
+	}
+	return Issued{t, secret}, err
 }
 
 // authorize returns errs.NotFound if a token is neither that of a principal that is bound to an agent nor
@@ -295,20 +299,20 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 		t.Configured = hash[:]
 	}
 	if isNew {
-		return true, insert(tx, models.System(), t)
+		return true, emit(tx, models.System(), t, events.TokenCreated, tx.Tokens().Insert(t))
 	}
 	return true, save(tx, models.System(), t, events.TokenRotated)
 }
 
-func insert(tx *store.Tx, by models.Principal, t models.Token) error {
-	return cmp.Or(tx.Tokens().Insert(t), emit(tx, by, t, events.TokenCreated))
-}
-
 func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
-	return cmp.Or(tx.Tokens().Save(t), emit(tx, by, t, kind))
+	return emit(tx, by, t, kind, tx.Tokens().Save(t))
 }
 
-func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
+// emit emits the event of a change of a token, unless the change failed with err.
+func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType, err error) error {
+	if err != nil {
+		return err
+	}
 	return tx.Events().Emit(kind, "token:"+t.ID, TokenChanged{
 		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Actor: by.Name,
 	})

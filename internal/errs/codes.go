@@ -109,7 +109,7 @@ const (
 	// RateLimited is a token over its rate limit.
 	RateLimited Code = "rate-limited"
 
-	// Timeout is a request that took longer than the server allows.
+	// Timeout is a request that took longer, or arrived more slowly, than the server allows.
 	Timeout Code = "timeout"
 	// Unavailable is a database or bus that does not respond.
 	Unavailable Code = "unavailable"

@@ -60,9 +60,6 @@ func (f *Feed) Missed(ctx context.Context, after int64) (resume int64, missed bo
 func Purge(s *store.Store, retention time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		before := s.Now().Add(-retention)
-		if err := s.Forget(ctx, "events", before); err != nil {
-			return err
-		}
 		return s.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return tx.Events().Purge(before, limit) })
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,6 +300,49 @@ func TestPurge(t *testing.T) {
 		kept, err = db.Events(t.Context()).After(0, 5000)
 		require.NoError(t, err)
 		require.Empty(t, kept, "however many they are")
+	})
+}
+
+// TestPurgeRecordsItsCutoff counts the commits of purges with and without old events.
+func TestPurgeRecordsItsCutoff(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		require.NoError(t, db.Close())
+		opts := db.Options
+		var commits atomic.Int64
+		opts.OnCommit = func(int, time.Duration) { commits.Add(1) }
+		s, err := store.Open(t.Context(), opts)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		db = &storetest.DB{Store: s, Options: opts, Clock: db.Clock}
+		feed := setup(t, s)
+		require.NoError(t, emit(s, "a", "b"))
+		_, err = read(patient(t), 2, feed)
+		require.NoError(t, err)
+		commitsOf := func(retention time.Duration) int64 {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				waiting, err := db.Events(t.Context()).Pending()
+				return err == nil && !waiting
+			}, time.Minute, time.Millisecond)
+			before := commits.Load()
+			purge(t, db, retention)
+			return commits.Load() - before
+		}
+		cutoffs := func() []int64 {
+			t.Helper()
+			all, err := store.Rows[int64](db.Reads(t.Context()), "SELECT cutoff FROM purges WHERE kind = 'events'")
+			require.NoError(t, err)
+			return all
+		}
+		require.EqualValues(t, 1, commitsOf(time.Hour))
+		require.Empty(t, cutoffs(), "no event was deleted")
+		db.Clock.Advance(2 * time.Hour)
+		require.EqualValues(t, 1, commitsOf(time.Hour))
+		require.Equal(t, []int64{db.Now().Add(-time.Hour).UnixMicro()}, cutoffs())
+		kept, err := db.Events(t.Context()).After(0, 10)
+		require.NoError(t, err)
+		require.Empty(t, kept)
 	})
 }
 

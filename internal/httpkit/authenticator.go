@@ -56,7 +56,7 @@ func NewAuthenticator(tokens *auth.Auth, opts *AuthenticatorOptions) *Authentica
 }
 
 // Authenticate returns the identity of a request, adds the token to the access log and counts the
-// request towards the rate limit of the token. The errors are those of VerifyToken and
+// request and its body towards the limits of the token. The errors are those of VerifyToken and
 // errs.RateLimited with "retry_after" in seconds.
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (Identity, error) {
 	token, err := BearerToken(r.Header["Authorization"])
@@ -68,6 +68,9 @@ func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (Id
 		return Identity{}, err
 	}
 	logToken(r.Context(), p.TokenID)
+	if body, ok := r.Body.(*CountedReader); ok {
+		body.sender = p.TokenID
+	}
 	return Identity{p, token}, a.limits.rate.count(w, r, p.TokenID)
 }
 

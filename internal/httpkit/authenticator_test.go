@@ -1,6 +1,7 @@
 package httpkit_test
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -214,4 +215,27 @@ func TestStreamLimits(t *testing.T) {
 	s.Drain()
 	require.True(t, s.Draining())
 	<-ctx.Done()
+}
+
+func TestTokensOfOneAddressHaveSeparateSharesOfTheBytesInFlight(t *testing.T) {
+	t.Parallel()
+	setup(t, func(t *testing.T, f *authFixture) {
+		const limit = 1 << 20
+		b := httpkit.NewBytesInFlight(limit)
+		post := func(token string, then func()) {
+			b.Bound(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, err := f.Authenticate(w, r)
+				require.NoError(t, err)
+				_, _, err = httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: limit})
+				require.NoError(t, err)
+				then()
+			})).ServeHTTP(httptest.NewRecorder(), func() *http.Request {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(make([]byte, limit/4)))
+				r.Header.Set("Authorization", "Bearer "+token)
+				return r
+			}())
+		}
+		one, other := f.issue(t).Secret, f.issue(t).Secret
+		post(one, func() { post(one, func() { post(other, func() { post(other, func() {}) }) }) })
+	})
 }

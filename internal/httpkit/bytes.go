@@ -1,13 +1,18 @@
 package httpkit
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
+	"runtime"
+	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/semaphore"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 )
 
@@ -20,6 +25,15 @@ const (
 	defaultBytes = 24 << 20
 	// bytesWait is how long a body or frame waits for others to be processed.
 	bytesWait = 5 * time.Second
+	// largeBytes is the length from which a body or frame takes a slot, for at most slotTime: its request
+	// may wait for something other than a processor.
+	largeBytes = 256 << 10
+	slotTime   = time.Second
+	// arrivalDelay and arrivalRate, in bytes per second, limit how slowly a counted body may arrive, and
+	// maxArrival limits how long one of a request without a time limit may take.
+	arrivalDelay = 5 * time.Second
+	arrivalRate  = 64 << 10
+	maxArrival   = 30 * time.Second
 )
 
 // BytesInFlight limits the bytes of the long bodies and frames that are read and processed at the
@@ -27,6 +41,11 @@ const (
 type BytesInFlight struct {
 	limit int64
 	free  *semaphore.Weighted
+	// shares has what is free of the half of the limit that each sender may use.
+	shares *lru.Cache[string, *semaphore.Weighted]
+	// slots limits the large bodies and frames that are processed at the same time, so that short requests
+	// find a free processor and do not wait for several long transactions.
+	slots *semaphore.Weighted
 }
 
 // NewBytesInFlight returns the limit of a number of bytes, 0 for the default.
@@ -34,7 +53,9 @@ func NewBytesInFlight(limit int64) *BytesInFlight {
 	if limit <= 0 {
 		limit = defaultBytes
 	}
-	return &BytesInFlight{limit, semaphore.NewWeighted(limit)}
+	b := &BytesInFlight{limit: limit, free: semaphore.NewWeighted(limit), slots: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)-1)))}
+	b.shares, _ = lru.New[string, *semaphore.Weighted](maxCounters) // New fails only for a size below 1
+	return b
 }
 
 // Bound is a middleware that counts the body of a request, from its first bytes until the request ends or
@@ -43,7 +64,7 @@ func NewBytesInFlight(limit int64) *BytesInFlight {
 func (b *BytesInFlight) Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 || r.ContentLength > uncountedBytes {
-			body := b.Reader(r.Context(), r.Body, r.ContentLength)
+			body := b.Reader(r.Context(), r.Body, r.ContentLength, ClientPrefix(r).String())
 			defer body.Release()
 			r.Body = body
 		}
@@ -58,49 +79,99 @@ func ReleaseBody(r *http.Request) {
 	}
 }
 
-// Hold counts n bytes until release is called. It waits until they fit, for a few seconds; then it does
-// not count them.
-func (b *BytesInFlight) Hold(ctx context.Context, n int) (release func()) {
-	ctx, cancel := context.WithTimeout(ctx, bytesWait)
-	defer cancel()
-	held := min(int64(n), b.limit)
-	if n <= uncountedBytes || b.free.Acquire(ctx, held) != nil {
-		return func() {}
+// Hold counts n bytes of a token, and takes a slot if they are many, until release is called. It waits
+// until they fit, for a few seconds; then it does not count them.
+func (b *BytesInFlight) Hold(ctx context.Context, n int, tokenID string) (release func()) {
+	c := b.Reader(ctx, nil, 0, tokenID)
+	if c.sofar = int64(n); n > uncountedBytes {
+		_ = c.take(c.sofar)
 	}
-	return func() { b.free.Release(held) }
+	c.enter()
+	return c.Release
 }
 
 // CountedReader counts the bytes that are read from it. It is not safe for concurrent use.
 type CountedReader struct {
 	io.ReadCloser
-	bytes                *BytesInFlight
-	ctx                  context.Context
-	sofar, taken, length int64
+	bytes         *BytesInFlight
+	ctx           context.Context
+	sender        string
+	sofar, length int64
+	// taken is the number of counted bytes; own of them belong to share, the share of the sender.
+	taken, own int64
+	share      *semaphore.Weighted
+	leave      func() // frees the slot
+	// control limits the time of each read, nil does not. Reading may end at until, and has taken arriving
+	// since the body is counted.
+	control  *http.ResponseController
+	until    time.Time
+	arriving time.Duration
 }
 
-// Reader returns a reader that counts the whole length, or the bytes that have arrived if it is unknown, until Release.
-func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser, length int64) *CountedReader {
-	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx, length: length}
+// Reader returns a reader that counts the whole length, or the bytes that have arrived if it is unknown,
+// until Release. The sender is the id of a token, or an address without one.
+func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser, length int64, sender string) *CountedReader {
+	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx, length: length, sender: sender, leave: func() {}}
 }
 
 // Read implements io.Reader.
 func (c *CountedReader) Read(p []byte) (int, error) {
 	if need := c.sofar; need > max(uncountedBytes, c.taken) && c.taken < c.bytes.limit {
-		more := min(max(need, c.length, 2*c.taken), c.bytes.limit) - c.taken
-		ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
-		defer cancel()
-		if c.bytes.free.Acquire(ctx, more) != nil {
-			return 0, errs.New(errs.Unavailable, "the server processes too many long requests; try again later").With(retryAfter, int(bytesWait.Seconds()))
+		if err := c.take(max(need, c.length, 2*c.taken)); err != nil {
+			_, _ = io.CopyN(io.Discard, c.ReadCloser, max(c.length-c.sofar, 0)) // many clients read the response after they have sent everything
+			return 0, err
 		}
-		c.taken += more
+	}
+	begun := time.Now()
+	if c.taken > 0 && c.control != nil {
+		left := min(arrivalDelay+time.Duration(c.sofar)*time.Second/arrivalRate-c.arriving, time.Until(c.until))
+		_ = c.control.SetReadDeadline(begun.Add(left)) // only a test's response writer fails
 	}
 	n, err := c.ReadCloser.Read(p)
-	c.sofar += int64(n)
+	if c.sofar += int64(n); c.taken > 0 {
+		c.arriving += time.Since(begun)
+	}
 	return n, err
+}
+
+// take counts n bytes instead of fewer. The error is errs.Unavailable.
+func (c *CountedReader) take(n int64) error {
+	ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
+	defer cancel()
+	b := c.bytes
+	if c.share == nil {
+		unused := semaphore.NewWeighted(b.limit / 2)
+		known, _, _ := b.shares.PeekOrAdd(c.sender, unused)
+		c.share = cmp.Or(known, unused)
+	}
+	own, all := min(n, b.limit/2)-c.own, min(n, b.limit)-c.taken
+	reason := "the other long requests of this token take its half of the limit"
+	if own == 0 || c.share.Acquire(ctx, own) == nil {
+		c.own += own
+		if b.free.Acquire(ctx, all) == nil {
+			c.taken += all
+			return nil
+		}
+		reason = "the server processes too many long requests"
+	}
+	return errs.New(errs.Unavailable, "%s; try again later", reason).With(retryAfter, int(bytesWait.Seconds()))
+}
+
+// enter waits for a slot if the body is large, for a few seconds.
+func (c *CountedReader) enter() {
+	slots := c.bytes.slots
+	if c.sofar > largeBytes && background.AcquireWithin(c.ctx, slots, bytesWait) == nil {
+		c.leave = sync.OnceFunc(func() { slots.Release(1) })
+		time.AfterFunc(slotTime, c.leave)
+	}
 }
 
 // Release ends the counting. A second call does nothing.
 func (c *CountedReader) Release() {
 	c.bytes.free.Release(c.taken)
-	c.taken = 0
+	if c.share != nil {
+		c.share.Release(c.own)
+	}
+	c.leave()
+	c.taken, c.own = 0, 0
 }

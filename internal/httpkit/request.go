@@ -2,6 +2,7 @@ package httpkit
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"mime"
@@ -47,11 +48,19 @@ func ReadBody(w http.ResponseWriter, r *http.Request, rules BodyRules) (body []b
 		}
 		return nil, "", tooLarge(rules.Limit)
 	}
+	counted, isLong := r.Body.(*CountedReader)
+	if isLong {
+		until, _ := r.Context().Deadline()
+		counted.control, counted.until = http.NewResponseController(w), cmp.Or(until, time.Now().Add(maxArrival))
+	}
 	buf := bytes.NewBuffer(make([]byte, 0, min(max(r.ContentLength, 0), uncountedBytes)+bytes.MinRead)) // grows once the body is counted
 	if _, err := buf.ReadFrom(http.MaxBytesReader(inner, r.Body, rules.Limit)); err != nil {
 		return nil, "", readError(r, err, rules.Limit) // the read deadline stays: the server reads on
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if isLong {
+		counted.enter()
+	}
 	return buf.Bytes(), mediaType, nil
 }
 
@@ -110,7 +119,7 @@ func readError(r *http.Request, err error, limit int64) error {
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errs.Wrap(errs.Timeout, err, "the body did not arrive in time")
+		return errs.Wrap(errs.Timeout, err, "the body did not arrive in time; a long one must arrive at %d KiB per second", arrivalRate>>10)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.Wrap(errs.InvalidRequest, err, "the body ended before its announced length")
 	case r.Context().Err() != nil:

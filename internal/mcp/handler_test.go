@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/background"
+	"comet/internal/errs"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -221,4 +223,34 @@ func (t *sessionTable) streams() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.open) - len(t.sessions)
+}
+
+// failingBody is a body that cannot be read.
+type failingBody struct{ err error }
+
+func (b failingBody) Read([]byte) (int, error) { return 0, b.err }
+
+func (failingBody) Close() error { return nil }
+
+func TestBodiesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	h := setup(t, nil)
+	for name, want := range map[string]struct {
+		err    error
+		status int
+		code   string
+	}{
+		"arrives too slowly": {os.ErrDeadlineExceeded, http.StatusRequestTimeout, "TIMEOUT"},
+		"does not fit":       {errs.New(errs.Unavailable, "the server processes too many long requests"), http.StatusServiceUnavailable, "UNAVAILABLE"},
+		"ends early":         {io.ErrUnexpectedEOF, http.StatusBadRequest, "INVALID_REQUEST"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := httptest.NewRecorder()
+			h.handler.validateMessages(nil).ServeHTTP(out, httptest.NewRequest(http.MethodPost, Path, failingBody{want.err}))
+			require.Equal(t, want.status, out.Code)
+			require.Contains(t, out.Body.String(), `"code":"`+want.code+`"`)
+			require.Equal(t, want.status == http.StatusServiceUnavailable, out.Header().Get("Retry-After") != "")
+		})
+	}
 }

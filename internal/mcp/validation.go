@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,16 +35,15 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 			return
 		}
 		body, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: most})
-		switch {
-		case errs.Is(err, errs.BodyTooLarge):
-			writeHTTPError(w, http.StatusRequestEntityTooLarge, nil, errs.BodyTooLarge, fmt.Sprintf("the request is larger than %d bytes, the limit", most))
-			return
-		case errs.Is(err, errs.Unavailable):
-			w.Header().Set("Retry-After", "5")
-			writeHTTPError(w, http.StatusServiceUnavailable, nil, errs.Unavailable, errs.From(err).Detail)
-			return
-		case err != nil:
-			writeHTTPError(w, http.StatusBadRequest, nil, errs.InvalidRequest, "the request is incomplete")
+		if err != nil {
+			e := errs.From(err)
+			status := map[errs.Code]int{
+				errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.Timeout: http.StatusRequestTimeout, errs.Unavailable: http.StatusServiceUnavailable,
+			}[e.Code]
+			if status == http.StatusServiceUnavailable {
+				w.Header().Set("Retry-After", "5")
+			}
+			writeHTTPError(w, cmp.Or(status, http.StatusBadRequest), nil, e.Code, e.Detail)
 			return
 		}
 		if d.serveDirect(w, r, body) || d.rejectInvalid(w, r, body) {

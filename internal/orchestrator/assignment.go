@@ -1,7 +1,6 @@
 package orchestrator
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -54,8 +53,10 @@ func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclu
 			}
 			if reason == "" { // the candidates before it are rejected
 				d.Candidates = d.Candidates[i:]
-				t.Decision, err = json.Marshal(d)
-				return selection.Chosen, cmp.Or(err, op.dispatch(t, p))
+				if t.Decision, err = json.Marshal(d); err == nil {
+					err = op.dispatch(t, p)
+				}
+				return selection.Chosen, err
 			}
 			if reason == selection.ReasonOverBudget {
 				refused++

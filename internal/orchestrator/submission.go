@@ -63,6 +63,7 @@ type Submission struct {
 	depth       int
 	handedOffBy string // the agent that hands it off, "" for none
 
+	requestDigest      [32]byte        // from digest, calculated before the transaction, which others wait for
 	resolvedParameters json.RawMessage // Parameters with resolved references
 	resolveErr         error           // why they could not be resolved
 }
@@ -110,8 +111,11 @@ func (sub *Submission) prepare(classes map[string]Policy) error {
 	return err
 }
 
-// digest returns a hash of the content, to compare repeated requests.
+// digest returns a hash of the content, to compare repeated requests, and zeros without a RequestID.
 func (sub Submission) digest() [32]byte {
+	if sub.RequestID == "" {
+		return [32]byte{}
+	}
 	sub.Traceparent = "" // may differ in each repetition
 	sub.ID = ""          // generated for each repetition
 	sub.Parameters = input.Canonical(sub.Parameters)

@@ -26,6 +26,7 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	if err := sub.prepare(o.opts.Classes); err != nil {
 		return SubmitResult{}, err
 	}
+	sub.requestDigest = sub.digest()
 	ctx, span := o.startSubmitSpan(ctx, &sub)
 	o.resolveReferences(ctx, by, &sub)
 	var out SubmitResult
@@ -101,12 +102,9 @@ var errBudgetCovers = errors.New("the budget covers it by now")
 // request returns the request of a submission. The owner of a task that is handed off is its agent,
 // because the agent may repeat the message with another token.
 func (op *operation) request(by models.Principal, sub Submission) store.TaskRequest {
-	r := store.TaskRequest{Owner: by.TokenID, RequestID: sub.RequestID}
+	r := store.TaskRequest{Owner: by.TokenID, RequestID: sub.RequestID, Digest: sub.requestDigest}
 	if sub.handedOffBy != "" {
 		r.Owner = "agent:" + sub.handedOffBy
-	}
-	if r.RequestID != "" {
-		r.Digest = sub.digest()
 	}
 	return r
 }

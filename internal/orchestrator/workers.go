@@ -136,7 +136,10 @@ func (o *Orchestrator) endLostAttempts(ctx context.Context, job *jobs.Job) error
 		}
 	}
 	return o.transact(ctx, func(op *operation) error {
-		return cmp.Or(job.Finish(op.tx), op.schedule(lostKind, job.Key, op.tx.Now().Add(o.opts.ReturnGrace)))
+		if err := job.Finish(op.tx); err != nil {
+			return err
+		}
+		return op.schedule(lostKind, job.Key, op.tx.Now().Add(o.opts.ReturnGrace))
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"comet/internal/requestid"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 )
 
 // Created is a new agent with the warnings about its fields.
@@ -82,7 +83,7 @@ func (r *Registry) create(ctx context.Context, tx *store.Tx, by models.Principal
 		}
 		return Created{}, err
 	}
-	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, tx.Tokens().AddObjects(by, "agents", a.ID)
+	return Created{Agent: a, Warnings: r.warnings(a.Capabilities)}, quotas.Add(tx, by, "agents", a.ID)
 }
 
 // addIDTaken adds the violation that the id is taken, which precedes one of the budget.

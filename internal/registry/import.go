@@ -9,6 +9,7 @@ import (
 	"comet/internal/registry/roster"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 )
 
 // ImportReport is the result of an import, or of a dry run.
@@ -80,10 +81,13 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 	if err != nil {
 		return ImportReport{}, err
 	}
-	var created []string
+	var created, restored []string
 	for _, s := range p.parentsFirst() {
 		if s.before != nil {
 			err = save(ctx, tx, by, *s.before, s.after)
+			if actionOf(*s.before, s.after) == models.AuditRestored {
+				restored = append(restored, s.after.ID)
+			}
 		} else {
 			s.after.CreatedAt, s.after.UpdatedAt = tx.Now(), tx.Now()
 			created = append(created, s.after.ID)
@@ -93,7 +97,10 @@ func (r *Registry) importAll(ctx context.Context, tx *store.Tx, by models.Princi
 			return ImportReport{}, err
 		}
 	}
-	return p.report(), tx.Tokens().AddObjects(by, "agents", created...)
+	if err = quotas.Add(tx, by, "agents", created...); err == nil {
+		err = quotas.Restore(tx, by, restored...)
+	}
+	return p.report(), err
 }
 
 func (p *plan) parentsFirst() []step {

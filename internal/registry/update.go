@@ -10,6 +10,7 @@ import (
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 )
 
 // Updated is a changed agent with the warnings about its fields.
@@ -21,8 +22,8 @@ type Updated struct {
 
 // Update changes an agent (CHE·NU §2.3). Changing an L0 or L1 needs the admin scope. is_active: false
 // passes the guards of Deactivate, is_active: true restores, and a new parent must be active and one
-// level above. Rules are checked in the order 404, 403, 400, 409, 422, and the precondition last. A
-// patch that changes nothing writes no audit entry and no event.
+// level above. Rules are checked in the order 404, 403, 400, 409, 422, then the precondition, and last the
+// quota of a restored agent. A patch that changes nothing writes no audit entry and no event.
 func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p AgentPatch, pre models.Precondition) (Updated, error) {
 	fields := input.ValidatePatch(p)
 	if p.Capabilities.Set {
@@ -30,38 +31,11 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	}
 	var out Updated
 	err := r.store.Write(ctx, func(tx *store.Tx) error {
-		// The ledger's decisions depend on these fields, and it locks chains before agents.
-		if p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set {
-			if err := tx.Agents().LockChains(); err != nil {
-				return err
-			}
+		err := change(ctx, tx, by, id, p, fields, pre, false)
+		if err == nil {
+			out.Detail, err = tx.Agents().Detail(id, tx.Now())
 		}
-		before, err := tx.Agents().Lock(id)
-		if err != nil {
-			return err
-		}
-		if err := requireRank(by, before.Level); err != nil {
-			return err
-		}
-		v := append(errs.Violations(nil), fields...)
-		checkImmutable(&v, before, p)
-		after := apply(before, p)
-		if err := authorize(tx.Agents().Confine, by, &before, after); err != nil {
-			return err
-		}
-		if err := checkChange(tx, &v, before, after, p); err != nil {
-			return err
-		}
-		if err := v.Err(); err != nil {
-			return err
-		}
-		if err := pre.Check(before.Version); err != nil {
-			return err
-		}
-		if err := save(ctx, tx, by, before, after); err != nil {
-			return err
-		}
-		if out.Detail, err = tx.Agents().Detail(id, tx.Now()); err == nil && p.ParentID.Set && !p.SphereID.Set {
+		if err == nil && p.ParentID.Set && !p.SphereID.Set {
 			out.Warnings, err = sphereWarning(tx, out.Detail.Agent)
 		}
 		return err
@@ -72,6 +46,48 @@ func (r *Registry) Update(ctx context.Context, by models.Principal, id string, p
 	return out, err
 }
 
+// Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,
+// errs.ActiveChildren above active agents. An agent that is inactive already stays as it is.
+func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
+	return r.store.Write(ctx, func(tx *store.Tx) error {
+		return change(ctx, tx, by, id, AgentPatch{IsActive: models.Some(false)}, nil, pre, true)
+	})
+}
+
+// change changes an agent; found are the violations of the patch by itself. A deletion needs no rank: an L0 or
+// L1 is protected from everyone.
+func change(ctx context.Context, tx *store.Tx, by models.Principal, id string, p AgentPatch, found errs.Violations, pre models.Precondition, deletion bool) error {
+	// The ledger's decisions depend on these fields, and it locks chains before agents.
+	if p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set {
+		if err := tx.Agents().LockChains(); err != nil {
+			return err
+		}
+	}
+	before, err := tx.Agents().Lock(id)
+	if err == nil && !deletion {
+		err = requireRank(by, before.Level)
+	}
+	if err != nil {
+		return err
+	}
+	v := append(errs.Violations(nil), found...)
+	checkImmutable(&v, before, p)
+	after := apply(before, p)
+	if err := authorize(tx.Agents().Confine, by, &before, after); err != nil {
+		return err
+	}
+	if err := checkChange(tx, &v, before, after, p); err != nil {
+		return err
+	}
+	if err := cmp.Or(v.Err(), pre.Check(before.Version)); err != nil {
+		return err
+	}
+	if err := save(ctx, tx, by, before, after); err != nil || actionOf(before, after) != models.AuditRestored {
+		return err
+	}
+	return quotas.Restore(tx, by, id)
+}
+
 // sphereWarning returns a warning if an agent is in another sphere than its parent.
 func sphereWarning(tx *store.Tx, a models.Agent) ([]errs.Field, error) {
 	parent, err := tx.Agents().Get(*cmp.Or(a.ParentID, new(models.RootAgentID)))
@@ -80,36 +96,6 @@ func sphereWarning(tx *store.Tx, a models.Agent) ([]errs.Field, error) {
 	}
 	return []errs.Field{{Pointer: "/sphere_id", Rule: "sphere_of_parent", Detail: fmt.Sprintf(
 		"%q stays in sphere %d, and its parent is in sphere %d; set sphere_id, too, to move it there", a.ID, *a.SphereID, *parent.SphereID)}}, nil
-}
-
-// Deactivate is the soft delete of an agent (CHE·NU §2.4): errs.ProtectedAgent for L0 and L1,
-// errs.ActiveChildren above active agents. An agent that is inactive already stays as it is.
-func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
-	return r.store.Write(ctx, func(tx *store.Tx) error {
-		if err := tx.Agents().LockChains(); err != nil {
-			return err
-		}
-		before, err := tx.Agents().Lock(id)
-		if err != nil {
-			return err
-		}
-		var v errs.Violations
-		after := before
-		after.IsActive = false
-		if err := authorize(tx.Agents().Confine, by, &before, after); err != nil {
-			return err
-		}
-		if err := checkDeactivation(tx, &v, before, after); err != nil {
-			return err
-		}
-		if err := v.Err(); err != nil {
-			return err
-		}
-		if err := pre.Check(before.Version); err != nil {
-			return err
-		}
-		return save(ctx, tx, by, before, after)
-	})
 }
 
 // checkImmutable accepts id, level and frequency_hz with the value they have.

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -140,7 +139,10 @@ func writeRows(tx *store.Tx, batch []*auditEntry) error {
 		}
 		calls, all = append(calls, e.call.ToolCall), append(all, eventOf(e.call.ToolCall))
 	}
-	return cmp.Or(tx.Tools().AddCalls(calls), tx.Events().EmitAll(all))
+	if err := tx.Tools().AddCalls(calls); err != nil {
+		return err
+	}
+	return tx.Events().EmitAll(all)
 }
 
 // writeSeparately writes each entry on its own, so that one that is rejected does not block the

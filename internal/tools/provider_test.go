@@ -1,16 +1,19 @@
 package tools_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"          //nolint:depguard // the test double is a server
 	"net/http/httptest" //nolint:depguard // the same
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/testkit/mcptest"
+	"comet/internal/upstream/oauth"
 )
 
 // provider is an authorization server and an MCP server that accepts its tokens. Refresh tokens are valid
@@ -34,6 +38,10 @@ type provider struct {
 	refreshes map[string]bool       // whether a refresh token was used
 	refreshed int
 	refusing  bool // every refresh
+	granted   []string
+	required  map[string]string // the scopes that requests of a method require
+	forbidden int               // requests without these scopes
+	withhold  string            // a scope that is not granted
 
 	// Endpoint is the address of the MCP server, and Issued every secret.
 	Endpoint string
@@ -42,6 +50,8 @@ type provider struct {
 	Resource, Issuer string
 	Methods          []string
 	Deny             bool
+	// Documents says that a client id may be the URL of a document.
+	Documents bool
 }
 
 // newProvider starts a provider, whose MCP server has the tools of mcptest.NewPaper.
@@ -53,6 +63,7 @@ func newProvider(t testing.TB) *provider {
 		p.respond(w, http.StatusOK, map[string]any{
 			"issuer": p.Issuer, "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token", "registration_endpoint": p.URL + "/register",
 			"code_challenge_methods_supported": p.Methods, "scopes_supported": []string{"notes", "offline_access"}, "authorization_response_iss_parameter_supported": true,
+			"client_id_metadata_document_supported": p.Documents,
 		})
 	})
 	routes.HandleFunc("POST /register", func(w http.ResponseWriter, _ *http.Request) {
@@ -86,11 +97,47 @@ func newProvider(t testing.TB) *provider {
 	p.Endpoint = server.URL + "/mcp"
 	p.Resource = p.Endpoint
 	protected.Handle("/mcp", sdkauth.RequireBearerToken(verify, &sdkauth.RequireBearerTokenOptions{ResourceMetadataURL: server.URL + "/metadata"})(
-		mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return paper }, &mcp.StreamableHTTPOptions{Stateless: true})))
+		p.requireScopes(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return paper }, &mcp.StreamableHTTPOptions{Stateless: true}))))
 	protected.HandleFunc("GET /metadata", func(w http.ResponseWriter, _ *http.Request) {
 		p.respond(w, http.StatusOK, map[string]any{"resource": p.Resource, "authorization_servers": []string{p.URL}, "scopes_supported": []string{"notes"}})
 	})
 	return p
+}
+
+// Require makes requests of a method require scopes.
+func (p *provider) Require(method, scopes string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.required = map[string]string{method: scopes}
+}
+
+// Forbidden returns the number of requests without the required scopes.
+func (p *provider) Forbidden() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.forbidden
+}
+
+func (p *provider) requireScopes(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var message struct{ Method string }
+		_ = json.Unmarshal(body, &message)
+		p.mu.Lock()
+		scopes := p.required[message.Method]
+		lacks := len(oauth.Union(p.granted, strings.Fields(scopes))) > len(p.granted)
+		if lacks {
+			p.forbidden++
+		}
+		p.mu.Unlock()
+		if lacks {
+			w.Header().Set("WWW-Authenticate", `Bearer error="insufficient_scope", scope="`+scopes+`"`)
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (p *provider) respond(w http.ResponseWriter, status int, body any) {
@@ -133,14 +180,18 @@ func (p *provider) token(w http.ResponseWriter, r *http.Request) {
 		valid = known && !used && !p.refusing
 		p.refreshed++
 	}
-	if !valid || !p.clients[password] || r.FormValue("resource") != p.Resource {
+	document := p.Documents && strings.HasPrefix(r.FormValue("client_id"), "https:") && (asked == nil || r.FormValue("client_id") == asked.Get("client_id"))
+	if !valid || !p.clients[password] && !document || r.FormValue("resource") != p.Resource {
 		p.access = map[string]bool{}
 		p.respond(w, http.StatusBadRequest, map[string]any{"error": "invalid_grant", "error_description": refresh})
 		return
 	}
+	if asked != nil {
+		p.granted = slices.DeleteFunc(strings.Fields(asked.Get("scope")), func(scope string) bool { return scope == p.withhold })
+	}
 	p.refreshes[r.FormValue("refresh_token")] = true
 	p.access[access], p.refreshes[refresh] = true, false
-	p.respond(w, http.StatusOK, map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": refresh})
+	p.respond(w, http.StatusOK, map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": refresh, "scope": strings.Join(p.granted, " ")})
 }
 
 // End ends the access tokens.

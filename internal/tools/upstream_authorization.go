@@ -5,8 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"comet/internal/background"
 	"comet/internal/errs"
@@ -25,6 +30,8 @@ const (
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
 	// refreshPause is the time from a refresh that failed to the next.
 	refreshPause = 5 * time.Second
+	// maxScopes limits the scopes that an upstream requires in addition, in bytes.
+	maxScopes = 2 << 10
 	// The purposes of sealed values are their columns.
 	sealedPending, sealedGrant = "upstream_authorizations.sealed", "upstream_credentials.sealed"
 )
@@ -44,6 +51,10 @@ func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, 
 	}
 	if target.RedirectURL = svc.opts.RedirectURL(); target.RedirectURL == "" || svc.opts.Keys == nil {
 		return "", expires, errs.New(errs.Unavailable, "upstreams cannot be authorized: comet has no HTTP listener for the browser, or no key to encrypt tokens with")
+	}
+	known := &upstreamTokens{svc: svc, id: id, address: target.Address}
+	if known.load(ctx) == nil && known.grant.Address == target.Address && len(target.Scopes) == 0 {
+		target.Required = known.grant.Required
 	}
 	state := rand.Text()
 	grant, address, err := svc.oauth.Begin(ctx, target, state)
@@ -104,6 +115,9 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	return id, err
 }
 
+// ClientMetadata returns the document that describes comet to the authorization servers of upstreams.
+func (svc *Service) ClientMetadata() oauth.Document { return oauth.NewDocument(svc.opts.RedirectURL()) }
+
 func (svc *Service) seal(purpose string, value any) ([]byte, error) {
 	text, err := json.Marshal(value)
 	return svc.opts.Keys.Seal(purpose, text), err
@@ -124,7 +138,7 @@ func (svc *Service) open(purpose string, sealed []byte, value any) error {
 type upstreamTokens struct {
 	svc         *Service
 	id, address string
-	turn        chan struct{} // held by the caller that reads or refreshes the tokens
+	turn        *semaphore.Weighted // held by the caller that reads or refreshes the tokens
 	version     int64
 	grant       *oauth.Grant
 	failure     error     // of the last refresh
@@ -134,11 +148,11 @@ type upstreamTokens struct {
 // UpstreamTokens returns the source of the access tokens for an address of an upstream, nil if comet is not
 // authorized there.
 func (svc *Service) UpstreamTokens(ctx context.Context, id, address string) (upstream.TokenSource, error) {
-	t := &upstreamTokens{svc: svc, id: id, address: address, turn: make(chan struct{}, 1)}
+	t := &upstreamTokens{svc: svc, id: id, address: address, turn: semaphore.NewWeighted(1)}
 	if err := t.load(ctx); err != nil || t.grant.Token == nil {
 		return nil, err
 	}
-	return t.current, nil
+	return t, nil
 }
 
 // load reads the stored tokens.
@@ -158,15 +172,38 @@ func (t *upstreamTokens) load(ctx context.Context) error {
 	return nil
 }
 
-// current returns an access token other than rejected, "" if there is none any more. It refreshes the tokens
-// in time; concurrent calls wait.
-func (t *upstreamTokens) current(ctx context.Context, rejected string) (string, error) {
-	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
-	case <-ctx.Done():
-		return "", ctx.Err()
+// Require implements upstream.TokenSource. It waits while another replica refreshes the tokens.
+func (t *upstreamTokens) Require(ctx context.Context, scopes []string) (missing, all []string, err error) {
+	if err := t.turn.Acquire(ctx, 1); err != nil {
+		return nil, nil, err
 	}
+	defer t.turn.Release(1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime) // a lease must end
+	defer cancel()
+	for len(oauth.Union(t.grant.Required, scopes)) > len(t.grant.Required) {
+		grant := *t.grant
+		grant.Required = oauth.Union(grant.Config.Scopes, grant.Required, scopes)
+		if len(strings.Join(grant.Required, " ")) > maxScopes {
+			return nil, nil, fmt.Errorf("with the scopes that comet has, they have more than %d characters", maxScopes)
+		}
+		leased, err := t.lease(ctx)
+		if leased {
+			err = t.release(ctx, &grant)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	requested := func(scope string) bool { return slices.Contains(t.grant.Config.Scopes, scope) }
+	return slices.DeleteFunc(slices.Clone(scopes), requested), t.grant.Required, nil
+}
+
+// Token implements upstream.TokenSource. It refreshes the tokens in time; concurrent calls wait.
+func (t *upstreamTokens) Token(ctx context.Context, rejected string) (string, error) {
+	if err := t.turn.Acquire(ctx, 1); err != nil {
+		return "", err
+	}
+	defer t.turn.Release(1)
 	// A caller that gives up must not lose the new refresh token.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
 	defer cancel()
@@ -189,9 +226,8 @@ func (t *upstreamTokens) current(ctx context.Context, rejected string) (string, 
 	return "", nil
 }
 
-// refresh gets new tokens, or reads those that another replica got. fresh reports the former.
-func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
-	var leased bool
+// lease reserves the tokens for a change. It reports false after it has waited for another replica and loaded them.
+func (t *upstreamTokens) lease(ctx context.Context) (leased bool, err error) {
 	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
 		leased, err = credentials.Lease(tx, t.id, t.version, tx.Now().Add(refreshTime))
 		return err
@@ -201,29 +237,36 @@ func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
 			err = t.load(ctx)
 		}
 	}
-	if err != nil || !leased {
+	return leased && err == nil, err
+}
+
+// release stores a grant and ends the lease.
+func (t *upstreamTokens) release(ctx context.Context, grant *oauth.Grant) error {
+	sealed, err := t.svc.seal(sealedGrant, grant)
+	if err != nil {
+		return err
+	}
+	err = t.svc.store.Write(ctx, func(tx *store.Tx) error { return credentials.Release(tx, t.id, t.version, sealed) })
+	if err == nil {
+		err = t.load(ctx) // the new version, or that of another authorization
+	}
+	return err
+}
+
+// refresh gets new tokens, or reads those that another replica got. fresh reports the former.
+func (t *upstreamTokens) refresh(ctx context.Context) (fresh bool, err error) {
+	if leased, err := t.lease(ctx); !leased {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime) // a new refresh token must be stored
 	defer cancel()
-	var sealed []byte
 	token, failure := t.svc.oauth.Refresh(ctx, t.grant)
-	if failure == nil || errors.Is(failure, oauth.ErrRefused) {
-		t.grant.Token = token
-		if sealed, err = t.svc.seal(sealedGrant, t.grant); err != nil {
-			return false, err
-		}
-	}
 	if errors.Is(failure, oauth.ErrRefused) {
 		t.svc.log.Warn("an upstream requires another authorization", "upstream", t.id, "error", failure)
 		failure = nil
 	}
-	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
-		leased, err = credentials.Release(tx, t.id, t.version, sealed)
-		return err
-	})
-	if err == nil && (!leased || sealed != nil) {
-		err = t.load(ctx) // the new version, or that of another authorization
+	if failure == nil {
+		t.grant.Token = token
 	}
-	return token != nil, errors.Join(failure, err)
+	return token != nil, errors.Join(failure, t.release(ctx, t.grant))
 }

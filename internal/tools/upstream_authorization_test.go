@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -65,16 +66,22 @@ func (a authorized) waitFor(t *testing.T, state upstream.State) (s upstream.Stat
 // browser returns.
 func (a authorized) browse(t *testing.T) url.Values {
 	t.Helper()
+	return a.browseFor(t, "notes offline_access")
+}
+
+// browseFor is browse for an authorization that requests scopes.
+func (a authorized) browseFor(t *testing.T, scopes string) url.Values {
+	t.Helper()
 	address, until, err := a.AuthorizeUpstream(t.Context(), testkit.Admin(), "paper")
 	require.NoError(t, err)
 	require.WithinDuration(t, a.DB.Now().Add(10*time.Minute), until, time.Second)
 	asked, err := url.Parse(address)
 	require.NoError(t, err)
 	require.Equal(t, "S256", asked.Query().Get("code_challenge_method"))
-	require.Equal(t, "notes offline_access", asked.Query().Get("scope"))
+	require.Equal(t, scopes, asked.Query().Get("scope"))
 	require.Equal(t, a.Endpoint, asked.Query().Get("resource"))
 	back := a.Browse(t, address)
-	require.Equal(t, "/oauth/callback", back.Path)
+	require.True(t, strings.HasSuffix(back.Path, "/oauth/callback"))
 	return back.Query()
 }
 
@@ -84,6 +91,26 @@ func (a authorized) authorize(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "paper", id)
 	a.waitFor(t, upstream.Ready)
+	a.WaitForTools(t, "paper")
+}
+
+// authorizeFor completes an authorization that requests scopes while the upstream is ready.
+func (a authorized) authorizeFor(t *testing.T, scopes string) {
+	t.Helper()
+	before := a.waitFor(t, upstream.Ready)
+	_, err := a.FinishAuthorization(t.Context(), a.browseFor(t, scopes))
+	require.NoError(t, err)
+	a.waitForNext(t, before)
+}
+
+// waitForNext waits for the session after one with the status before.
+func (a authorized) waitForNext(t *testing.T, before upstream.Status) {
+	t.Helper()
+	toolstest.Eventually(t, func() bool {
+		s, _ := a.Upstream("paper")
+		return s.State == upstream.Ready && s.Since.After(before.Since)
+	}, "the upstream has restarted")
+	require.Empty(t, a.waitFor(t, upstream.Ready).Warnings)
 	a.WaitForTools(t, "paper")
 }
 
@@ -258,7 +285,7 @@ func TestReplicasRefreshOnce(t *testing.T) {
 			for i, source := range sources {
 				replicas.Go(func() {
 					var err error
-					tokens[i], err = source(t.Context(), "")
+					tokens[i], err = source.Token(t.Context(), "")
 					require.NoError(t, err)
 				})
 			}
@@ -297,5 +324,150 @@ func TestRefusedRefresh(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, events.UpstreamAuthorized, batch[0].Type)
 		require.Contains(t, string(batch[0].Data), testkit.Admin().Name)
+	})
+}
+
+// TestScopesOfACall calls a tool that requires more scopes than comet has.
+func TestScopesOfACall(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := startAuthorized(t, db, newProvider(t))
+		a.authorize(t)
+		a.Require("tools/call", "notes notes:write")
+		sources := make([]upstream.TokenSource, 2) // of other replicas
+		for i := range sources {
+			var err error
+			sources[i], err = a.UpstreamTokens(t.Context(), "paper", a.Endpoint)
+			require.NoError(t, err)
+		}
+		fails := func(texts ...string) {
+			t.Helper()
+			_, err := a.Admin().TryCall(t, "paper:echo", nil)
+			require.Equal(t, upstream.ReasonScope, tools.ErrorDetails(errs.From(err))["reason"])
+			for _, text := range texts {
+				require.ErrorContains(t, err, text)
+			}
+		}
+		refreshes := a.Refreshes()
+		fails(`lacks the scopes "notes:write"`, "comet upstreams authorize paper", `requests "notes offline_access notes:write"`)
+		require.Equal(t, 1, a.Forbidden(), "the request is not repeated")
+		require.Equal(t, refreshes, a.Refreshes(), "other tokens would have the same scopes")
+		status := a.waitFor(t, upstream.Ready) // other tools are still available
+		require.Len(t, status.Warnings, 1)
+		require.Contains(t, status.Warnings[0], `requests "notes offline_access notes:write"`)
+		stored := func() []int64 {
+			versions, err := store.Rows[int64](db.Reads(t.Context()), "SELECT version FROM upstream_credentials")
+			require.NoError(t, err)
+			return versions
+		}
+		version := stored()
+		fails("notes:write")
+		require.Equal(t, version, stored(), "a known scope is not stored again")
+
+		var replicas sync.WaitGroup // other replicas see other scopes, while the tokens are refreshed
+		db.Clock.Advance(time.Hour)
+		for i, source := range sources {
+			replicas.Go(func() {
+				missing, _, err := source.Require(t.Context(), []string{fmt.Sprintf("notes:%d", i)})
+				require.NoError(t, err)
+				require.Equal(t, []string{fmt.Sprintf("notes:%d", i)}, missing)
+			})
+			replicas.Go(func() {
+				_, err := source.Token(t.Context(), "")
+				require.NoError(t, err)
+			})
+		}
+		replicas.Wait()
+		require.Equal(t, refreshes+1, a.Refreshes())
+		_, all, err := sources[0].Require(t.Context(), []string{"notes:write", "notes:0", "notes:1"})
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"notes", "offline_access", "notes:write", "notes:0", "notes:1"}, all)
+		_, _, err = sources[0].Require(t.Context(), []string{strings.Repeat("x", 3000)})
+		require.ErrorContains(t, err, "characters")
+
+		a = authorized{a.Restart(t), a.provider}
+		a.WaitForTools(t, "paper")
+		a.withhold = "notes:write"
+		a.authorizeFor(t, strings.Join(all, " "))
+		fails(`lacks the scopes "notes notes:write"`, "which has not granted them")
+		a.withhold = ""
+		a.authorizeFor(t, strings.Join(all, " "))
+		a.call(t)
+
+		before := a.waitFor(t, upstream.Ready)
+		a.put(t, fmt.Sprintf(`{"url":%q,"comet":{"oauth":{"scopes":["notes"]}}}`, a.Endpoint))
+		a.waitForNext(t, before)
+		a.browseFor(t, "notes offline_access") // the scopes of the definition are the only ones
+		a.Require("tools/call", "notes:admin")
+		fails("added to comet.oauth.scopes")
+	})
+}
+
+// TestScopesOfASession requires more scopes than comet has for every session.
+func TestScopesOfASession(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := startAuthorized(t, db, newProvider(t))
+		a.Require("tools/list", "notes:list")
+		_, err := a.FinishAuthorization(t.Context(), a.browse(t))
+		require.NoError(t, err)
+		toolstest.Eventually(t, func() bool {
+			s, _ := a.Upstream("paper")
+			return s.State == upstream.AuthorizationRequired && strings.Contains(s.Error, `requests "notes offline_access notes:list"`)
+		}, "the upstream requires another authorization")
+		_, err = a.Admin().TryCall(t, "paper:echo", nil)
+		require.Error(t, err)
+		_, err = a.FinishAuthorization(t.Context(), a.browseFor(t, "notes offline_access notes:list"))
+		require.NoError(t, err)
+		a.waitFor(t, upstream.Ready)
+		a.WaitForTools(t, "paper")
+		a.call(t)
+	})
+}
+
+// TestClientMetadataDocument authorizes comet with the client ids that MCP prefers: a configured one, then the URL
+// of a document, then one that is registered.
+func TestClientMetadataDocument(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		opts, p := authorizedOptions(), newProvider(t)
+		opts.Tools.RedirectURL = func() string { return "https://comet.example.com/base/oauth/callback" }
+		a := authorized{toolstest.Start(t, db, opts), p}
+		clientID := func() string {
+			t.Helper()
+			address, _, err := a.AuthorizeUpstream(t.Context(), testkit.Admin(), "paper")
+			require.NoError(t, err)
+			asked, err := url.Parse(address)
+			require.NoError(t, err)
+			return asked.Query().Get("client_id")
+		}
+		a.put(t, fmt.Sprintf(`{"url":%q}`, p.Endpoint))
+		a.waitFor(t, upstream.AuthorizationRequired)
+		require.Equal(t, "comet-client", clientID())
+
+		p.Documents = true
+		const document = "https://comet.example.com/base/oauth/client-metadata.json"
+		require.Equal(t, document, clientID())
+		text, err := json.Marshal(a.ClientMetadata())
+		require.NoError(t, err)
+		require.JSONEq(t, `{"client_id":"`+document+`","client_name":"comet","redirect_uris":["https://comet.example.com/base/oauth/callback"],
+			"application_type":"web","token_endpoint_auth_method":"none","grant_types":["authorization_code","refresh_token"],"response_types":["code"]}`, string(text))
+		registered := len(p.clients)
+		_, err = a.FinishAuthorization(t.Context(), a.browse(t))
+		require.NoError(t, err)
+		a.WaitForTools(t, "paper")
+		a.call(t)
+		require.Len(t, p.clients, registered, "no client is registered")
+		db.Clock.Advance(time.Hour)
+		a.call(t)
+		require.Equal(t, 1, a.Refreshes())
+
+		a.put(t, fmt.Sprintf(`{"url":%q,"comet":{"oauth":{"client_id":"configured"}}}`, p.Endpoint))
+		require.Equal(t, "configured", clientID())
+
+		opts.Tools.RedirectURL = func() string { return "http://127.0.0.1:1/oauth/callback" } // not for documents
+		a = authorized{toolstest.Start(t, db, opts), p}
+		a.put(t, fmt.Sprintf(`{"url":%q}`, p.Endpoint))
+		require.Equal(t, "comet-client", clientID())
 	})
 }

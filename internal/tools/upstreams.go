@@ -20,6 +20,7 @@ import (
 	"comet/models"
 	"comet/store"
 	"comet/store/credentials"
+	"comet/store/quotas"
 )
 
 const (
@@ -71,9 +72,9 @@ func (svc *Service) Upstream(id string) (upstream.Status, error) {
 
 // PutUpstream creates or replaces an upstream of the API. config is an entry of "mcpServers"
 // whose secrets are references, ${NAME} or ${file:/path}. The error is errs.InvalidRequest for an
-// invalid entry, errs.Conflict for an id of the file, or the error of the precondition.
+// invalid entry, errs.Conflict for an id of the file, the error of the precondition, or errs.LimitReached.
 func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage, pre models.Precondition) (models.Upstream, error) {
-	u := models.Upstream{ID: id, Config: config, CreatedBy: by.Name}
+	u := models.Upstream{ID: id, Config: config, TokenID: by.TokenID, CreatedBy: by.Name}
 	server, err := svc.parseUpstream(id, config)
 	if err != nil {
 		return u, err
@@ -87,6 +88,11 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 		err := tx.Tools().SaveUpstream(&u)
 		if err := cmp.Or(err, pre.Check(u.Version-1)); err != nil {
 			return err
+		}
+		if u.Version == 1 {
+			if err := quotas.Add(tx, by, "upstreams", id); err != nil {
+				return err
+			}
 		}
 		return tx.Events().Emit(events.UpstreamSaved, id, upstreamChanged{ID: id, Actor: by.Name})
 	})

@@ -123,7 +123,7 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 	e := errs.From(err)
 	status := map[errs.Code]int{
 		errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.UnsupportedMediaType: http.StatusUnsupportedMediaType,
-		errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotFound: http.StatusNotFound,
+		errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotFound: http.StatusNotFound, errs.Timeout: http.StatusRequestTimeout,
 	}[e.Code]
 	if httpkit.IsThrottled(err) {
 		status = http.StatusTooManyRequests

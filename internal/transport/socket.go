@@ -34,9 +34,9 @@ type socket struct {
 	// that the handshake has verified its signature.
 	first         []byte
 	firstVerified bool
-	// from is the address of the agent, and token its bearer token, "" for none.
-	from  netip.Prefix
-	token string
+	// from is the address of the agent, and token its bearer token, "" for none; tokenID is the id of its principal.
+	from           netip.Prefix
+	token, tokenID string
 	// rejected is set when the token or too many signatures were rejected.
 	rejected atomic.Bool
 	// group contains the reader and the pings in progress.
@@ -255,7 +255,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			s.acknowledge(ctx, acked)
 			continue
 		}
-		release := s.server.opts.Limits.Bytes.Hold(ctx, len(raw))
+		release := s.server.opts.Limits.Bytes.Hold(ctx, len(raw), s.tokenID)
 		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.

@@ -235,7 +235,7 @@ func (l *TCPListener) selectedSocket(from origin, proto *describedProtocol, hell
 		return nil, "", err
 	}
 	sock := l.server.newSocket(l.server.newConnection(agent, TCP, proto, hello.Concurrency), l.server.tokenVerifier(hello.Token))
-	sock.token = hello.Token
+	sock.token, sock.tokenID = hello.Token, p.TokenID
 	return sock, version, nil
 }
 
@@ -270,7 +270,7 @@ func (l *TCPListener) introducedSocket(from origin, first []byte) (*socket, erro
 	}
 	sock := l.server.newSocket(l.server.newConnection(agent, TCP, proto, 1), verify)
 	_, sock.first = proto.Token(first)
-	sock.firstVerified, sock.peer.Remote, sock.token = true, from.remote, token
+	sock.firstVerified, sock.peer.Remote, sock.token, sock.tokenID = true, from.remote, token, p.TokenID
 	return sock, nil
 }
 

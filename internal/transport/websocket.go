@@ -60,7 +60,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 	}
 	version, refusal := proto.negotiate(versions)
 	sock := s.newSocket(s.newConnection(agent, WebSocket, proto, concurrency), s.tokenVerifier(from.Token))
-	sock.from, sock.token = httpkit.ClientPrefix(r), from.Token
+	sock.from, sock.token, sock.tokenID = httpkit.ClientPrefix(r), from.Token, from.TokenID
 	opts := &websocket.AcceptOptions{
 		// A page of another site cannot send the token that was verified above.
 		InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled,
@@ -74,7 +74,7 @@ func (s *Server) connectAgent(w http.ResponseWriter, r *http.Request, from httpk
 		return nil //nolint:nilerr // Accept has written the response
 	}
 	ws.SetReadLimit(-1) // read has the limit
-	sock.conn = webSocketConn{ws, rate.NewLimiter(maxMessageRate, maxMessageRate), s.opts.Limits.Bytes}
+	sock.conn = webSocketConn{ws, rate.NewLimiter(maxMessageRate, maxMessageRate), s.opts.Limits.Bytes, from.TokenID}
 	sock.start(version, refusal)
 	return nil
 }
@@ -117,6 +117,7 @@ type webSocketConn struct {
 	*websocket.Conn
 	rateLimit *rate.Limiter // of the messages read in a second
 	bytes     *httpkit.BytesInFlight
+	tokenID   string
 }
 
 func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
@@ -128,7 +129,7 @@ func (c webSocketConn) read(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer time.AfterFunc(bodyTimeout, c.cut).Stop()
-	counted := c.bytes.Reader(ctx, io.NopCloser(frame), 0)
+	counted := c.bytes.Reader(ctx, io.NopCloser(frame), 0, c.tokenID)
 	defer counted.Release()
 	text, err := io.ReadAll(io.LimitReader(counted, MaxMessageBytes+1))
 	if errs.Is(err, errs.Unavailable) {

@@ -24,6 +24,8 @@ const (
 	ReasonTooLarge = "too_large"
 	// ReasonProtocol means that the upstream returned an error or an invalid response.
 	ReasonProtocol = "protocol"
+	// ReasonScope means that the access token lacks a scope.
+	ReasonScope = "insufficient_scope"
 )
 
 // failure returns the error of a request to an upstream: one sentence without secrets.

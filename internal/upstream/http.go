@@ -37,7 +37,7 @@ type httpClient struct {
 	lastError atomic.Pointer[string] // status of the last error response
 }
 
-func newHTTPClient(l *resolvedServer, rules *inbound, tokens TokenSource, onReject func()) *httpClient {
+func newHTTPClient(l *resolvedServer, rules *inbound, tokens TokenSource, running *calls, onReject func()) *httpClient {
 	origin, _ := url.Parse(l.URL) // resolve has checked it
 	w := &httpClient{inbound: rules, origin: origin, headers: http.Header{}}
 	for name, value := range l.Headers {
@@ -49,7 +49,7 @@ func newHTTPClient(l *resolvedServer, rules *inbound, tokens TokenSource, onReje
 	w.life, w.end = context.WithCancel(context.Background())
 	// The addresses are not restricted: the author of the upstreams file could also start a program.
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	w.base = &authorizedTransport{server: l, tokens: tokens, onReject: onReject, Transport: &http.Transport{
+	w.base = &authorizedTransport{server: l, tokens: tokens, calls: running, onReject: onReject, Transport: &http.Transport{
 		DialContext: dialer.DialContext, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 64, MaxResponseHeaderBytes: 1 << 20,
 	}}

@@ -159,8 +159,10 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		return failure(ReasonTimeout, id, "did not respond to %s before the deadline of the caller", what)
 	case ctx.Err() != nil:
 		return cancelled(id, "got a cancellation of %s", what)
-	case s.http != nil && s.http.base.required.Load():
+	case s.http != nil && s.http.base.required.Load() != nil:
 		return failure(ReasonDown, id, "is down: %v", s.describeEnd(err))
+	case c.lacking.Load() != nil:
+		return failure(ReasonScope, id, "refused %s: %s", what, hidden(*c.lacking.Load()))
 	case s.hasEnded():
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
@@ -212,6 +214,7 @@ type call struct {
 	stop    []func() bool // unregister the cancellations
 	read    bool          // the response was read to its end
 	expired atomic.Bool
+	lacking atomic.Pointer[string] // why the upstream rejected it, see authorizedTransport
 
 	// The following fields are guarded by session.calls.mu.
 	questions       int  // that wait for an answer

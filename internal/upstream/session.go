@@ -111,7 +111,7 @@ func (s *session) transport() (mcp.Transport, error) {
 			return nil, err
 		}
 	}
-	s.http = newHTTPClient(l, &s.inbound, tokens, s.checkRequested.Set)
+	s.http = newHTTPClient(l, &s.inbound, tokens, &s.calls, s.checkRequested.Set)
 	size := s.opts.MaxMessage + maxErrorBody
 	return &mcp.StreamableClientTransport{Endpoint: l.URL, HTTPClient: s.http.sdkClient(), MaxEventSize: size}, nil
 }
@@ -218,8 +218,8 @@ func (s *session) describeEnd(err error) error {
 		}
 	}
 	if s.http != nil {
-		if s.http.base.required.Load() {
-			return fmt.Errorf("%w; start it with “comet upstreams authorize %s”", errAuthorizationRequired, s.launch.ID)
+		if why := s.http.base.required.Load(); why != nil {
+			return fmt.Errorf("%w; %s", errAuthorizationRequired, s.launch.secrets.mask(*why))
 		}
 		if status := s.http.lastError.Load(); status != nil {
 			err = fmt.Errorf("it responds %s: %w", *status, err)

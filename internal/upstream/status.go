@@ -96,6 +96,9 @@ func (s *session) describe(out *Status) {
 	if w := s.inbound.invalid.warning(s.launch.secrets); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
+	if s.http != nil && s.http.base.lacking.Load() != nil {
+		out.Warnings = append(out.Warnings, "calls are refused: "+hide(*s.http.base.lacking.Load()))
+	}
 }
 
 // displayURL returns an address without its user, query and fragment, which may be secret.

@@ -284,7 +284,7 @@ func (s *session) check(ctx context.Context) error {
 	var rpc *jsonrpc.Error
 	if err == nil || errors.As(err, &rpc) && rpc.Code != codeRejected {
 		if s.http != nil {
-			s.http.base.required.Store(false) // the server accepts requests
+			s.http.base.required.Store(nil) // the server accepts requests
 		}
 		return nil
 	}

@@ -51,9 +51,15 @@ type Change struct {
 	URI string
 }
 
-// TokenSource returns the access token of an upstream, other than the one that it has rejected if rejected
-// is not "", and "" if there is none any more.
-type TokenSource func(ctx context.Context, rejected string) (string, error)
+// TokenSource has the access tokens of a session with an upstream.
+type TokenSource interface {
+	// Token returns the access token, other than the one that the upstream has rejected if rejected is not "", and
+	// "" if there is none any more.
+	Token(ctx context.Context, rejected string) (string, error)
+	// Require records scopes that the upstream requires for a request. It returns those that comet has not requested
+	// yet, and all that the next authorization requests.
+	Require(ctx context.Context, scopes []string) (missing, all []string, err error)
+}
 
 // Options configures New; nil is the zero value.
 type Options struct {

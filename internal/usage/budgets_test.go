@@ -137,6 +137,12 @@ func TestAdditionalBudgets(t *testing.T) {
 		requireFields(t, []string{"/expires_at max"}, add("help", one, 366*24*time.Hour+time.Microsecond, why))
 		_, err := f.AddBudget(t.Context(), models.System(), "help", usage.BudgetAdditionDraft{Tokens: one, Reason: why}, nil)
 		requireFields(t, []string{"/expires_at required"}, err)
+		for ttl, field := range map[int64]string{0: "/ttl_seconds min", 366*24*3600 + 1: "/ttl_seconds max"} {
+			_, err := f.AddBudget(t.Context(), models.System(), "help", usage.BudgetAdditionDraft{Tokens: one, Reason: why, TTLSeconds: &ttl}, nil)
+			requireFields(t, []string{field}, err)
+		}
+		_, err = f.AddBudget(t.Context(), models.System(), "help", usage.BudgetAdditionDraft{Tokens: one, Reason: why, TTLSeconds: one, ExpiresAt: new(f.db.Now().Add(time.Hour))}, nil)
+		requireFields(t, []string{"/expires_at required"}, err)
 		requireCode(t, errs.InvalidRequest, add("nova", one, time.Hour, why))
 		requireCode(t, errs.NotFound, add("no-such-agent", one, time.Hour, why))
 		require.EqualValues(t, 10_000, f.left(t, "help"))

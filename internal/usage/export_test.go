@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"errors"
 )
@@ -9,7 +8,9 @@ import (
 // SettleUnconfirmed settles the accounts like Settle, but they do not learn the outcome.
 func (p *Prepaid) SettleUnconfirmed(ctx context.Context) error {
 	due, ops, err := p.due(ctx, releaseAfter)
-	err = cmp.Or(err, p.ledger.commit(ctx, ops))
+	if err == nil {
+		err = p.ledger.commit(ctx, ops)
+	}
 	for i, a := range due {
 		p.apply(a, ops[i].(*prepay), errors.New("no response"))
 		a.sending.Release(1)

@@ -25,10 +25,15 @@ const (
 // returns errs.InvalidRequest, also for L0, whose budget is unlimited, errs.LimitReached for the
 // 101st active addition, and errs.NotFound.
 func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
-	v := input.Validate(d)
-	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
+	v, now := input.Validate(d), l.store.Now()
+	switch {
+	case (d.ExpiresAt == nil) == (d.TTLSeconds == nil):
+		v.Add(errs.InvalidRequest, "/expires_at", "required", "either expires_at or ttl_seconds is required, and not both")
+	case d.TTLSeconds != nil:
+		d.ExpiresAt = new(now.Add(time.Duration(*d.TTLSeconds) * time.Second))
+	case !d.ExpiresAt.After(now):
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
-	} else if d.ExpiresAt != nil && d.ExpiresAt.After(now.Add(maxAdditionTerm)) {
+	case d.ExpiresAt.After(now.Add(maxAdditionTerm)):
 		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must lie within %d days", maxAdditionTerm/day)
 	}
 	if err := v.Err(); err != nil {

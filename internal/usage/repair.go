@@ -1,7 +1,6 @@
 package usage
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -96,7 +95,10 @@ func logCorrections(ctx context.Context, tx *store.Tx, by models.Principal, of s
 			entry.Changes = append(entry.Changes, models.Change{Field: strings.TrimSpace(d.What + " " + d.Where), From: d.Stored, To: d.Computed})
 		}
 		data := map[string]any{"agent_id": of.ID, "actor": by.Name, "corrections": some}
-		if err := cmp.Or(tx.Agents().Audit(entry), tx.Events().Emit(events.LedgerCorrected, of.ID, data)); err != nil {
+		if err := tx.Agents().Audit(entry); err != nil {
+			return err
+		}
+		if err := tx.Events().Emit(events.LedgerCorrected, of.ID, data); err != nil {
 			return err
 		}
 	}

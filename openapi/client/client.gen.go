@@ -2760,10 +2760,10 @@ type BudgetAddition struct {
 
 // BudgetAdditionDraft A request for a temporary additional budget.
 type BudgetAdditionDraft struct {
-	// ExpiresAt When it ends.
+	// ExpiresAt When it ends. Either `expires_at` or `ttl_seconds` is required.
 	//
 	// Example: 2026-01-11T00:00:00Z
-	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
 
 	// Reason The reason, for the audit log.
 	//
@@ -2774,6 +2774,11 @@ type BudgetAdditionDraft struct {
 	//
 	// Example: 50000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
+
+	// TTLSeconds How long it is in effect.
+	//
+	// Example: 86400
+	TTLSeconds *int64 `json:"ttl_seconds,omitempty" yaml:"ttl_seconds,omitempty"`
 }
 
 // BudgetAdditionList Contains an agent's temporary budgets, newest first.
@@ -8243,7 +8248,7 @@ type ClientInterface interface {
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -8256,7 +8261,7 @@ type ClientInterface interface {
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -8413,7 +8418,7 @@ type ClientInterface interface {
 
 	// CreateBudgetAdditionWithBody Create a temporary budget
 	//
-	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 	//
 	// Requires the scope `admin`.
 	//
@@ -8424,7 +8429,7 @@ type ClientInterface interface {
 
 	// CreateBudgetAddition Create a temporary budget
 	//
-	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 	//
 	// Requires the scope `admin`.
 	//
@@ -9193,7 +9198,7 @@ type ClientInterface interface {
 
 	// ListWebhooks List webhooks
 	//
-	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
+	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -9547,7 +9552,7 @@ func (c *Client) AcknowledgeInbox(ctx context.Context, body AcknowledgeInboxJSON
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 //
 // Takes any type of body and a specified content type.
 //
@@ -9570,7 +9575,7 @@ func (c *Client) SendMessageWithBody(ctx context.Context, params *SendMessagePar
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9897,7 +9902,7 @@ func (c *Client) ListBudgetAdditions(ctx context.Context, agentID string, params
 
 // CreateBudgetAdditionWithBody Create a temporary budget
 //
-// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 //
 // Requires the scope `admin`.
 //
@@ -9918,7 +9923,7 @@ func (c *Client) CreateBudgetAdditionWithBody(ctx context.Context, agentID strin
 
 // CreateBudgetAddition Create a temporary budget
 //
-// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 //
 // Requires the scope `admin`.
 //
@@ -11457,7 +11462,7 @@ func (c *Client) ClassifyTool(ctx context.Context, upstreamID string, body Class
 
 // ListWebhooks List webhooks
 //
-// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
+// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -18087,7 +18092,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18100,7 +18105,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 	//
-	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+	// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18275,7 +18280,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateBudgetAdditionWithBodyWithResponse Create a temporary budget
 	//
-	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 	//
 	// Requires the scope `admin`.
 	//
@@ -18286,7 +18291,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateBudgetAdditionWithResponse Create a temporary budget
 	//
-	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+	// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 	//
 	// Requires the scope `admin`.
 	//
@@ -19131,7 +19136,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhooksWithResponse List webhooks
 	//
-	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
+	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -25262,6 +25267,8 @@ type PutUpstreamResponse struct {
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
 	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
 	ApplicationProblemJSON429 *TooManyRequests
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
@@ -25311,6 +25318,11 @@ func (r PutUpstreamResponse) GetApplicationProblemJSON413() *BodyTooLarge {
 // GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
 func (r PutUpstreamResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
 	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutUpstreamResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
@@ -27486,7 +27498,7 @@ func (c *ClientWithResponses) AcknowledgeInboxWithResponse(ctx context.Context, 
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27505,7 +27517,7 @@ func (c *ClientWithResponses) SendMessageWithBodyWithResponse(ctx context.Contex
 //
 // 202 means that the effect is committed. A `work_request` is then a task, at `Location`. The same request sent again with the same `request_id` refers to that task; a different request with that id is 5003. With `Prefer: wait` the response waits for the end of the task and is the `work_result`, or the `error` it ended with; the same holds if the task has already ended.
 //
-// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003.
+// Every failure is an `error` envelope that echoes `trace_id` and `request_id`, with the status of its code: 5001 504, 5002 503, 5003 400, 5004 401, 5005 429, 5006 422. 429 is also sent for a token that exceeds its rate limit (5002, of `orchestrator`), a full queue (5002) and an address that sent too many rejected tokens (5004); 413 and 415 carry 5003, and 408 (the body arrived too slowly) carries 5002.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -27782,7 +27794,7 @@ func (c *ClientWithResponses) ListBudgetAdditionsWithResponse(ctx context.Contex
 
 // CreateBudgetAdditionWithBodyWithResponse Create a temporary budget
 //
-// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 //
 // Requires the scope `admin`.
 //
@@ -27799,7 +27811,7 @@ func (c *ClientWithResponses) CreateBudgetAdditionWithBodyWithResponse(ctx conte
 
 // CreateBudgetAdditionWithResponse Create a temporary budget
 //
-// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`. The reason is recorded in the audit log.
+// Raises the number of tokens that the agent may use per day by `tokens`, from now until `expires_at`, or for `ttl_seconds`. The reason is recorded in the audit log.
 //
 // Requires the scope `admin`.
 //
@@ -29106,7 +29118,7 @@ func (c *ClientWithResponses) ClassifyToolWithResponse(ctx context.Context, upst
 
 // ListWebhooksWithResponse List webhooks
 //
-// Returns all webhooks in the order of creation, without their secrets, including disabled ones. For a token bound to an agent only the webhooks with that `agent_id` exist, here and in all other operations.
+// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -34550,6 +34562,13 @@ func ParsePutUpstreamResponse(rsp *http.Response) (*PutUpstreamResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

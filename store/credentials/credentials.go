@@ -38,12 +38,10 @@ func Lease(tx *store.Tx, upstreamID string, version int64, until time.Time) (boo
 	return n > 0, err
 }
 
-// Release ends a lease. It replaces the credentials unless sealed is nil, and reports whether they had the
-// version.
-func Release(tx *store.Tx, upstreamID string, version int64, sealed []byte) (bool, error) {
-	n, err := tx.Exec(`UPDATE upstream_credentials SET lease_until = 0, sealed = COALESCE(?, sealed), version = version + CASE WHEN ? THEN 1 ELSE 0 END
-		WHERE upstream_id = ? AND version = ?`, sealed, sealed != nil, upstreamID, version)
-	return n > 0, err
+// Release replaces the credentials of an upstream if they have a version, and ends a lease.
+func Release(tx *store.Tx, upstreamID string, version int64, sealed []byte) error {
+	_, err := tx.Exec("UPDATE upstream_credentials SET lease_until = 0, sealed = ?, version = version + 1 WHERE upstream_id = ? AND version = ?", sealed, upstreamID, version)
+	return err
 }
 
 // Delete deletes the credentials of an upstream and its authorization in progress.

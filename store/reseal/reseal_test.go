@@ -79,7 +79,7 @@ func requireSecrets(t *testing.T, s *store.Store, hook models.Webhook, target mo
 	gotHook, err := s.Webhooks(t.Context()).Get(hook.ID)
 	require.NoError(t, err)
 	require.Equal(t, hook, gotHook)
-	hooks, err := s.Webhooks(t.Context()).List(nil, "", 10)
+	hooks, err := s.Webhooks(t.Context()).List(models.System(), "", 10)
 	require.NoError(t, err)
 	require.Equal(t, []models.Webhook{hook}, hooks)
 	gotTarget, err := s.Workers(t.Context()).PushTarget("nova")

@@ -1,8 +1,8 @@
 package storetest_test
 
 import (
-	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -13,6 +13,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/quotas"
 	"comet/store/storetest"
 )
 
@@ -23,7 +24,7 @@ func withQuotas(t *testing.T, db *storetest.DB, connector store.WrapConnector) (
 	smallTree(t, db)
 	require.NoError(t, db.Close())
 	opts := db.Options
-	opts.Quotas, opts.Connector = map[string]int{"agents": 2, "tokens": 2, "webhooks": 2}, connector
+	opts.Quotas, opts.Connector = map[string]int{"agents": 2, "tokens": 2, "webhooks": 2, "upstreams": 2}, connector
 	s, err := store.Open(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -47,7 +48,7 @@ func createAgent(db *storetest.DB, by models.Principal, id string) error {
 		if err := tx.Agents().Insert(assistant(db, id, "finance")); err != nil {
 			return err
 		}
-		return tx.Tokens().AddObjects(by, "agents", id)
+		return quotas.Add(tx, by, "agents", id)
 	})
 }
 
@@ -70,14 +71,16 @@ func TestQuotas(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error { // the objects of a revoked token exist
 			revoked, err := tx.Tokens().Lock("grandchild")
 			revoked.RevokedAt = new(tx.Now())
-			return cmp.Or(err, tx.Tokens().Save(revoked))
+			require.NoError(t, err)
+			return tx.Tokens().Save(revoked)
 		})
 		require.Equal(t, errs.LimitReached, errs.CodeOf(createAgent(db, by["child"], "c")))
 		write(t, db, func(tx *store.Tx) error {
 			a, err := tx.Agents().Lock("a")
+			require.NoError(t, err)
 			inactive := a
 			inactive.IsActive = false
-			return cmp.Or(err, tx.Agents().Update(a, inactive))
+			return tx.Agents().Update(a, inactive)
 		})
 		require.NoError(t, createAgent(db, by["child"], "c"))
 	})
@@ -88,7 +91,10 @@ func TestQuotas(t *testing.T) {
 			return db.Write(t.Context(), func(tx *store.Tx) error {
 				next := token(db, id, models.ScopeAgentsRead)
 				next.ParentID, next.AgentID = &parent, new("finance")
-				return cmp.Or(tx.Tokens().Save(next), tx.Tokens().AddObjects(by[parent], "tokens", id))
+				if err := tx.Tokens().Save(next); err != nil {
+					return err
+				}
+				return quotas.Add(tx, by[parent], "tokens", id)
 			})
 		}
 		// "child" and "grandchild" are the two tokens of "owner".
@@ -97,7 +103,12 @@ func TestQuotas(t *testing.T) {
 
 		hook := func(creator, id string) error {
 			return db.Write(t.Context(), func(tx *store.Tx) error {
-				return cmp.Or(tx.Webhooks().Insert(webhook(db, id)), tx.Tokens().AddObjects(by[creator], "webhooks", id))
+				w := webhook(db, id)
+				w.TokenID = creator
+				if err := tx.Webhooks().Insert(w); err != nil {
+					return err
+				}
+				return quotas.Add(tx, by[creator], "webhooks", id)
 			})
 		}
 		require.NoError(t, hook("child", "1"))
@@ -139,5 +150,85 @@ func TestQuotas(t *testing.T) {
 			return n.Load() - before
 		}
 		require.Equal(t, count("owner"), count("grandchild"))
+	})
+}
+
+// TestQuotaOfUpstreams counts the upstreams of all tokens, because only administrators create upstreams.
+func TestQuotaOfUpstreams(t *testing.T) {
+	t.Parallel()
+	rule(t, "AppliesToAdministrators", func(t *testing.T, db *storetest.DB) {
+		db, by := withQuotas(t, db, nil)
+		put := func(creator, id string) error {
+			return db.Write(t.Context(), func(tx *store.Tx) error {
+				u := models.Upstream{ID: id, Config: json.RawMessage(`{}`), TokenID: creator, CreatedBy: creator}
+				if err := tx.Tools().SaveUpstream(&u); err != nil {
+					return err
+				}
+				return quotas.Add(tx, by[creator], "upstreams", id)
+			})
+		}
+		requireExhausted := func(err error) {
+			t.Helper()
+			require.Equal(t, errs.LimitReached, errs.CodeOf(err), "%v", err)
+			require.ErrorContains(t, err, `the token "token admin" (admin) and its descendants may have created at most 2 upstreams`)
+		}
+		require.NoError(t, put("admin", "a"))
+		require.NoError(t, put("child", "b"), "the tokens below share the quota")
+		for _, creator := range []string{"admin", "owner", "grandchild"} {
+			requireExhausted(put(creator, "c"))
+		}
+		write(t, db, func(tx *store.Tx) error { _, err := tx.Tools().DeleteUpstream("a"); return err })
+		require.NoError(t, put("admin", "c"))
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			return quotas.Add(tx, models.Principal{TokenID: "not stored", Scopes: []models.Scope{models.ScopeAdmin}}, "upstreams", "c")
+		}))
+	})
+}
+
+// TestRestoredAgents restores agents while others are created.
+func TestRestoredAgents(t *testing.T) {
+	t.Parallel()
+	rule(t, "CountBesideNewOnes", func(t *testing.T, db *storetest.DB) {
+		db, by := withQuotas(t, db, nil)
+		set := func(id string, active bool) error {
+			return db.Write(context.Background(), func(tx *store.Tx) error {
+				before, err := tx.Agents().Lock(id)
+				if err != nil {
+					return err
+				}
+				after := before
+				after.IsActive = active
+				if err := tx.Agents().Update(before, after); err != nil || !active {
+					return err
+				}
+				return quotas.Restore(tx, by["child"], id)
+			})
+		}
+		for i := range 4 {
+			id := fmt.Sprint("agent-", i)
+			require.NoError(t, createAgent(db, by["child"], id))
+			require.NoError(t, set(id, false))
+		}
+		var failures [8]error
+		var wg sync.WaitGroup
+		for i := range failures {
+			wg.Go(func() {
+				if i < 4 {
+					failures[i] = set(fmt.Sprint("agent-", i), true)
+				} else {
+					failures[i] = createAgent(db, by["owner"], fmt.Sprint("new-", i))
+				}
+			})
+		}
+		wg.Wait()
+		active := 0
+		for _, err := range failures {
+			if err == nil {
+				active++
+			} else {
+				require.Equal(t, errs.LimitReached, errs.CodeOf(err), "%v", err)
+			}
+		}
+		require.Equal(t, 2, active)
 	})
 }

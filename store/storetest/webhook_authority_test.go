@@ -20,10 +20,9 @@ func TestMigrationConfinesWebhooks(t *testing.T) {
 		save(t, db, owner, child, unbound)
 		for _, by := range []models.Token{owner, child, unbound} {
 			write(t, db, func(tx *store.Tx) error {
-				if err := tx.Webhooks().Insert(webhook(db, "of-"+by.ID)); err != nil {
-					return err
-				}
-				return tx.Tokens().AddObjects(models.Principal{TokenID: by.ID}, "webhooks", "of-"+by.ID)
+				w := webhook(db, "of-"+by.ID)
+				w.TokenID = by.ID
+				return tx.Webhooks().Insert(w)
 			})
 		}
 		m := migrator(t, db)
@@ -41,6 +40,7 @@ func TestMigrationConfinesWebhooks(t *testing.T) {
 			got, err := db.Webhooks(t.Context()).Get(id)
 			require.NoError(t, err)
 			require.ElementsMatch(t, want, got.ConfinedTo, id)
+			require.Equal(t, id, "of-"+got.TokenID)
 		}
 	})
 }

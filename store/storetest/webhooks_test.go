@@ -66,10 +66,10 @@ func TestWebhooks(t *testing.T) {
 				return err
 			})
 		}
-		all, err := db.Webhooks(t.Context()).List(nil, "", 10)
+		all, err := db.Webhooks(t.Context()).List(models.System(), "", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{w, plain}, all)
-		all, err = db.Webhooks(t.Context()).List(nil, "w", 10)
+		all, err = db.Webhooks(t.Context()).List(models.System(), "w", 10)
 		require.NoError(t, err)
 		require.Equal(t, []models.Webhook{plain}, all)
 	})

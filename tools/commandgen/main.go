@@ -266,6 +266,9 @@ func (r row) ids(api *openapi3.T) (ids []string) {
 		switch {
 		case argument == "ROOT":
 			list = "/api/v1/agents"
+		case argument == "WORK-TYPE":
+			ids, known = append(ids, listWithLimit(api, "/api/v1/agents")+"#capabilities"), true
+			continue
 		case strings.Contains(argument, "SERVER:"), argument == "NAME" && strings.HasPrefix(r.Use, "tools call"):
 			list = "/api/v1/tools"
 		case !isParam && len(parts) > 1:

@@ -14,11 +14,13 @@ import { browse, startProvider, startServer } from "./provider.mjs";
 const lifetime = 14; // of access tokens, in seconds; comet refreshes them 10 s before their end
 const token = randomBytes(16).toString("hex");
 const environment = { PATH: process.env.PATH, HOME: process.env.SCRATCH, COMET_TOKEN: token };
+const site = "https://comet.example.com"; // of comet, if it has a public address
+const locate = (address) => address.replace(site, new URL(url).origin);
 let comet, url, data, notes, provider;
 
-async function start() {
+async function start(options) {
   comet = spawn(process.env.COMET, ["serve", "--listen", "127.0.0.1:0", "--data", data, "--log-level", "info"], {
-    env: { ...environment, COMET_ADMIN_TOKEN: token, COMET_WEBHOOKS_ALLOW_NETWORKS: "127.0.0.0/8" },
+    env: { ...environment, COMET_ADMIN_TOKEN: token, COMET_WEBHOOKS_ALLOW_NETWORKS: "127.0.0.0/8", ...options },
     stdio: ["ignore", "pipe", "pipe"],
   });
   comet.stderr.on("data", (text) => (comet.log = (comet.log ?? "") + text));
@@ -48,7 +50,7 @@ async function until(state) {
   }
 }
 
-const call = () => api("POST", "/api/v1/tools/call", { tool: "notes:read", arguments: {} });
+const call = (tool = "read") => api("POST", "/api/v1/tools/call", { tool: `notes:${tool}`, arguments: {} });
 const run = (...args) => promisify(execFile)(process.env.COMET, args, { env: { ...environment, COMET_SERVER: url } });
 
 // authorize runs the command and opens the address that it prints.
@@ -60,14 +62,15 @@ async function authorize() {
     printed += text;
     if (printed.trimEnd().endsWith("}")) break;
   }
-  const page = await browse(JSON.parse(printed).authorization_url);
-  return { page, ended };
+  const address = JSON.parse(printed).authorization_url;
+  const page = await browse(address, locate);
+  return { page, ended, asked: new URL(address).searchParams };
 }
 
 before(async () => {
   data = await mkdtemp(join(process.env.SCRATCH, "data-"));
   notes = await startServer();
-  provider = await startProvider(notes.resource, lifetime);
+  provider = await startProvider(notes.resource, lifetime, locate);
   notes.trust(provider.issuer);
   await start();
 });
@@ -136,4 +139,41 @@ test("a revoked refresh token requires another authorization", async () => {
   assert.deepEqual(await ended, [0, null]);
   await until("ready");
   assert.equal((await call()).status, 200);
+});
+
+test("a call that requires another scope names it, and the next authorization requests it", async () => {
+  for (let round = 0; round < 2; round++) {
+    const { status, body } = await call("write");
+    assert.equal(status, 502, JSON.stringify(body));
+    assert.match(JSON.stringify(body), /lacks the scopes .{1,3}notes:write.* authorize comet again/);
+  }
+  assert.match((await until("ready")).warnings.join(), /notes:write/);
+  assert.equal((await call()).status, 200, "the other tool is still available");
+
+  await stop();
+  await start();
+  const { page, ended, asked } = await authorize();
+  assert.deepEqual(asked.get("scope").split(" ").sort(), ["notes:read", "notes:write", "offline_access"]);
+  assert.equal(page.status, 200, page.text);
+  assert.deepEqual(await ended, [0, null]);
+  await until("ready");
+  assert.equal((await call("write")).status, 200);
+  assert.equal((await call()).status, 200);
+});
+
+test("a client ID metadata document replaces the registration", async () => {
+  await stop();
+  await start({ COMET_MCP_PUBLIC_URL: site });
+  const registered = provider.registered.length;
+  const { page, ended, asked } = await authorize();
+  assert.equal(asked.get("client_id"), `${site}/oauth/client-metadata.json`);
+  assert.equal(page.status, 200, page.text);
+  assert.deepEqual(await ended, [0, null]);
+  assert.ok(registered > 0);
+  assert.equal(provider.registered.length, registered);
+  await until("ready");
+  const before = notes.tokens.size;
+  await sleep(5_000);
+  assert.equal((await call("write")).status, 200);
+  assert.ok(notes.tokens.size > before, "the tokens are refreshed");
 });

@@ -57,7 +57,7 @@ func (p *Protocol) result(ctx context.Context, t task) (wire.Payload, error) {
 
 // resourcesOf returns the resources used by a task, which its agent reported.
 func resourcesOf(t task) wire.Resources {
-	var r resources
+	var r resultDetail
 	_ = json.Unmarshal(t.Task.Detail, &r) // another protocol may store another detail
 	out := wire.Resources{DurationSeconds: r.Duration, GPUVRAMMB: r.GPU, CPUTimeMS: r.CPU, Tokens: t.Task.Tokens}
 	if out.DurationSeconds == 0 && t.Task.StartedAt != nil && t.Task.EndedAt != nil {
@@ -66,11 +66,14 @@ func resourcesOf(t task) wire.Resources {
 	return out
 }
 
-// resources is how resources_used of a work_result is stored.
-type resources struct {
+// resultDetail is how resources_used of a work_result and the context of a failure are stored.
+type resultDetail struct {
 	Duration int64 `json:"duration_seconds"`
 	GPU      int64 `json:"gpu_vram_mb"`
 	CPU      int64 `json:"cpu_time_ms"`
+	ExitCode int   `json:"exit_code,omitempty"`
+	// Message is the reason of a failure that comet's own agents send, "" for none.
+	Message string `json:"message,omitempty"`
 }
 
 // output returns a result that is short enough for one message.

@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -72,7 +73,11 @@ func (p *Protocol) heartbeat(ctx context.Context, s sender, payload wire.Heartbe
 // another way is accepted too: its usage is charged.
 func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payload wire.WorkResult) (protocol.Reply, error) {
 	exit := int(payload.ExitCode)
-	detail, err := json.Marshal(resources{payload.Resources.DurationSeconds, payload.Resources.GPUVRAMMB, payload.Resources.CPUTimeMS})
+	var custom struct{ Failure string }
+	_ = json.Unmarshal(e.Custom, &custom) // other agents may send other members
+	message := wire.Clean(custom.Failure)
+	used := payload.Resources
+	detail, err := json.Marshal(resultDetail{used.DurationSeconds, used.GPUVRAMMB, used.CPUTimeMS, exit, message})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -81,7 +86,7 @@ func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payl
 	}
 	switch payload.Status {
 	case wire.OutcomeFailed:
-		r.Failure, r.Text = orchestrator.FailureWork, "the work failed"
+		r.Failure, r.Text = orchestrator.FailureWork, cmp.Or(message, "the work failed")
 	case wire.OutcomeCancelled:
 		r.Failure, r.Text = orchestrator.FailureWork, "the agent cancelled the work"
 	}

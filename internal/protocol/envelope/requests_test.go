@@ -99,6 +99,22 @@ func TestWork(t *testing.T) {
 		require.Equal(t, "no such image", end.Output)
 	})
 
+	runCase(t, "a failed result is stored with its exit code and reason", func(t *testing.T, f *fixture) {
+		f.worker(t, "infra-1", "infra", "run_playbook")
+		raw, task := request(t, "infra", "run_playbook", nil, nil)
+		f.accepted(t, client("ci"), raw)
+		var failed map[string]any
+		require.NoError(t, json.Unmarshal(result(t, task, "failed", 124, "", 0), &failed))
+		failed["x_custom_fields"] = map[string]any{"failure": "too\x00slow"}
+		raw, err := json.Marshal(failed)
+		require.NoError(t, err)
+		f.accepted(t, agentPrincipal("infra-1"), raw)
+		ended, err := f.work.Task(t.Context(), task)
+		require.NoError(t, err)
+		require.Equal(t, "too\uFFFDslow", ended.Error)
+		require.JSONEq(t, `{"duration_seconds":87,"gpu_vram_mb":0,"cpu_time_ms":12450,"exit_code":124,"message":"too\uFFFDslow"}`, string(ended.Detail))
+	})
+
 	runCase(t, "a waiting request gets the result at once", func(t *testing.T, f *fixture) {
 		f.worker(t, "infra-1", "infra", "run_playbook")
 		raw, task := request(t, "infra", "run_playbook", nil, nil)

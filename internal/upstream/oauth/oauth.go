@@ -37,8 +37,8 @@ type Target struct {
 	Address, RedirectURL string
 	// ClientID and ClientSecret are those of a registered client; without them one is registered.
 	ClientID, ClientSecret string
-	// Scopes are requested instead of those that the server names.
-	Scopes []string
+	// Scopes are requested instead of those that the server names. Required are requested in addition to these.
+	Scopes, Required []string
 	// Mask replaces the secrets of the definition in a text.
 	Mask func(string) string
 }
@@ -51,7 +51,8 @@ type Grant struct {
 	Issuer      string
 	SendsIssuer bool
 	Config      oauth2.Config
-	Verifier    string // of PKCE
+	Verifier    string   // of PKCE
+	Required    []string // the next authorization requests these scopes too
 	// Token is nil until it is issued, and after the authorization server has refused to refresh it.
 	Token *oauth2.Token
 }
@@ -110,7 +111,7 @@ func (c *Client) Begin(ctx context.Context, t Target, state string) (*Grant, str
 		scopes = t.Scopes
 	}
 	g := &Grant{
-		Address: t.Address, Resource: resource.Resource, Issuer: server.Issuer,
+		Address: t.Address, Resource: resource.Resource, Issuer: server.Issuer, Required: t.Required,
 		SendsIssuer: server.AuthorizationResponseIssParameterSupported, Verifier: oauth2.GenerateVerifier(),
 	}
 	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(g.Verifier), oauth2.SetAuthURLParam("resource", g.Resource)}
@@ -119,7 +120,7 @@ func (c *Client) Begin(ctx context.Context, t Target, state string) (*Grant, str
 		options = append(options, oauth2.SetAuthURLParam("prompt", "consent"))
 	}
 	g.Config = oauth2.Config{
-		ClientID: t.ClientID, ClientSecret: t.ClientSecret, RedirectURL: t.RedirectURL, Scopes: scopes,
+		ClientID: t.ClientID, ClientSecret: t.ClientSecret, RedirectURL: t.RedirectURL, Scopes: Union(scopes, t.Required),
 		Endpoint: oauth2.Endpoint{AuthURL: server.AuthorizationEndpoint, TokenURL: server.TokenEndpoint, AuthStyle: oauth2.AuthStyleInParams},
 	}
 	if err := g.setClient(ctx, web, server); err != nil {
@@ -130,6 +131,16 @@ func (c *Client) Begin(ctx context.Context, t Target, state string) (*Grant, str
 		return nil, "", fmt.Errorf("the authorization URL of %s is longer than %d bytes", input.Quote(issuer), maxURL)
 	}
 	return g, address, nil
+}
+
+// Union returns the scopes of all lists, each once.
+func Union(lists ...[]string) (all []string) {
+	for _, scope := range slices.Concat(lists...) {
+		if !slices.Contains(all, scope) {
+			all = append(all, scope)
+		}
+	}
+	return all
 }
 
 // discover returns the metadata of an MCP server and the scopes that it requires. Without metadata the
@@ -171,7 +182,27 @@ func discover(ctx context.Context, web *http.Client, address string) (*oauthex.P
 	return &oauthex.ProtectedResourceMetadata{Resource: address, AuthorizationServers: []string{root}}, scopes, nil
 }
 
-// setClient completes the client of a grant, which it registers unless it has an id.
+// Document is a client ID metadata document: it describes comet at the URL that is its client id.
+type Document struct {
+	ClientID string `json:"client_id"`
+	oauthex.ClientRegistrationMetadata
+}
+
+// NewDocument returns the document of comet, which is beside the address to which browsers return. Authorization
+// servers accept it only at an https address.
+func NewDocument(redirectURL string) Document {
+	kind := "web"
+	if strings.HasPrefix(redirectURL, "http:") {
+		kind = "native"
+	}
+	return Document{strings.TrimSuffix(redirectURL, "callback") + "client-metadata.json", oauthex.ClientRegistrationMetadata{
+		ClientName: "comet", RedirectURIs: []string{redirectURL}, ApplicationType: kind, TokenEndpointAuthMethod: "none",
+		GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
+	}}
+}
+
+// setClient completes the client of a grant. Without a configured id, it is comet's document if the server supports
+// this, else a client that is registered.
 func (g *Grant) setClient(ctx context.Context, web *http.Client, server *oauthex.AuthServerMeta) error {
 	method := "none"
 	for _, m := range []string{"client_secret_post", "client_secret_basic"} { // the last is the default of RFC 8414
@@ -179,18 +210,16 @@ func (g *Grant) setClient(ctx context.Context, web *http.Client, server *oauthex
 			method = m
 		}
 	}
+	doc := NewDocument(g.Config.RedirectURL)
+	if g.Config.ClientID == "" && server.ClientIDMetadataDocumentSupported && strings.HasPrefix(doc.ClientID, "https:") {
+		g.Config.ClientID = doc.ClientID
+	}
 	if g.Config.ClientID == "" {
 		if server.RegistrationEndpoint == "" {
 			return fmt.Errorf("the authorization server %s does not register clients; register comet there and set comet.oauth.client_id of the upstream", input.Quote(g.Issuer))
 		}
-		kind := "web"
-		if strings.HasPrefix(g.Config.RedirectURL, "http:") {
-			kind = "native"
-		}
-		client, err := oauthex.RegisterClient(ctx, server.RegistrationEndpoint, &oauthex.ClientRegistrationMetadata{
-			ClientName: "comet", RedirectURIs: []string{g.Config.RedirectURL}, ApplicationType: kind, Scope: strings.Join(g.Config.Scopes, " "),
-			GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"}, TokenEndpointAuthMethod: method,
-		}, web)
+		doc.TokenEndpointAuthMethod, doc.Scope = method, strings.Join(g.Config.Scopes, " ")
+		client, err := oauthex.RegisterClient(ctx, server.RegistrationEndpoint, &doc.ClientRegistrationMetadata, web)
 		if err != nil { // its text contains the response
 			rejected := &oauthex.ClientRegistrationError{ErrorCode: "an invalid response"}
 			errors.As(err, &rejected)
@@ -244,11 +273,13 @@ func (c *Client) exchange(ctx context.Context, g *Grant, code string, options ..
 		return nil, fmt.Errorf("%w: the authorization server responded %s", ErrRefused, rejected.ErrorCode)
 	case errors.As(err, &rejected): // its text contains the response
 		return nil, fmt.Errorf("the authorization server did not issue a token: it responded %s %s", rejected.Response.Status, input.Quote(rejected.ErrorCode))
-	case err == nil && token.Type() != "Bearer":
-		err = errors.New("its token is not a bearer token")
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("the authorization server did not issue a token: %w", err)
+	case token.Type() != "Bearer":
+		return nil, errors.New("the authorization server did not issue a token: its token is not a bearer token")
+	}
+	if granted, _ := token.Extra("scope").(string); granted != "" {
+		g.Config.Scopes = Union(g.Config.Scopes, strings.Fields(granted))
 	}
 	if token.Expiry = (time.Time{}); token.ExpiresIn > 0 {
 		token.Expiry = c.now().Add(time.Duration(min(token.ExpiresIn, maxLifetime)) * time.Second)
