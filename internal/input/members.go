@@ -2,6 +2,7 @@ package input
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,21 +104,18 @@ func canonicalNumber(text string) string {
 // decimal returns a JSON number as an integer without trailing zeros and an exponent, such as 15e-1.
 // A number with an exponent beyond 62 bits is returned as it is.
 func decimal(text string) string {
-	mantissa, power, hasPower := strings.Cut(strings.ToLower(text), "e")
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
 	digits := strings.TrimPrefix(mantissa, "-")
 	sign := mantissa[:len(mantissa)-len(digits)]
 	whole, fraction, _ := strings.Cut(digits, ".")
 	digits = strings.TrimLeft(whole+fraction, "0")
 	significant := strings.TrimRight(digits, "0")
-	if significant == "" {
+	exponent, err := strconv.ParseInt(cmp.Or(power, "0"), 10, 62)
+	switch {
+	case significant == "":
 		return "0"
-	}
-	exponent := int64(0)
-	if hasPower {
-		var err error
-		if exponent, err = strconv.ParseInt(power, 10, 62); err != nil {
-			return text
-		}
+	case err != nil:
+		return text
 	}
 	exponent += int64(len(digits) - len(significant) - len(fraction))
 	return sign + significant + "e" + strconv.FormatInt(exponent, 10)

@@ -106,7 +106,7 @@ func (op *operation) request(by models.Principal, sub Submission) store.TaskRequ
 		r.Owner = "agent:" + sub.handedOffBy
 	}
 	if r.RequestID != "" {
-		r.Digest = sub.digest()
+		r.Digest = sub.digest(op.opts.Classes[sub.Class])
 	}
 	return r
 }
@@ -140,9 +140,7 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 // submitNew creates the task of a submission whose request is new.
 func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResult, error) {
 	if at := sub.Override.ExpiresAt; !at.IsZero() && !op.tx.Now().Before(at) {
-		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
-		return SubmitResult{}, v.Err()
+		return SubmitResult{}, invalidField("/expires_at", "future", "expires_at must be in the future")
 	}
 	request := op.request(by, sub) // of the parameters before their references are resolved
 	if err := op.enterSession(by, &sub); err != nil {
