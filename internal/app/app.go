@@ -146,7 +146,7 @@ func WithMigrations(cfg config.Config, create bool, use func(*Migrations) error)
 			return err
 		}
 		defer func() { _ = lock.Unlock() }()
-		if err := checkDatabase(cfg.Data); err != nil {
+		if err := checkDatabase(cfg); err != nil {
 			return err
 		}
 	}

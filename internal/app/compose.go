@@ -189,7 +189,7 @@ func (a *App) open(ctx context.Context) (err error) {
 
 func (a *App) openStore(ctx context.Context) (err error) {
 	if a.cfg.DatabaseURL == "" {
-		if err := checkDatabase(a.cfg.Data); err != nil {
+		if err := checkDatabase(a.cfg); err != nil {
 			return err
 		}
 	}

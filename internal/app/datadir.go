@@ -58,11 +58,21 @@ func lockHolder(dir string) string {
 	return ""
 }
 
-// checkDatabase rejects an empty database file in a data directory that a server has used: SQLite
-// would make a new registry of it, and the loss of the old one would go unnoticed. A first start
-// that was killed leaves an empty file, too, but nothing else that is not of SQLite or the lock.
-func checkDatabase(dir string) error {
-	database := sqlitefile.Path(dir)
+// checkDatabase rejects an empty or missing database file in a data directory that a server has used:
+// SQLite would make a new registry, and the loss of the old one would go unnoticed. A first start
+// that was killed leaves an empty file, too, but nothing else that is not of SQLite or the lock: it
+// writes the key and the admin token after the database.
+func checkDatabase(cfg config.Config) error {
+	dir, database := cfg.Data, sqlitefile.Path(cfg.Data)
+	if _, err := os.Stat(database); errors.Is(err, fs.ErrNotExist) {
+		for _, name := range []string{adminTokenFile, secretKeyFile} {
+			configured := name == secretKeyFile && cfg.SecretKeyFile != "" // may be there before the first start
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil && !configured {
+				return errs.New(errs.Conflict, "the database %s is missing, but its directory holds %s of an earlier server: restore a backup with \"comet restore FILE\", "+
+					"remove %s and %s to start with a new registry, or set database_url if that server used PostgreSQL", database, name, adminTokenFile, secretKeyFile)
+			}
+		}
+	}
 	if info, err := os.Stat(database); err != nil || info.Size() > 0 {
 		return nil //nolint:nilerr // the store reports a file that cannot be read
 	}

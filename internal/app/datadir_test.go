@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/config"
 )
 
 func TestInDir(t *testing.T) {
@@ -35,6 +37,7 @@ func TestCheckDatabase(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		files   map[string]string
+		keyFile string // of the configuration
 		rejects string
 	}{
 		"a missing directory is fresh":                   {},
@@ -42,6 +45,10 @@ func TestCheckDatabase(t *testing.T) {
 		"a database with content is used":                {files: map[string]string{"comet.db": "x", "admin.token": "x"}},
 		"an empty database beside a token is an error":   {files: map[string]string{"comet.db": "", "admin.token": "x"}, rejects: "admin.token of an earlier server"},
 		"an empty database with a log of it is an error": {files: map[string]string{"comet.db": "", "comet.db-wal": "x"}, rejects: "comet.db-wal of an earlier server"},
+		"a missing database beside a token is an error":  {files: map[string]string{"admin.token": "x"}, rejects: "comet.db is missing, but its directory holds admin.token"},
+		"a missing database beside a key is an error":    {files: map[string]string{"secret.key": "x"}, rejects: "comet.db is missing, but its directory holds secret.key"},
+		"a configured key is not of an earlier server":   {files: map[string]string{"secret.key": "x"}, keyFile: "secret.key"},
+		"other files beside a missing database are not":  {files: map[string]string{"comet.lock": "7", "backup.db": "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,13 +56,13 @@ func TestCheckDatabase(t *testing.T) {
 			for file, content := range c.files {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
 			}
-			err := checkDatabase(dir)
+			err := checkDatabase(config.Config{Data: dir, SecretKeyFile: c.keyFile})
 			if c.rejects == "" {
 				require.NoError(t, err)
 				return
 			}
 			require.ErrorContains(t, err, c.rejects)
-			require.ErrorContains(t, err, "comet restore FILE --force")
+			require.ErrorContains(t, err, "restore a backup with \"comet restore FILE")
 		})
 	}
 }

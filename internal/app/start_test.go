@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/app"
+	"comet/internal/config"
 	"comet/store/storetest"
 )
 
@@ -97,6 +99,10 @@ func TestFirstStart(t *testing.T) {
 	t.Run("a token file without a stored token is used", func(t *testing.T) {
 		t.Parallel()
 		data := t.TempDir()
+		require.NoError(t, app.WithMigrations(config.Config{Data: data}, true, func(m *app.Migrations) error {
+			_, err := m.Up(t.Context())
+			return err
+		}))
 		left := "0123456789abcdef0123456789abcdef" // of a start that was killed before the token was stored
 		require.NoError(t, os.WriteFile(filepath.Join(data, "admin.token"), []byte(left+"\n"), 0o600))
 		p := serve(t, data)
@@ -179,6 +185,25 @@ func TestStartErrors(t *testing.T) {
 		}
 		p.kill()
 		serve(t, data).stopOnceUp(t) // the lock ends with its process
+	})
+
+	t.Run("a database that is missing", func(t *testing.T) {
+		t.Parallel()
+		data := t.TempDir()
+		serve(t, data).stopOnceUp(t)
+		token := adminToken(t, data)
+		database := filepath.Join(data, "comet.db")
+		require.NoError(t, os.Rename(database, filepath.Join(t.TempDir(), "comet.db")))
+		code, message := serve(t, data).fails(t)
+		require.NotZero(t, code)
+		for _, part := range []string{database + " is missing", "admin.token", "comet restore FILE", "remove"} {
+			require.Contains(t, message, part)
+		}
+		require.NoFileExists(t, database)
+		require.Equal(t, token, adminToken(t, data))
+		require.NoError(t, os.Remove(filepath.Join(data, "admin.token")))
+		require.NoError(t, os.Remove(filepath.Join(data, "secret.key")))
+		serve(t, data).says(t, `Admin token +([0-9a-f]{32})\n`)
 	})
 
 	t.Run("a port in use", func(t *testing.T) {

@@ -2,6 +2,9 @@ package input
 
 import (
 	"bytes"
+	"cmp"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -66,12 +69,54 @@ func JSONString(value []byte) (string, bool) {
 }
 
 // Canonical returns the canonical form of a JSON value (RFC 8785), which does not depend on the order
-// of members, white space and the form of numbers. JSON without one, such as duplicate names, is compacted;
-// other data is returned as it is.
+// of members, white space and the form of numbers. Numbers are equal only if their exact values are:
+// one that a double cannot represent keeps all its digits. JSON without a canonical form, such as
+// duplicate names, is compacted; other data is returned as it is.
 func Canonical(data []byte) []byte {
 	value := jsontext.Value(bytes.Clone(data))
-	if value.Canonicalize() != nil {
+	if value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
 		_ = value.Compact() // leaves data that is not JSON unchanged
+		return value
 	}
-	return value
+	out, copied := make([]byte, 0, len(value)), 0
+	dec := jsontext.NewDecoder(bytes.NewBuffer(value))
+	for token, err := dec.ReadToken(); err == nil; token, err = dec.ReadToken() {
+		if token.Kind() == '0' {
+			number, end := token.String(), int(dec.InputOffset())
+			out = append(append(out, value[copied:end-len(number)]...), canonicalNumber(number)...)
+			copied = end
+		}
+	}
+	return append(out, value[copied:]...)
+}
+
+// canonicalNumber returns the text of a JSON number in RFC 8785 or, if that has another value, its
+// digits and exponent.
+func canonicalNumber(text string) string {
+	double := jsontext.Value(text)
+	_ = double.Canonicalize() // text is valid
+	if exact := decimal(text); decimal(string(double)) != exact {
+		return exact
+	}
+	return string(double)
+}
+
+// decimal returns a JSON number as an integer without trailing zeros and an exponent, such as 15e-1.
+// A number with an exponent beyond 62 bits is returned as it is.
+func decimal(text string) string {
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+	digits := strings.TrimPrefix(mantissa, "-")
+	sign := mantissa[:len(mantissa)-len(digits)]
+	whole, fraction, _ := strings.Cut(digits, ".")
+	digits = strings.TrimLeft(whole+fraction, "0")
+	significant := strings.TrimRight(digits, "0")
+	exponent, err := strconv.ParseInt(cmp.Or(power, "0"), 10, 62)
+	switch {
+	case significant == "":
+		return "0"
+	case err != nil:
+		return text
+	}
+	exponent += int64(len(digits) - len(significant) - len(fraction))
+	return sign + significant + "e" + strconv.FormatInt(exponent, 10)
 }

@@ -106,6 +106,12 @@ func (op *operation) request(by models.Principal, sub Submission) store.TaskRequ
 	if sub.handedOffBy != "" {
 		r.Owner = "agent:" + sub.handedOffBy
 	}
+<<<<<<< HEAD
+=======
+	if r.RequestID != "" {
+		r.Digest = sub.digest(op.opts.Classes[sub.Class])
+	}
+>>>>>>> i14v
 	return r
 }
 
@@ -138,9 +144,7 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 // submitNew creates the task of a submission whose request is new.
 func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResult, error) {
 	if at := sub.Override.ExpiresAt; !at.IsZero() && !op.tx.Now().Before(at) {
-		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
-		return SubmitResult{}, v.Err()
+		return SubmitResult{}, invalidField("/expires_at", "future", "expires_at must be in the future")
 	}
 	request := op.request(by, sub) // of the parameters before their references are resolved
 	if err := op.enterSession(by, &sub); err != nil {

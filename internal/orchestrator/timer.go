@@ -120,7 +120,7 @@ func (p Policy) overdue(t models.Task, now time.Time) attemptEnd {
 	r := attemptEnd{state: models.AttemptTimedOut, failure: FailureTimeout, text: "the agent was silent for too long", outcome: usage.OutcomeTimeout}
 	switch {
 	case !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt):
-		r.failure, r.text = FailureExpired, "the task has not ended before its expires_at"
+		r.failure, r.text = FailureExpired, "the task did not end before its expires_at"
 	case t.WaitingFor == models.WaitForReply:
 		r.failure, r.text = FailureUnanswered, "the agent's question got no reply in time"
 	case p.AttemptTimeout > 0 && !now.Before(t.AssignedAt.Add(p.AttemptTimeout)):

@@ -6497,7 +6497,7 @@ type WorkError struct {
 
 // WorkHints Limits of a task that the requester knows. Unknown hints are passed to the agent.
 type WorkHints struct {
-	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30.
+	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30. In total it may take five seconds more than that, even if it reports progress.
 	//
 	// Example: 300
 	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`

@@ -91,7 +91,7 @@ func classify(err error) (errs.Code, string) {
 	const (
 		conflict    = "the change collides with another row"
 		busy        = "the database is busy, try again"
-		unavailable = "the database does not take the request"
+		unavailable = "the database is not available"
 	)
 	if lite, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch lite.Code() {
@@ -125,7 +125,7 @@ func classify(err error) (errs.Code, string) {
 	var netErr net.Error
 	lost := func(is error) bool { return errors.Is(err, is) }
 	if errors.As(err, &connect) || errors.As(err, &netErr) || slices.ContainsFunc([]error{driver.ErrBadConn, sql.ErrConnDone, pgconn.ErrConnClosed, io.ErrUnexpectedEOF, net.ErrClosed}, lost) {
-		return errs.Unavailable, unavailable
+		return errs.Unavailable, "the database cannot be reached"
 	}
 	return "", ""
 }

@@ -51,7 +51,11 @@ func TestTranslate(t *testing.T) {
 			{io.ErrUnexpectedEOF, errs.Unavailable},
 			{net.ErrClosed, errs.Unavailable},
 		} {
-			require.Equal(t, c.want, errs.CodeOf(sqlerr.Translate(fmt.Errorf("query: %w", c.err))), "%T", c.err)
+			err := sqlerr.Translate(fmt.Errorf("query: %w", c.err))
+			require.Equal(t, c.want, errs.CodeOf(err), "%T", c.err)
+			if c.want == errs.Unavailable {
+				require.Equal(t, "the database cannot be reached", errs.From(err).Detail)
+			}
 		}
 	})
 

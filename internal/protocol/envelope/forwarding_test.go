@@ -15,6 +15,7 @@ import (
 func TestForwarding(t *testing.T) {
 	t.Parallel()
 	for code, context := range map[wire.Code]string{
+		wire.CodeInvalidMessage:       `{"field_name":"parameters.x","validation_error":"bad x"}`,
 		wire.CodeAuthenticationFailed: `{"agent_id":"git","token_status":"expired"}`,
 		wire.CodeUnsupportedWorkType:  `{"work_type_requested":"playbook of version 9","supported_types":["version 8"]}`,
 	} {

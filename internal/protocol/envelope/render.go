@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -156,8 +157,12 @@ func (p *Protocol) renderMessage(agent models.Agent, t task, m models.InboxMessa
 }
 
 func (p *Protocol) envelope(agent models.Agent, t task, id uuid.UUID, payload wire.Payload) wire.Envelope {
+	from := wire.Orchestrator
+	if payload.Type() != wire.TypeWorkRequest { // for the requester, as in the response to its request
+		from = cmp.Or(t.meta.To, from)
+	}
 	return wire.Envelope{
-		ProtocolVersion: wire.Version, MessageID: id, From: wire.Orchestrator, To: agent.Type, Timestamp: p.clock().UTC(),
+		ProtocolVersion: wire.Version, MessageID: id, From: from, To: agent.Type, Timestamp: p.clock().UTC(),
 		TraceID: t.traceID, RequestID: t.requestID, Type: payload.Type(), Payload: payload, Custom: t.meta.Custom,
 	}
 }

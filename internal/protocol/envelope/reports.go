@@ -134,7 +134,7 @@ func (p *Protocol) failTask(ctx context.Context, s sender, e wire.Envelope, t ta
 	_ = json.Unmarshal(payload.Context, &c) // an error with a custom code may have any context
 	c.Code, c.Context = 0, nil              // of comet, not of the agent
 	failure := failureOf(payload.Code)
-	if failure == orchestrator.FailureWork || failure == orchestrator.FailureUnsupported {
+	if failure == orchestrator.FailureWork || failure == orchestrator.FailureUnsupported || failure == orchestrator.FailureInvalid {
 		c.Code, c.Context = payload.Code, payload.Context
 	}
 	detail, err := json.Marshal(c)

@@ -145,6 +145,14 @@ func TestWork(t *testing.T) {
 		}
 		require.Equal(t, long, got.String())
 		require.Empty(t, messages[5].Payload.(wire.WorkResult).Output)
+		reply := read(t, f.Receive(t.Context(), protocol.Peer{Principal: agentPrincipal("code-1", models.ScopeMessagesSend)}, raw, 0).Body)
+		for _, e := range append(messages, reply) {
+			require.Equal(t, "infra", e.From, "the sender in the inbox is that of the response to the request")
+			require.Equal(t, "code", e.To)
+		}
+		for _, e := range f.drainInbox(t, "infra-1") {
+			require.Equal(t, wire.Orchestrator, e.From)
+		}
 	})
 
 	runCase(t, "a task submitted over REST is a work_request too", func(t *testing.T, f *fixture) {

@@ -82,6 +82,8 @@ type requestMeta struct {
 	Closes bool `json:"closes,omitempty"`
 	// V4 says that the request was of V4, where TID alone names a task.
 	V4 bool `json:"v4,omitempty"`
+	// Budget is the BUDGET of a hand-off, "" for a request.
+	Budget string `json:"budget,omitempty"`
 }
 
 func readRequestMeta(in models.TaskInput) (m requestMeta, err error) {

@@ -84,7 +84,7 @@ func (p *Protocol) newHandoff(ctx context.Context, s sender, m wire.Message, par
 		return sub, err
 	}
 	sub.Resolver = p.resolver(s, name.Context)
-	sub.Meta, err = json.Marshal(requestMeta{Data: m.Data})
+	sub.Meta, err = json.Marshal(requestMeta{Data: m.Data, Budget: m.Budget.String()})
 	return sub, err
 }
 
@@ -129,7 +129,7 @@ func (p *Protocol) repeatsHandoff(ctx context.Context, target string, parent mod
 		if order, err = p.orchestrator.TaskWithInput(ctx, t.ID); err != nil || order.Input.RequestedAgentID != target {
 			continue
 		}
-		if meta, _ := readRequestMeta(order.Input); meta.Data == m.Data { // empty for another protocol
+		if meta, _ := readRequestMeta(order.Input); meta.Data == m.Data && meta.Budget == m.Budget.String() { // empty for another protocol
 			return true, nil
 		}
 	}

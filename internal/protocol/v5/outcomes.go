@@ -169,6 +169,8 @@ func failureData(code codes.Code, report storedReport, tid wire.Task, t models.T
 			have = max(*t.Budget-t.Tokens, 0)
 		}
 		return w.Text("desc", code.Meaning()).Number("have", have).Data()
+	case code == codes.E20:
+		return w.Text("desc", code.Meaning()).Text("details", "the task did not end within expires_in= seconds").Data()
 	}
 	w.Text("desc", code.Meaning())
 	if t.ExitCode != nil && *t.ExitCode > 0 {

@@ -81,6 +81,9 @@ func answerText(data wire.Data, options []string) (string, error) {
 	if !ok {
 		return "", errorf(codes.E10, "", "DATA must have answer, or choice such as choice=opt2")
 	}
+	if len(options) == 0 {
+		return "", errorf(codes.E10, "", "the question has no options: reply with answer=, not choice=%s", choice)
+	}
 	n, err := strconv.Atoi(strings.TrimPrefix(choice, "opt"))
 	if err != nil || n < 1 || n > len(options) {
 		return "", errorf(codes.E10, "", "choice must be opt1 to opt%d, not %s", len(options), choice)

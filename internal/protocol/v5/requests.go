@@ -296,14 +296,11 @@ func parseWorkers(data wire.Data) (int, error) {
 	if aggregates && how != aggregateFirst {
 		return 0, errorf(codes.E10, "", "aggregate must be %s, not %s: no other aggregation is supported", aggregateFirst, how)
 	}
-	n, err := intPair(data, keyParallel, 1, orchestrator.MaxParallel, 1)
-	if err != nil || n > 1 {
-		return n, err
+	n, err := intPair(data, keyParallel, 2, orchestrator.MaxParallel, 0)
+	if err == nil && n == 0 && aggregates {
+		err = errorf(codes.E10, "", "aggregate needs parallel=, 2 to %d workers", orchestrator.MaxParallel)
 	}
-	if aggregates {
-		return 0, errorf(codes.E10, "", "aggregate needs parallel=, 2 to %d workers", orchestrator.MaxParallel)
-	}
-	return 0, nil
+	return n, err
 }
 
 // parseOverrun reads what follows an E17, nil for nothing.

@@ -26,7 +26,7 @@ left > M2|W1>O1|U|T1|P1|R|-|0|S1|-|progress=10%
 		f.transcript(t, `
 left < M*|O1>W1|E|T1|P1|F|E20|0|S1|-|reason=E20;desc=overall timeout
 user > M2|User>O1|Q|T1|-|-|-|0|S1|-|-
-< M*|O1>User|E|T1|P1|F|E20|0|S1|-|desc=overall timeout;details=the task has not ended before its expires_at
+< M*|O1>User|E|T1|P1|F|E20|0|S1|-|desc=overall timeout;details=the task did not end within expires_in= seconds
 `)
 	})
 

@@ -226,7 +226,7 @@ func (p *parser) parseContext() {
 	case !isContext(text):
 		p.reject(segmentContext, codes.E10, "", "S and one to seven lower-case letters and digits, or -")
 	case text == SystemContext && !p.system:
-		p.reject(segmentContext, codes.E10, "", "another session than S0 outside of system traffic")
+		p.reject(segmentContext, codes.E10, "", "a session such as S1, or -, outside of system traffic")
 	default:
 		p.m.Context = text
 	}

@@ -189,7 +189,9 @@ func TestSystemTraffic(t *testing.T) {
 			require.Contains(t, e.Problems[0].Detail, "outside of system traffic")
 		}
 	}
-	_, e := rejected(t, "M0|O1>W1|?|T0|P1|N|-|0|S0|-|x")
+	_, e := rejected(t, with(v5.SegmentContext, "S0"))
+	require.Equal(t, "CTX must be a session such as S1, or -, outside of system traffic, not \"S0\"", e.Problems[0].Detail)
+	_, e = rejected(t, "M0|O1>W1|?|T0|P1|N|-|0|S0|-|x")
 	require.Len(t, e.Problems, 1, "a message with an unknown type has no other problem")
 	parse(t, with(v5.SegmentContext, "S00"))
 }
