@@ -131,6 +131,10 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 	t.Parallel()
 	d := newDescribedServer(t)
 	caller, reporter := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeUsageWrite)
+	tokens := map[models.Scope]string{}
+	for _, scope := range models.Scopes() {
+		tokens[scope] = d.token(t, scope)
+	}
 	ask := func(t *testing.T, method, address, token string) (int, Problem) {
 		t.Helper()
 		var p Problem
@@ -171,8 +175,12 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 				return
 			}
 			require.Equal(t, http.StatusForbidden, status)
-			require.Len(t, op.Scopes, 1)
 			require.Equal(t, string(op.Scopes[0]), problem.Meta["scope"])
+			for scope, token := range tokens {
+				allowed := scope == models.ScopeAdmin || slices.Contains(op.Scopes, scope)
+				status, _ := ask(t, method, address+"?unknown=1", token)
+				require.Equal(t, allowed, status != http.StatusForbidden, "with %s", scope)
+			}
 		})
 	})
 }

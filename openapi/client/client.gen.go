@@ -8306,7 +8306,7 @@ type ClientInterface interface {
 	//
 	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents (the `ListAgents` operationId).
 	ListAgents(ctx context.Context, params *ListAgentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8346,7 +8346,7 @@ type ClientInterface interface {
 	//
 	// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id} (the `GetAgent` operationId).
 	GetAgent(ctx context.Context, agentID string, params *GetAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8388,7 +8388,7 @@ type ClientInterface interface {
 	//
 	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 	ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8397,7 +8397,7 @@ type ClientInterface interface {
 	//
 	// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 	ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8406,7 +8406,7 @@ type ClientInterface interface {
 	//
 	// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 	ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8508,7 +8508,7 @@ type ClientInterface interface {
 	//
 	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
 	ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8548,7 +8548,7 @@ type ClientInterface interface {
 	//
 	// Returns one reservation of an agent.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
 	GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8579,7 +8579,7 @@ type ClientInterface interface {
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
 	GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8610,7 +8610,7 @@ type ClientInterface interface {
 	//
 	// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 	GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8647,7 +8647,7 @@ type ClientInterface interface {
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8656,7 +8656,7 @@ type ClientInterface interface {
 	//
 	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8690,7 +8690,7 @@ type ClientInterface interface {
 	//
 	// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/roster (the `ExportRoster` operationId).
 	ExportRoster(ctx context.Context, params *ExportRosterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8721,7 +8721,7 @@ type ClientInterface interface {
 	//
 	// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
 	ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8752,7 +8752,7 @@ type ClientInterface interface {
 	//
 	// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8770,7 +8770,7 @@ type ClientInterface interface {
 	//
 	// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 	ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8801,7 +8801,7 @@ type ClientInterface interface {
 	//
 	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8836,7 +8836,7 @@ type ClientInterface interface {
 	//
 	// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8867,7 +8867,7 @@ type ClientInterface interface {
 	//
 	// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
 	ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8878,7 +8878,7 @@ type ClientInterface interface {
 	//
 	// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9680,7 +9680,7 @@ func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, req
 //
 // Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents (the `ListAgents` operationId).
 func (c *Client) ListAgents(ctx context.Context, params *ListAgentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9760,7 +9760,7 @@ func (c *Client) DeleteAgent(ctx context.Context, agentID string, params *Delete
 //
 // Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id} (the `GetAgent` operationId).
 func (c *Client) GetAgent(ctx context.Context, agentID string, params *GetAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9842,7 +9842,7 @@ func (c *Client) UpdateAgentWithApplicationMergePatchPlusJSONBody(ctx context.Co
 //
 // Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 func (c *Client) ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9861,7 +9861,7 @@ func (c *Client) ListAncestors(ctx context.Context, agentID string, params *List
 //
 // Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9880,7 +9880,7 @@ func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *L
 //
 // Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 func (c *Client) ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10082,7 +10082,7 @@ func (c *Client) PutAgentKey(ctx context.Context, agentID string, body PutAgentK
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
 func (c *Client) ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10162,7 +10162,7 @@ func (c *Client) ReleaseReservation(ctx context.Context, agentID string, reserva
 //
 // Returns one reservation of an agent.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
 func (c *Client) GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10223,7 +10223,7 @@ func (c *Client) SettleReservation(ctx context.Context, agentID string, reservat
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
 func (c *Client) GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10284,7 +10284,7 @@ func (c *Client) RecordUsage(ctx context.Context, agentID string, params *Record
 //
 // Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 func (c *Client) GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10351,7 +10351,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 //
 // Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10370,7 +10370,7 @@ func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, r
 //
 // Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 func (c *Client) GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10444,7 +10444,7 @@ func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...R
 //
 // Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/roster (the `ExportRoster` operationId).
 func (c *Client) ExportRoster(ctx context.Context, params *ExportRosterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10505,7 +10505,7 @@ func (c *Client) ImportRoster(ctx context.Context, params *ImportRosterParams, b
 //
 // Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
 func (c *Client) ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10566,7 +10566,7 @@ func (c *Client) OpenSession(ctx context.Context, body OpenSessionJSONRequestBod
 //
 // Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10604,7 +10604,7 @@ func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors 
 //
 // Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 func (c *Client) ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10665,7 +10665,7 @@ func (c *Client) ReplyToSession(ctx context.Context, sessionID string, body Repl
 //
 // Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10730,7 +10730,7 @@ func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body 
 //
 // Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10791,7 +10791,7 @@ func (c *Client) CancelTask(ctx context.Context, taskID string, params *CancelTa
 //
 // Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
 func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10812,7 +10812,7 @@ func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *Li
 //
 // `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -18156,7 +18156,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18200,7 +18200,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18244,7 +18244,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18255,7 +18255,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18266,7 +18266,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18376,7 +18376,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18420,7 +18420,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns one reservation of an agent.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18453,7 +18453,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18486,7 +18486,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18525,7 +18525,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18536,7 +18536,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18578,7 +18578,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18611,7 +18611,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18644,7 +18644,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18666,7 +18666,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18699,7 +18699,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18736,7 +18736,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18769,7 +18769,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18782,7 +18782,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -27597,7 +27597,7 @@ func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, param
 //
 // Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27665,7 +27665,7 @@ func (c *ClientWithResponses) DeleteAgentWithResponse(ctx context.Context, agent
 //
 // Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27733,7 +27733,7 @@ func (c *ClientWithResponses) UpdateAgentWithApplicationMergePatchPlusJSONBodyWi
 //
 // Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27750,7 +27750,7 @@ func (c *ClientWithResponses) ListAncestorsWithResponse(ctx context.Context, age
 //
 // Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27767,7 +27767,7 @@ func (c *ClientWithResponses) ListAuditEntriesWithResponse(ctx context.Context, 
 //
 // Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27937,7 +27937,7 @@ func (c *ClientWithResponses) PutAgentKeyWithResponse(ctx context.Context, agent
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28005,7 +28005,7 @@ func (c *ClientWithResponses) ReleaseReservationWithResponse(ctx context.Context
 //
 // Returns one reservation of an agent.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28056,7 +28056,7 @@ func (c *ClientWithResponses) SettleReservationWithResponse(ctx context.Context,
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28107,7 +28107,7 @@ func (c *ClientWithResponses) RecordUsageWithResponse(ctx context.Context, agent
 //
 // Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28164,7 +28164,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28181,7 +28181,7 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 //
 // Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28247,7 +28247,7 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 //
 // Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28298,7 +28298,7 @@ func (c *ClientWithResponses) ImportRosterWithResponse(ctx context.Context, para
 //
 // Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28349,7 +28349,7 @@ func (c *ClientWithResponses) OpenSessionWithResponse(ctx context.Context, body 
 //
 // Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28383,7 +28383,7 @@ func (c *ClientWithResponses) CloseSessionWithResponse(ctx context.Context, sess
 //
 // Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28434,7 +28434,7 @@ func (c *ClientWithResponses) ReplyToSessionWithResponse(ctx context.Context, se
 //
 // Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28489,7 +28489,7 @@ func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, params
 //
 // Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28540,7 +28540,7 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID
 //
 // Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28559,7 +28559,7 @@ func (c *ClientWithResponses) ListTaskMessagesWithResponse(ctx context.Context, 
 //
 // `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
