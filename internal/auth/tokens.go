@@ -169,9 +169,12 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, pre m
 	return out, err
 }
 
+// adminDays is how long an admin token must be valid to remain as the only one after a revocation.
+const adminDays = 30
+
 // Revoke ends a token and those that were created with it: at once on this replica, within a second on
-// others; a second call changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable
-// admin token would remain.
+// others; a second call changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no admin
+// token would remain that is valid for adminDays.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	if err := a.authorize(ctx, by, id); err != nil {
 		return err
@@ -192,10 +195,14 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre m
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(admins, func(a models.Token) bool {
-			return !slices.ContainsFunc(tokens, func(t models.Token) bool { return t.ID == a.ID })
-		}) && len(admins) > 0 {
-			return errs.New(errs.LastAdminToken, "%q is the last usable token with the scope %q for the whole system; create another first, then revoke this one with it", t.Name, models.ScopeAdmin)
+		revoked := func(a models.Token) bool {
+			return slices.ContainsFunc(tokens, func(t models.Token) bool { return t.ID == a.ID })
+		}
+		lasting := tx.Now().AddDate(0, 0, adminDays)
+		if slices.ContainsFunc(admins, revoked) && !slices.ContainsFunc(admins, func(a models.Token) bool {
+			return !revoked(a) && (a.ExpiresAt == nil || !a.ExpiresAt.Before(lasting))
+		}) {
+			return errs.New(errs.LastAdminToken, "no other token with the scope %q for the whole system is valid for at least %d days; create one first, then revoke %q with it", models.ScopeAdmin, adminDays, t.Name)
 		}
 		for _, t := range tokens {
 			t.RevokedAt = new(tx.Now())
