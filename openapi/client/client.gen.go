@@ -4358,7 +4358,7 @@ type TaskDetail struct {
 
 	// Capabilities Capabilities that the worker must have; absent without any and in responses to changes.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Class Name of the policy for deadlines and retries.
@@ -4544,7 +4544,7 @@ type TaskDraft struct {
 
 	// Capabilities Capabilities that the worker must have. If it is empty, agent_type or agent_id is required.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// ExpiresAt When the task fails if it has not ended; never by default.
@@ -4755,7 +4755,7 @@ type TaskRequest struct {
 
 	// Capabilities Capabilities that the worker must have.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
 	// ExpiresAt When the task fails if it has not ended; null for never.
@@ -4838,7 +4838,7 @@ type TaskView struct {
 
 	// Capabilities Capabilities that the worker must have; absent without any and in responses to changes.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Class Name of the policy for deadlines and retries.
@@ -8932,7 +8932,7 @@ type ClientInterface interface {
 
 	// RevokeToken Revoke a token
 	//
-	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 	RevokeToken(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10926,7 +10926,7 @@ func (c *Client) CreateToken(ctx context.Context, params *CreateTokenParams, bod
 
 // RevokeToken Revoke a token
 //
-// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 func (c *Client) RevokeToken(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -18840,7 +18840,7 @@ type ClientWithResponsesInterface interface {
 
 	// RevokeTokenWithResponse Revoke a token
 	//
-	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -28653,7 +28653,7 @@ func (c *ClientWithResponses) CreateTokenWithResponse(ctx context.Context, param
 
 // RevokeTokenWithResponse Revoke a token
 //
-// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Returns a wrapper object for the known response body format(s).
 //

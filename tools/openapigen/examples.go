@@ -16,6 +16,7 @@ var bodyExamples = map[string]string{ //nolint:gochecknoglobals // a table, neve
 	"createToken":    `{"name":"ci-importer","scopes":["agents:read","agents:write"]}`,
 	"callTool":       `{"tool":"agentcards:search_tools","arguments":{"query":"read a file"}}`,
 	"searchTools":    `{"query":"read a file","limit":5}`,
+	"putToolPolicy":  `{"allow":[{"tool":"filesystem:write_*","arguments":{"path":"/srv/data/*"}}],"deny":[{"tool":"filesystem:delete_*"}],"classes":["read","write"]}`,
 	"putUpstream":    `{"url":"https://mcp.example.com/mcp"}`,
 	"sendV5Messages": `"M1|User>O1|R|-|P1|N|-|0|-|-|call=web_search;query=trains"`,
 }
