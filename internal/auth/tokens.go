@@ -78,7 +78,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	d.AgentID, d.ExpiresAt = cmp.Or(d.AgentID, by.AgentID), cmp.Or(d.ExpiresAt, parent.ExpiresAt)
 	if parent.ExpiresAt != nil && d.ExpiresAt.After(*parent.ExpiresAt) {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
 		return nil, v.Err()
 	}
 	return &parent.ID, tx.Agents().Confine(by, *d.AgentID)
@@ -89,9 +89,9 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 	switch {
 	case at == nil:
 	case !at.After(now):
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
 	case at.UTC().Year() > 9999: // the last year that RFC 3339 can express
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after the year 9999 in UTC")
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than the year 9999 in UTC")
 	}
 }
 

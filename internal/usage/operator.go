@@ -27,9 +27,9 @@ const (
 func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID string, d BudgetAdditionDraft, once *models.Idempotency) (models.BudgetAddition, error) {
 	v := input.Validate(d)
 	if now := l.store.Now(); d.ExpiresAt != nil && !d.ExpiresAt.After(now) {
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
 	} else if d.ExpiresAt != nil && d.ExpiresAt.After(now.Add(maxAdditionTerm)) {
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must lie within %d days", maxAdditionTerm/day)
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must be within %d days", maxAdditionTerm/day)
 	}
 	if err := v.Err(); err != nil {
 		return models.BudgetAddition{}, err
