@@ -9202,7 +9202,7 @@ type ClientInterface interface {
 
 	// CreateWebhookWithBody Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -9213,7 +9213,7 @@ type ClientInterface interface {
 
 	// CreateWebhook Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -11476,7 +11476,7 @@ func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, r
 
 // CreateWebhookWithBody Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -11497,7 +11497,7 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 
 // CreateWebhook Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -19142,7 +19142,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithBodyWithResponse Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -19153,7 +19153,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithResponse Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -29123,7 +29123,7 @@ func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, para
 
 // CreateWebhookWithBodyWithResponse Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -29140,7 +29140,7 @@ func (c *ClientWithResponses) CreateWebhookWithBodyWithResponse(ctx context.Cont
 
 // CreateWebhookWithResponse Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
