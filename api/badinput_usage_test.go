@@ -328,7 +328,7 @@ func badLedgerAddresses() (all []badInput) {
 		badInput{name: "verify by POST", target: "/api/v1/ledger/verify", body: "{}", want: "method-not-allowed "},
 		badInput{name: "the ledger itself", method: http.MethodGet, target: "/api/v1/ledger", want: "not-found "},
 		badInput{name: "the budget itself", method: http.MethodGet, target: usageOf + "/budget", want: "not-found "},
-		badInput{name: "release with a body", method: http.MethodDelete, target: usageOf + "/reservations/nothing", body: "{}", want: "invalid-request "},
-		badInput{name: "take back with a body", method: http.MethodDelete, target: usageOf + "/budget/additions/nothing", body: "{}", want: "invalid-request "},
+		badInput{name: "release with a body", method: http.MethodDelete, target: usageOf + "/reservations/nothing", body: `{"x":1}`, want: "invalid-request "},
+		badInput{name: "take back with a body", method: http.MethodDelete, target: usageOf + "/budget/additions/nothing", body: `{"x":1}`, want: "invalid-request "},
 	)
 }

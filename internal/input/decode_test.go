@@ -224,7 +224,7 @@ func TestDecodeReads(t *testing.T) {
 		} {
 			var v sample
 			require.NoError(t, input.DecodeJSON([]byte(`{"inner":{"a":`+text+`},"any":`+text+`}`), &v), text)
-			require.Equal(t, want, int(v.Inner.A), text)
+			require.Equal(t, want, v.Inner.A, text)
 		}
 		var v sample
 		require.NoError(t, input.DecodeJSON([]byte(`{"small":2.55e2}`), &v))
