@@ -139,7 +139,7 @@ func badDrafts() []badInput {
 // it does not have.
 func badTypes() (all []badInput) {
 	values := []struct{ name, json string }{
-		{"a string", `"1"`}, {"a number", `1`}, {"a fraction", `1.5`}, {"a whole fraction", `1.0`}, {"an exponent", `1e3`},
+		{"a string", `"1"`}, {"a number", `1`}, {"a fraction", `1.5`},
 		{"true", `true`}, {"an array", `[]`}, {"an object", `{}`},
 	}
 	fields := []struct{ member, takes string }{

@@ -74,10 +74,10 @@ func (s *Server) remove(do func(request) error) http.HandlerFunc {
 type bodyRule int
 
 const (
-	withoutBody  bodyRule = iota
-	jsonBody              // JSON, whose values the core validates
-	validBody             // JSON, validated by the tags of its type
-	optionalBody          // like jsonBody, may be missing
+	withoutBody  bodyRule = iota // an empty object is accepted
+	jsonBody                     // JSON, whose values the core validates
+	validBody                    // JSON, validated by the tags of its type
+	optionalBody                 // like jsonBody, may be missing
 )
 
 // change adapts a request without query parameters that changes something.
@@ -225,6 +225,9 @@ func (s *Server) readRequest(w http.ResponseWriter, r *http.Request, rule bodyRu
 	switch rule {
 	case withoutBody:
 		if r.ContentLength != 0 {
+			body, err = s.decode(w, r, v, true)
+		}
+		if errs.Is(err, errs.InvalidRequest) {
 			err = errs.New(errs.InvalidRequest, "this request must not have a body")
 		}
 	case validBody:

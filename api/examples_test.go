@@ -3,12 +3,16 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
+	"comet/internal/input"
+	"comet/internal/registry"
+	"comet/internal/registry/roster"
 	"comet/models"
 	"comet/openapi"
 )
@@ -25,6 +29,7 @@ type exampleSchema struct {
 	OneOf      []exampleSchema           `json:"oneOf"`
 	Items      *exampleSchema            `json:"items"`
 	Properties map[string]*exampleSchema `json:"properties"`
+	Additional any                       `json:"additionalProperties"`
 }
 
 // value returns the value that Swagger UI fills in.
@@ -56,6 +61,9 @@ func (s *exampleSchema) value(schemas map[string]*exampleSchema) any {
 	members := map[string]any{}
 	for name, member := range s.Properties {
 		members[name] = member.value(schemas)
+	}
+	if s.Additional != nil && s.Additional != false {
+		members["additionalProp1"] = map[string]any{}
 	}
 	return members
 }
@@ -99,18 +107,20 @@ func exampleBodies(t *testing.T) (bodies, routes map[string]string) {
 }
 
 // TestExampleBodiesSucceed sends the body that the page at /docs fills in for each operation to a
-// server that has the agents of the examples.
+// server that has the agents of examples/roster.yaml.
 func TestExampleBodiesSucceed(t *testing.T) {
 	t.Parallel()
 	d := newTaskServer(t)
 	bodies, routes := exampleBodies(t)
-	for _, agent := range []string{
-		`{"id":"project-business","name":"Projects","level":2,"parent_id":"orch-business"}`,
-		`{"id":"runner","name":"Runner","level":2,"parent_id":"orch-business","type":"infra","capabilities":["run_playbook","web-search"]}`,
-	} {
-		d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", agent, http.StatusCreated)
+	text, err := os.ReadFile("../examples/roster.yaml")
+	require.NoError(t, err)
+	doc, found := roster.Parse(text, input.YAML)
+	report, err := d.core.Registry.Import(t.Context(), models.System(), doc, found, false, nil)
+	require.NoError(t, err)
+	d.ask(t, "POST", "/api/v1/agents", "/api/v1/agents", `{"id":"runner","name":"Runner","level":2,"parent_id":"orch-business","type":"infra","capabilities":["run_playbook"]}`, http.StatusCreated)
+	for _, agent := range append(report.Changes, registry.ImportChange{ID: "runner"}) {
+		require.NoError(t, d.core.Orchestrator.ReindexAgent(t.Context(), agent.ID))
 	}
-	require.NoError(t, d.core.Orchestrator.ReindexAgent(t.Context(), "runner"))
 	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("runner"), AgentID: new("runner"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 	require.NoError(t, err)
 

@@ -50,6 +50,11 @@ func TestMethodNotAllowed(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a trailing slash", func(t *testing.T) {
+		t.Parallel()
+		require.Equal(t, "there is no resource at /things/; did you mean /things?", d.do("GET", "/things/", "").problem(t, 404, errs.NotFound).Detail)
+		require.Equal(t, "there is no resource at /nowhere/", d.do("GET", "/nowhere/", "").problem(t, 404, errs.NotFound).Detail)
+	})
 	t.Run("an unknown path is 404 for every method", func(t *testing.T) {
 		t.Parallel()
 		for _, method := range []string{"GET", "POST", "DELETE", "OPTIONS", "FROB"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,10 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 	t.Parallel()
 	d := newDescribedServer(t)
 	caller, reporter := d.token(t, models.ScopeToolsCall), d.token(t, models.ScopeUsageWrite)
+	tokens := map[models.Scope]string{}
+	for _, scope := range models.Scopes() {
+		tokens[scope] = d.token(t, scope)
+	}
 	ask := func(t *testing.T, method, address, token string) (int, Problem) {
 		t.Helper()
 		var p Problem
@@ -171,10 +176,50 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 				return
 			}
 			require.Equal(t, http.StatusForbidden, status)
-			require.Len(t, op.Scopes, 1)
 			require.Equal(t, string(op.Scopes[0]), problem.Meta["scope"])
+			for scope, token := range tokens {
+				allowed := scope == models.ScopeAdmin || slices.Contains(op.Scopes, scope)
+				status, _ := ask(t, method, address+"?unknown=1", token)
+				require.Equal(t, allowed, status != http.StatusForbidden, "with %s", scope)
+			}
 		})
 	})
+}
+
+// TestPublicRoutesAreDocumented: SECURITY.md lists the routes that accept requests without a token.
+func TestPublicRoutesAreDocumented(t *testing.T) {
+	t.Parallel()
+	d := newDescribedServer(t)
+	page, err := os.ReadFile("../SECURITY.md")
+	require.NoError(t, err)
+	require.NoError(t, chi.Walk(d.handler.(chi.Routes), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		address := strings.Replace(strings.TrimSuffix(route, "*"), "{code}", "not-found", 1)
+		if status, _, _ := d.send(t, method, address, "", "", nil); status != http.StatusUnauthorized {
+			listed := strings.Replace(route, "{code}", "…", 1)
+			if strings.HasPrefix(route, "/docs/") { // the files of the page
+				listed = "/docs"
+			}
+			require.Contains(t, string(page), "`"+listed+"`")
+		}
+		return nil
+	}))
+}
+
+// TestEmptyObjectWhereNoBodyIsTaken sends an empty object with requests that have no body.
+func TestEmptyObjectWhereNoBodyIsTaken(t *testing.T) {
+	t.Parallel()
+	d := newDescribedServer(t)
+	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("a test"), Scopes: []models.Scope{models.ScopeAgentsRead}}, nil)
+	require.NoError(t, err)
+	at := "/api/v1/tokens/" + issued.Token.ID
+	for body, want := range map[string]int{`{"force":true}`: 400, `[]`: 400, `null`: 400, `{`: 400} {
+		status, _, text := d.send(t, http.MethodDelete, at, d.admin, body, nil)
+		require.Equal(t, want, status, "%s: %s", body, text)
+	}
+	status, _, text := d.send(t, http.MethodPost, at+"/rotate", d.admin, `{}`, nil)
+	require.Equal(t, http.StatusOK, status, "%s", text)
+	status, _, text = d.send(t, http.MethodDelete, at, d.admin, ` {} `, nil)
+	require.Equal(t, http.StatusNoContent, status, "%s", text)
 }
 
 // testV5 returns the short ids of PROTOCOL_V5, without messages.

@@ -166,6 +166,17 @@ func TestProblemPages(t *testing.T) {
 			}
 		})
 	}
-	response, _ := browse(s.handler, http.MethodGet, "/problems/none", browser)
+	for path, detail := range map[string]string{"/problems/none": "<p>there is no problem type &#34;none&#34;.</p>", "/none<": "<p>there is no resource at /none%3C.</p>"} {
+		response, body := browse(s.handler, http.MethodGet, path, browser)
+		require.Equal(t, http.StatusNotFound, response.StatusCode)
+		require.Equal(t, "text/html; charset=utf-8", response.Header.Get("Content-Type"))
+		require.Equal(t, docsPolicy, response.Header.Get("Content-Security-Policy"))
+		require.Contains(t, body, "<h1>"+errs.NotFound.Title()+"</h1>")
+		require.Contains(t, body, detail)
+		response, _ = browse(s.handler, http.MethodGet, path, "*/*")
+		require.Equal(t, contentTypeProblem, response.Header.Get("Content-Type"))
+	}
+	response, _ := browse(s.handler, http.MethodGet, "/api/v1/none", browser)
+	require.Equal(t, contentTypeProblem, response.Header.Get("Content-Type"))
 	require.Equal(t, http.StatusNotFound, response.StatusCode)
 }

@@ -2,13 +2,13 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -138,17 +138,23 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 	h := w.Header()
 	p.onFailure(e.Code)
 	p.setErrorHeaders(h, r, e)
-	doc := Problem{
+	contentType, doc := contentTypeProblem, Problem{
 		Type: "/problems/" + string(e.Code), Title: e.Code.Title(), Status: status,
 		Detail: e.Detail, Instance: httpkit.ClipPath(r.URL.EscapedPath()), Code: e.Code,
 		RequestID: requestid.From(r.Context()), Errors: e.Fields, Meta: extensionMembers(e.Meta),
 	}
 	err := p.withBuffer(func(buf *bytes.Buffer) error {
 		// A detail may quote input that is not UTF-8.
-		if err := json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true)); err != nil {
+		err := json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true))
+		if e.Code == errs.NotFound && !strings.HasPrefix(r.URL.Path, "/api/") && acceptsPage(h, r) {
+			buf.Reset()
+			contentType, err = contentTypePage, renderPage(buf, "problem.html", typeOf(e.Code, e.Detail))
+			h.Set("Content-Security-Policy", docsPolicy)
+		}
+		if err != nil {
 			return err
 		}
-		h.Set("Content-Type", contentTypeProblem)
+		h.Set("Content-Type", contentType)
 		h.Set("Content-Length", strconv.Itoa(buf.Len()))
 		w.WriteHeader(status)
 		_, _ = w.Write(buf.Bytes())
@@ -201,6 +207,19 @@ type ProblemType struct {
 	Status  int       `json:"status" example:"400"`                                            // The HTTP status.
 	Meaning string    `json:"meaning" example:"The id of the parent is not that of an agent."` // What the error means.
 	Action  string    `json:"action" example:"List the agents, and use the id of an agent."`   // What the client can do.
+	Detail  string    `json:"-"`                                                               // Of an occurrence.
+}
+
+// typeOf returns the description of an error code, for an occurrence if detail is not "".
+func typeOf(code errs.Code, detail string) ProblemType {
+	texts := problemTexts()[code]
+	return ProblemType{"/problems/" + string(code), code, code.Title(), statusOf(code), texts[0], texts[1], detail}
+}
+
+// acceptsPage reports whether the client is a browser, and adds Vary to the headers of the response.
+func acceptsPage(h http.Header, r *http.Request) bool {
+	h.Add("Vary", "Accept")
+	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
 // problemTexts returns the meaning of each code and what the client can do.
@@ -223,31 +242,32 @@ func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error
 	if !slices.Contains(errs.Codes(), code) {
 		return errs.New(errs.NotFound, "there is no problem type %s", input.Quote(string(code)))
 	}
-	texts := problemTexts()[code]
-	about := ProblemType{"/problems/" + string(code), code, code.Title(), statusOf(code), texts[0], texts[1]}
-	w.Header().Add("Vary", "Accept")
-	if strings.Contains(r.Header.Get("Accept"), "text/html") {
+	about := typeOf(code, "")
+	if acceptsPage(w.Header(), r) {
 		return writePage(w, r, "problem.html", about)
 	}
 	return p.writeJSON(w, r, about)
 }
 
-// notFound responds to requests for unknown paths.
-func (p *responder) notFound(w http.ResponseWriter, r *http.Request) {
-	p.writeError(w, r, errs.New(errs.NotFound, "there is no resource at %s", httpkit.ClipPath(r.URL.EscapedPath())))
-}
-
-// methodNotAllowed responds to requests with a method that the route does not support; Allow lists
-// the supported ones. HEAD is supported wherever GET is (middleware.GetHead).
-func (p *responder) methodNotAllowed(routes chi.Routes) http.HandlerFunc {
+// fallbacks returns the responses to requests for unknown paths, and to those with a method that the
+// route does not support; Allow lists the supported ones. HEAD is supported wherever GET is
+// (middleware.GetHead).
+func (p *responder) fallbacks(routes chi.Routes) (notFound, methodNotAllowed http.HandlerFunc) {
 	// Mounted routers hide their methods from the outer router, so the lookup uses a flat copy. It
-	// is created on first use, because routes are still being added when this handler is
+	// is created on first use, because routes are still being added when these handlers are
 	// registered.
 	flat := sync.OnceValue(func() *chi.Mux { return flatten(routes) })
-	return func(w http.ResponseWriter, r *http.Request) {
-		allowed := allowedMethods(flat(), r.URL)
+	notFound = func(w http.ResponseWriter, r *http.Request) {
+		path, hint := r.URL.EscapedPath(), ""
+		if short := strings.TrimSuffix(path, "/"); short != path && len(allowedMethods(flat(), short)) > 0 {
+			hint = "; did you mean " + httpkit.ClipPath(short) + "?"
+		}
+		p.writeError(w, r, errs.New(errs.NotFound, "there is no resource at %s%s", httpkit.ClipPath(path), hint))
+	}
+	return notFound, func(w http.ResponseWriter, r *http.Request) {
+		allowed := allowedMethods(flat(), cmp.Or(r.URL.RawPath, r.URL.Path))
 		if len(allowed) == 0 { // an unknown method on an unknown path
-			p.notFound(w, r)
+			notFound(w, r)
 			return
 		}
 		list := strings.Join(allowed, ", ")
@@ -270,11 +290,7 @@ func flatten(routes chi.Routes) *chi.Mux {
 }
 
 // allowedMethods returns the sorted methods of a path.
-func allowedMethods(routes chi.Routes, address *url.URL) []string {
-	path := address.Path
-	if address.RawPath != "" {
-		path = address.RawPath
-	}
+func allowedMethods(routes chi.Routes, path string) []string {
 	var allowed []string
 	for _, method := range []string{
 		http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPatch, http.MethodPost, http.MethodPut,

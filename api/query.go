@@ -30,13 +30,13 @@ const (
 // pageLimit returns the parameter limit, the maximum number of entries on a page.
 func (q *query) pageLimit() int { return q.Int("limit", 1, maxLimit, defaultLimit) }
 
-// OptBool parses true, false, 1 or 0; nil if it is absent.
+// OptBool parses true or false in any case, 1 or 0; nil if it is absent.
 func (q *query) OptBool(name string) *bool {
 	text, ok := q.Value(name)
 	if !ok {
 		return nil
 	}
-	switch text {
+	switch strings.ToLower(text) {
 	case "true", "1":
 		return new(true)
 	case "false", "0":

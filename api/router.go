@@ -25,8 +25,9 @@ func (s *Server) router() http.Handler {
 		timeout(s.opts.RequestTimeout, s.untimed),
 		middleware.GetHead,
 	)
-	r.NotFound(s.notFound)
-	r.MethodNotAllowed(s.methodNotAllowed(r))
+	notFound, methodNotAllowed := s.fallbacks(r)
+	r.NotFound(notFound)
+	r.MethodNotAllowed(methodNotAllowed)
 
 	r.Get("/", s.handle(s.getHome))
 	r.Get("/healthz", s.handle(s.getHealth))

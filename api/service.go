@@ -99,11 +99,17 @@ func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
 // writePage writes a page for browsers from its template.
 func writePage(w http.ResponseWriter, r *http.Request, name string, data any) error {
 	var page bytes.Buffer
-	if err := template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(&page, data); err != nil {
-		return err
+	err := renderPage(&page, name, data)
+	if err == nil {
+		staticDocument(contentTypePage, page.Bytes)(w, r)
 	}
-	staticDocument("text/html; charset=utf-8", page.Bytes)(w, r)
-	return nil
+	return err
+}
+
+const contentTypePage = "text/html; charset=utf-8"
+
+func renderPage(page *bytes.Buffer, name string, data any) error {
+	return template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(page, data)
 }
 
 // getMetrics serves the Prometheus metrics.
@@ -181,7 +187,7 @@ func getOpenAPIYAML() http.HandlerFunc {
 //	@Success		200				{string}	string	"The page"
 //	@Header			200				{string}	Cache-Control
 func getDocs() http.HandlerFunc {
-	return staticDocument("text/html; charset=utf-8", func() []byte { return docsFile("index.html") })
+	return staticDocument(contentTypePage, func() []byte { return docsFile("index.html") })
 }
 
 // staticDocument serves a response that does not change while the program runs. It is read at the

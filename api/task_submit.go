@@ -21,7 +21,7 @@ import (
 // taskDraft is the body of a request to submit a task.
 type taskDraft struct {
 	// Capabilities that the worker must have. If it is empty, agent_type or agent_id is required.
-	Capabilities []string `json:"capabilities" validate:"max=16,dive,capability" example:"web-search" maxItems:"16"`
+	Capabilities []string `json:"capabilities" validate:"max=16,dive,capability" example:"web_search" maxItems:"16"`
 	AgentType    *string  `json:"agent_type" validate:"omitnil,word" example:"research" maxLength:"64" extensions:"x-nullable"` // Assign the task only to agents of this type.
 	// Assign the task only to this agent.
 	AgentID  *string `json:"agent_id" validate:"omitnil,agentid" example:"research-web-01" maxLength:"64" extensions:"x-nullable"`

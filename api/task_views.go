@@ -20,7 +20,7 @@ type taskView struct {
 	ParentID         *string          `json:"parent_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                               // The task from which this one was handed off, or whose work several agents do in parallel.
 	Depth            int              `json:"depth" example:"0"`                                                                      // Number of hand-offs above it.
 	Class            string           `json:"class" example:"default"`                                                                // Name of the policy for deadlines and retries.
-	Capabilities     []string         `json:"capabilities,omitempty" example:"web-search"`                                            // Capabilities that the worker must have; absent without any and in responses to changes.
+	Capabilities     []string         `json:"capabilities,omitempty" example:"web_search"`                                            // Capabilities that the worker must have; absent without any and in responses to changes.
 	AgentType        *string          `json:"agent_type,omitempty" example:"research"`                                                // The required agent type; absent like `capabilities`.
 	RequestedAgentID *string          `json:"requested_agent_id,omitempty" example:"research-web-01"`                                 // The requested agent; absent like `capabilities`.
 	Owner            string           `json:"owner" example:"01890a5d-ac96-774b-bcce-b302099a805a"`                                   // Id of the token that requested it.
@@ -112,7 +112,7 @@ type taskDetail struct {
 
 // taskRequest is what the client requested.
 type taskRequest struct {
-	Capabilities []string `json:"capabilities" example:"web-search"`  // Capabilities that the worker must have.
+	Capabilities []string `json:"capabilities" example:"web_search"`  // Capabilities that the worker must have.
 	AgentType    *string  `json:"agent_type" example:"research"`      // The required agent type; null for any.
 	AgentID      *string  `json:"agent_id" example:"research-web-01"` // The requested agent; null for any.
 	SphereID     *int     `json:"sphere_id" example:"9"`              // The required sphere; null for any.

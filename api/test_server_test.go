@@ -48,8 +48,9 @@ func newTestHandler(log *slog.Logger, opts testServerOptions) http.Handler {
 		timeout(opts.timeout, func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }),
 		middleware.GetHead,
 	)
-	r.NotFound(p.notFound)
-	r.MethodNotAllowed(p.methodNotAllowed(r))
+	notFound, methodNotAllowed := p.fallbacks(r)
+	r.NotFound(notFound)
+	r.MethodNotAllowed(methodNotAllowed)
 	r.Get("/problems/{code}", p.handle(p.getProblemType))
 	things := thingHandlers{p}
 	r.Get("/things", p.handle(things.list))

@@ -88,10 +88,10 @@ func (s *Server) getToken(r request) (any, error) {
 // revokeToken revokes a token.
 //
 //	@Summary		Revoke a token
-//	@Description	Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+//	@Description	Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //	@Param			If-Match	header	string	false	"Revoke the token only if this entity tag has its current version"
 //	@Success		204	"Revoked"
-//	@Failure		409	"It is the last token with the scope admin"
+//	@Failure		409	"No other token with the scope admin is valid for at least 30 days"
 func (s *Server) revokeToken(r request) error {
 	return s.core.Auth.Revoke(r.Context(), r.caller, r.id, r.pre)
 }

@@ -14,7 +14,7 @@ const webhooksPath = "/api/v1/webhooks"
 // createWebhook creates a webhook (CHE·NU §9).
 //
 //	@Summary		Create a webhook
-//	@Description	Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+//	@Description	Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //	@Param			body			body	webhooks.WebhookDraft	true	"The webhook to create"
 //	@Success		201	{object}	webhookIssued	"Created"
 //	@Header			201	{string}	Cache-Control

@@ -27,7 +27,7 @@ func (tx Tools) DeleteUpstream(id string) (int64, error) {
 	var u models.Upstream
 	deleted := tx.db().Clauses(clause.Returning{}).Delete(&u, "id = ?", id)
 	if deleted.Error == nil && deleted.RowsAffected == 0 {
-		return 0, errs.New(errs.NotFound, "no upstream %q was added", id)
+		return 0, errs.New(errs.NotFound, "there is no upstream %q that was added over the API", id)
 	}
 	return u.Version, deleted.Error
 }

@@ -501,7 +501,7 @@ func commandTable() []command {
 			use:     "tasks submit",
 			short:   "Submit a task",
 			long:    "Submit a task. Its id is printed to standard output, everything else goes to standard error.\nWith --wait the command waits for the end of the task and prints its output instead of its id;\nif the task does not succeed, the exit code is 1.",
-			example: "  comet tasks submit --capability web-search --parameters '{\"query\": \"comets\"}' --wait\n  ID=$(comet tasks submit --agent research-web-01 --parameters @task.json)",
+			example: "  comet tasks submit --capability web_search --parameters '{\"query\": \"comets\"}' --wait\n  ID=$(comet tasks submit --agent research-web-01 --parameters @task.json)",
 			request: "POST /api/v1/tasks",
 			message: "submitted task {{.id}}: {{with .waiting_for}}{{waits .}}{{else}}{{.state}}{{end}}",
 			secret:  "id",

@@ -79,7 +79,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	d.AgentID, d.ExpiresAt = cmp.Or(d.AgentID, by.AgentID), cmp.Or(d.ExpiresAt, parent.ExpiresAt)
 	if parent.ExpiresAt != nil && d.ExpiresAt.After(*parent.ExpiresAt) {
 		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
 		return nil, v.Err()
 	}
 	return &parent.ID, tx.Agents().Confine(by, *d.AgentID)
@@ -90,9 +90,9 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 	switch {
 	case at == nil:
 	case !at.After(now):
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
 	case at.UTC().Year() > 9999: // the last year that RFC 3339 can express
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not lie after the year 9999 in UTC")
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than the year 9999 in UTC")
 	}
 }
 
@@ -173,9 +173,12 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, pre m
 	return out, err
 }
 
+// adminDays is how long an admin token must be valid to remain as the only one after a revocation.
+const adminDays = 30
+
 // Revoke ends a token and those that were created with it: at once on this replica, within a second on
-// others; a second call changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no usable
-// admin token would remain.
+// others; a second call changes nothing. It returns errs.NotFound, or errs.LastAdminToken if no admin
+// token would remain that is valid for adminDays.
 func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {
 	if err := a.authorize(ctx, by, id); err != nil {
 		return err
@@ -196,10 +199,14 @@ func (a *Auth) Revoke(ctx context.Context, by models.Principal, id string, pre m
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(admins, func(a models.Token) bool {
-			return !slices.ContainsFunc(tokens, func(t models.Token) bool { return t.ID == a.ID })
-		}) && len(admins) > 0 {
-			return errs.New(errs.LastAdminToken, "%q is the last usable token with the scope %q for the whole system; create another first, then revoke this one with it", t.Name, models.ScopeAdmin)
+		revoked := func(a models.Token) bool {
+			return slices.ContainsFunc(tokens, func(t models.Token) bool { return t.ID == a.ID })
+		}
+		lasting := tx.Now().AddDate(0, 0, adminDays)
+		if slices.ContainsFunc(admins, revoked) && !slices.ContainsFunc(admins, func(a models.Token) bool {
+			return !revoked(a) && (a.ExpiresAt == nil || !a.ExpiresAt.Before(lasting))
+		}) {
+			return errs.New(errs.LastAdminToken, "no other token with the scope %q for the whole system is valid for at least %d days; create one first, then revoke %q with it", models.ScopeAdmin, adminDays, t.Name)
 		}
 		for _, t := range tokens {
 			t.RevokedAt = new(tx.Now())

@@ -36,9 +36,17 @@ func TestLastAdminToken(t *testing.T) {
 			"a token that is bound below the root does not administer the whole system")
 
 		second := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, ExpiresAt: new(db.Now().Add(time.Hour))})
-		require.NoError(t, a.Revoke(t.Context(), models.System(), first.Token.ID, nil))
-		require.True(t, errs.Is(a.Revoke(t.Context(), models.System(), second.Token.ID, nil), errs.LastAdminToken))
+		revoke := func(issued auth.Issued) errs.Code {
+			return errs.CodeOf(a.Revoke(t.Context(), models.System(), issued.Token.ID, nil))
+		}
+		require.Equal(t, errs.LastAdminToken, revoke(first), "the other one is valid for an hour only")
+		third := issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAdmin}, ExpiresAt: new(db.Now().AddDate(0, 0, 30))})
+		require.Empty(t, revoke(first))
+		require.Empty(t, revoke(second))
+		require.Equal(t, errs.LastAdminToken, revoke(third))
 		db.Clock.Advance(time.Hour)
+		require.Empty(t, revoke(issue(t, a, auth.TokenDraft{Scopes: []models.Scope{models.ScopeAgentsRead}})), "it does not have the scope admin")
+		db.Clock.Advance(30 * 24 * time.Hour)
 		has, err := a.HasAdmin(t.Context())
 		require.NoError(t, err)
 		require.False(t, has, "the one that is left has expired, so a start may make another")

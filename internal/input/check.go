@@ -1,6 +1,7 @@
 package input
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"strconv"
@@ -131,6 +132,11 @@ func (c *checker) boolean(n *Node, s *shape) {
 
 func (c *checker) number(n *Node, s *shape) {
 	var err error
+	written := n.Text
+	valid := jsontext.Value(written).IsValid() // YAML has more forms
+	if valid && (s.kind == integer || s.kind == unsigned) {
+		n.Text = integral(written)
+	}
 	switch s.kind {
 	case integer:
 		_, err = strconv.ParseInt(n.Text, 10, s.bits)
@@ -152,12 +158,33 @@ func (c *checker) number(n *Node, s *shape) {
 	}
 	switch {
 	case errors.Is(err, strconv.ErrRange) && s.kind == anyValue:
-		c.fail(n, "range", "must be a number of at most 64 bits, %s is out of range", Clip(n.Text))
+		c.fail(n, "range", "must be a number of at most 64 bits, %s is out of range", Clip(written))
 	case errors.Is(err, strconv.ErrRange):
-		c.fail(n, "range", "must be %s of at most %d bits, %s is out of range", s.noun(), s.bits, Clip(n.Text))
-	case err != nil || !jsontext.Value(n.Text).IsValid(): // YAML has more forms
-		c.fail(n, "type", "must be %s in decimal digits, not %s", s.noun(), Clip(n.Text))
+		c.fail(n, "range", "must be %s of at most %d bits, %s is out of range", s.noun(), s.bits, Clip(written))
+	case err != nil || !valid:
+		c.fail(n, "type", "must be %s in decimal digits, not %s", s.noun(), Clip(written))
 	}
+}
+
+// integral returns the digits of an integer that is written with an exponent or with a fraction of zeros,
+// such as 7e4. It returns other numbers as they are.
+func integral(text string) string {
+	number, negative := strings.CutPrefix(strings.ToLower(text), "-")
+	mantissa, exponent, _ := strings.Cut(number, "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
+	digits := strings.TrimRight(whole+fraction, "0")
+	zeros := len(whole) + shift - len(digits)
+	digits = strings.TrimLeft(digits, "0")
+	switch {
+	case digits == "":
+		return "0"
+	case err != nil || zeros < 0:
+		return text
+	case negative:
+		digits = "-" + digits
+	}
+	return digits + strings.Repeat("0", min(zeros, 20)) // 20 are out of the range of every integer
 }
 
 func (c *checker) text(n *Node, s *shape) {

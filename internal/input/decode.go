@@ -22,11 +22,12 @@ func DecodeJSON(data []byte, v any) error {
 	if isPlain(data) && json.Unmarshal(data, v, json.RejectUnknownMembers(true)) == nil {
 		return nil
 	}
-	if err := checkJSON(data, v); err != nil {
+	d := parse(data, JSON, maxFields-1)
+	if err := d.checkJSON(data, v); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, v, json.RejectUnknownMembers(true)); err != nil {
-		return decodeError(data, err)
+	if err := json.Unmarshal(d.Root.JSON(), v, json.RejectUnknownMembers(true)); err != nil {
+		return d.decodeError(data, err)
 	}
 	return nil
 }
@@ -70,8 +71,7 @@ func stringLength(text []byte) int {
 	return len(text)
 }
 
-func checkJSON(data []byte, v any) error {
-	d := parse(data, JSON, maxFields-1)
+func (d *Document) checkJSON(data []byte, v any) error {
 	if d.Root != nil {
 		d.check(v)
 	}
@@ -85,7 +85,7 @@ func checkJSON(data []byte, v any) error {
 }
 
 // decodeError converts an error of a type with its own decoding, for which there is no rule.
-func decodeError(data []byte, err error) error {
+func (d *Document) decodeError(data []byte, err error) error {
 	semantic, ok := errors.AsType[*json.SemanticError](err)
 	if !ok || semantic.JSONKind == 0 {
 		return errs.Wrap(errs.Internal, err, "the document could not be decoded")
@@ -94,7 +94,7 @@ func decodeError(data []byte, err error) error {
 	e := errs.Wrap(errs.InvalidRequest, err, "%s has an invalid value", Field(pointer))
 	e.Fields = []errs.Field{{Pointer: pointer, Rule: "type", Detail: e.Detail}}
 	if !isSingleLine(data) {
-		e.Fields[0].Line = lineAt(data, min(int(semantic.ByteOffset), len(data)))
+		e.Fields[0].Line = d.Line(pointer)
 	}
 	return e
 }

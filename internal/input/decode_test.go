@@ -3,6 +3,7 @@ package input_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -116,8 +117,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"a prototype":                           {`{"__proto__":{}}`, errs.InvalidRequest, []want{{"/__proto__", "unknown_field", ""}}},
 		"a string for an integer":               {`{"level":"3"}`, errs.InvalidRequest, []want{{"/level", "type", "level must be an integer, not a string"}}},
 		"a fraction for an integer":             {`{"level":1.5}`, errs.InvalidRequest, []want{{"/level", "type", "level must be an integer in decimal digits, not 1.5"}}},
-		"a whole fraction for an integer":       {`{"level":1.0}`, errs.InvalidRequest, []want{{"/level", "type", ""}}},
-		"an exponent for an integer":            {`{"level":1e3}`, errs.InvalidRequest, []want{{"/level", "type", "level must be an integer in decimal digits, not 1e3"}}},
+		"a negative exponent for an integer":    {`{"level":15e-1}`, errs.InvalidRequest, []want{{"/level", "type", "level must be an integer in decimal digits, not 15e-1"}}},
+		"a small fraction for an integer":       {`{"level":1.00000000000000000001}`, errs.InvalidRequest, []want{{"/level", "type", ""}}},
+		"an exponent beyond 64 bits":            {`{"level":1e1000000000}`, errs.InvalidRequest, []want{{"/level", "range", ""}}},
+		"a long exponent for an integer":        {`{"level":1e99999999999999999999}`, errs.InvalidRequest, []want{{"/level", "type", ""}}},
+		"a negative exponent for an unsigned":   {`{"small":-1e1}`, errs.InvalidRequest, []want{{"/small", "range", ""}}},
 		"a boolean for an integer":              {`{"level":true}`, errs.InvalidRequest, []want{{"/level", "type", "level must be an integer, not true"}}},
 		"an object for an integer":              {`{"level":{"a":[]}}`, errs.InvalidRequest, []want{{"/level", "type", "level must be an integer, not an object"}}},
 		"an integer of 65 bits":                 {`{"level":9223372036854775808}`, errs.InvalidRequest, []want{{"/level", "range", "9223372036854775808 is out of range"}}},
@@ -210,6 +214,21 @@ func TestDecodeReads(t *testing.T) {
 		var v sample
 		require.NoError(t, input.DecodeJSON([]byte(`{"level":null,"at":null,"inner":null,"any":null,"patch":null}`), &v))
 		require.Equal(t, sample{Patch: models.Optional[string]{Set: true, Null: true}}, v)
+	})
+
+	t.Run("integers with a fraction of zeros or an exponent", func(t *testing.T) {
+		t.Parallel()
+		for text, want := range map[string]int{
+			"70000.0": 70000, "7e4": 70000, "7E+4": 70000, "0.00007e9": 70000, "-1.5e1": -15, "7000e-3": 7, "0e99999999999999999999": 0, "-0.0": 0,
+			"9223372036854775807.0": math.MaxInt64, "-9.223372036854775808e18": math.MinInt64,
+		} {
+			var v sample
+			require.NoError(t, input.DecodeJSON([]byte(`{"inner":{"a":`+text+`},"any":`+text+`}`), &v), text)
+			require.Equal(t, want, v.Inner.A, text)
+		}
+		var v sample
+		require.NoError(t, input.DecodeJSON([]byte(`{"small":2.55e2}`), &v))
+		require.Equal(t, uint8(255), v.Small)
 	})
 
 	t.Run("nesting at the limit", func(t *testing.T) {

@@ -107,7 +107,7 @@ func (g *Guard) CheckURL(text string, limit int, httpsOnly bool) (rule string, e
 	u, err := url.Parse(text)
 	switch {
 	case strings.ContainsFunc(text, unicode.IsSpace):
-		return invalid("url", "url must not hold blanks; write %%20")
+		return invalid("url", "url must not contain spaces or line breaks; write a space in a path or query as %%20")
 	case err != nil:
 		return invalid("url", "url cannot be read as a URL")
 	case u.Scheme != "https" && u.Scheme != "http":

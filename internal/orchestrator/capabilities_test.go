@@ -46,6 +46,10 @@ func TestUnsupportedCapability(t *testing.T) {
 			_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{Capabilities: []string{capability}}, nil)
 			require.Equal(t, want, errs.From(err).Detail)
 		}
+		_, err := h.Submit(t.Context(), operator(), orchestrator.Submission{AgentType: "infar"}, nil)
+		require.Equal(t, `no agent of the type "infar" offers this work`, errs.From(err).Detail)
+		_, err = h.Submit(t.Context(), operator(), orchestrator.Submission{AgentType: "infar", SphereID: 7, Capabilities: []string{"dig"}}, nil)
+		require.Equal(t, `no agent of the type "infar" in sphere 7 offers dig`, errs.From(err).Detail)
 	})
 }
 

@@ -313,7 +313,7 @@ func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string
 
 // unsupportedError is the error for work that no agent offers.
 func (e *environment) unsupportedError(in models.TaskInput) error {
-	text, id := "no agent offers "+selection.Requirements(in), in.RequestedAgentID
+	text, id := selection.Requirements(in, "offers"), in.RequestedAgentID
 	if a, _ := e.index.Agent(id); id != "" && a.Version == 0 {
 		text = fmt.Sprintf("there is no agent %q", id)
 	}

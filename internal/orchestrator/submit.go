@@ -226,7 +226,7 @@ func (op *operation) submissionError(t models.Task, in models.TaskInput, p Polic
 // budgetError is the error for a task that no agent's budget covers. It is permanent if no agent
 // that offers the work has a daily budget that is large enough.
 func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) error {
-	e := errs.New(errs.BudgetExceeded, "no agent that offers %s has %d tokens left today", selection.Requirements(in), *t.Budget).With("requested", *t.Budget)
+	e := errs.New(errs.BudgetExceeded, "%s has %d tokens left today", selection.Requirements(in, "that offers"), *t.Budget).With("requested", *t.Budget)
 	most, usedUp := int64(0), false
 	for _, refusal := range op.budgetErrors {
 		remaining, _ := refusal.Meta["remaining"].(int64)
@@ -246,8 +246,8 @@ func (op *operation) budgetError(t models.Task, in models.TaskInput, p Policy) e
 	if err != nil || later {
 		return cmp.Or[error](err, e)
 	}
-	e.Detail = fmt.Sprintf("no agent that offers %s has a daily budget of at least %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
-		selection.Requirements(in), *t.Budget)
+	e.Detail = fmt.Sprintf("%s has a daily budget of at least %d tokens: submit the task with a smaller budget, or raise the budget of an agent",
+		selection.Requirements(in, "that offers"), *t.Budget)
 	return e
 }
 

@@ -117,7 +117,7 @@ func requireRank(by models.Principal, level models.Level) error {
 }
 
 // authorize returns errs.ForeignAgent if a principal that is bound to an agent may not make a change:
-// of an agent that is not below its own, to such a parent, or of its own budget, parent or state. before
+// of an agent that is not below its own, to such a parent, or of its own budget, parent, state or mark. before
 // is nil for a new agent.
 func authorize(confine func(models.Principal, string) error, by models.Principal, before *models.Agent, after models.Agent) error {
 	if by.AgentID == nil {
@@ -129,8 +129,8 @@ func authorize(confine func(models.Principal, string) error, by models.Principal
 		}
 		own := before.ID == *by.AgentID
 		if own && (deref(before.ParentID) != deref(after.ParentID) || deref(before.TokenBudget) != deref(after.TokenBudget) ||
-			before.BudgetScope != after.BudgetScope || before.IsActive != after.IsActive) {
-			return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and may not change its parent_id, token_budget, budget_scope or is_active", before.ID)
+			before.BudgetScope != after.BudgetScope || before.IsActive != after.IsActive || before.SelfRegistered != after.SelfRegistered) {
+			return errs.New(errs.ForeignAgent, "this token is bound to the agent %q and may not change its parent_id, token_budget, budget_scope, is_active or self_registered", before.ID)
 		}
 		if deref(before.ParentID) == deref(after.ParentID) {
 			return nil

@@ -32,9 +32,9 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 	case d.TTLSeconds != nil:
 		d.ExpiresAt = new(now.Add(time.Duration(*d.TTLSeconds) * time.Second))
 	case !d.ExpiresAt.After(now):
-		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must lie in the future")
+		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
 	case d.ExpiresAt.After(now.Add(maxAdditionTerm)):
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must lie within %d days", maxAdditionTerm/day)
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must be within %d days", maxAdditionTerm/day)
 	}
 	if err := v.Err(); err != nil {
 		return models.BudgetAddition{}, err

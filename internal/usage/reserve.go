@@ -113,7 +113,7 @@ func (op *reserve) refuse(b *batch, a *account, u use, limits []*account) error 
 		released = released && l.covers(counted, op.tokens)
 	}
 	if released {
-		hint = "; what is reserved may be free before the next day"
+		hint = "; other reservations may end and release their tokens before the next day"
 	}
 	for _, l := range limits {
 		if whole, limited := l.budget(); limited && op.tokens-op.earlier > whole {

@@ -4363,7 +4363,7 @@ type TaskDetail struct {
 
 	// Capabilities Capabilities that the worker must have; absent without any and in responses to changes.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Class Name of the policy for deadlines and retries.
@@ -4549,7 +4549,7 @@ type TaskDraft struct {
 
 	// Capabilities Capabilities that the worker must have. If it is empty, agent_type or agent_id is required.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// ExpiresAt When the task fails if it has not ended; never by default.
@@ -4760,7 +4760,7 @@ type TaskRequest struct {
 
 	// Capabilities Capabilities that the worker must have.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
 	// ExpiresAt When the task fails if it has not ended; null for never.
@@ -4843,7 +4843,7 @@ type TaskView struct {
 
 	// Capabilities Capabilities that the worker must have; absent without any and in responses to changes.
 	//
-	// Example: ["web-search"]
+	// Example: ["web_search"]
 	Capabilities *[]string `json:"capabilities,omitempty" yaml:"capabilities,omitempty"`
 
 	// Class Name of the policy for deadlines and retries.
@@ -8311,7 +8311,7 @@ type ClientInterface interface {
 	//
 	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents (the `ListAgents` operationId).
 	ListAgents(ctx context.Context, params *ListAgentsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8351,7 +8351,7 @@ type ClientInterface interface {
 	//
 	// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id} (the `GetAgent` operationId).
 	GetAgent(ctx context.Context, agentID string, params *GetAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8393,7 +8393,7 @@ type ClientInterface interface {
 	//
 	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 	ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8402,7 +8402,7 @@ type ClientInterface interface {
 	//
 	// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 	ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8411,7 +8411,7 @@ type ClientInterface interface {
 	//
 	// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 	ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8513,7 +8513,7 @@ type ClientInterface interface {
 	//
 	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
 	ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8553,7 +8553,7 @@ type ClientInterface interface {
 	//
 	// Returns one reservation of an agent.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
 	GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8584,7 +8584,7 @@ type ClientInterface interface {
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
 	GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8615,7 +8615,7 @@ type ClientInterface interface {
 	//
 	// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 	GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8652,7 +8652,7 @@ type ClientInterface interface {
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8661,7 +8661,7 @@ type ClientInterface interface {
 	//
 	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 	GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8695,7 +8695,7 @@ type ClientInterface interface {
 	//
 	// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/roster (the `ExportRoster` operationId).
 	ExportRoster(ctx context.Context, params *ExportRosterParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8726,7 +8726,7 @@ type ClientInterface interface {
 	//
 	// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
 	ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8757,7 +8757,7 @@ type ClientInterface interface {
 	//
 	// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 	GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8775,7 +8775,7 @@ type ClientInterface interface {
 	//
 	// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 	ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8806,7 +8806,7 @@ type ClientInterface interface {
 	//
 	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
 	ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8841,7 +8841,7 @@ type ClientInterface interface {
 	//
 	// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 	GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8872,7 +8872,7 @@ type ClientInterface interface {
 	//
 	// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
 	ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8883,7 +8883,7 @@ type ClientInterface interface {
 	//
 	// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -8937,7 +8937,7 @@ type ClientInterface interface {
 
 	// RevokeToken Revoke a token
 	//
-	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 	RevokeToken(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -9207,7 +9207,7 @@ type ClientInterface interface {
 
 	// CreateWebhookWithBody Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -9218,7 +9218,7 @@ type ClientInterface interface {
 
 	// CreateWebhook Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -9685,7 +9685,7 @@ func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, req
 //
 // Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents (the `ListAgents` operationId).
 func (c *Client) ListAgents(ctx context.Context, params *ListAgentsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9765,7 +9765,7 @@ func (c *Client) DeleteAgent(ctx context.Context, agentID string, params *Delete
 //
 // Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id} (the `GetAgent` operationId).
 func (c *Client) GetAgent(ctx context.Context, agentID string, params *GetAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9847,7 +9847,7 @@ func (c *Client) UpdateAgentWithApplicationMergePatchPlusJSONBody(ctx context.Co
 //
 // Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/ancestors (the `ListAncestors` operationId).
 func (c *Client) ListAncestors(ctx context.Context, agentID string, params *ListAncestorsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9866,7 +9866,7 @@ func (c *Client) ListAncestors(ctx context.Context, agentID string, params *List
 //
 // Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/audit (the `ListAuditEntries` operationId).
 func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *ListAuditEntriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9885,7 +9885,7 @@ func (c *Client) ListAuditEntries(ctx context.Context, agentID string, params *L
 //
 // Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/budget/additions (the `ListBudgetAdditions` operationId).
 func (c *Client) ListBudgetAdditions(ctx context.Context, agentID string, params *ListBudgetAdditionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10087,7 +10087,7 @@ func (c *Client) PutAgentKey(ctx context.Context, agentID string, body PutAgentK
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/reservations (the `ListReservations` operationId).
 func (c *Client) ListReservations(ctx context.Context, agentID string, params *ListReservationsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10167,7 +10167,7 @@ func (c *Client) ReleaseReservation(ctx context.Context, agentID string, reserva
 //
 // Returns one reservation of an agent.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/reservations/{reservation_id} (the `GetReservation` operationId).
 func (c *Client) GetReservation(ctx context.Context, agentID string, reservationID string, params *GetReservationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10228,7 +10228,7 @@ func (c *Client) SettleReservation(ctx context.Context, agentID string, reservat
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/usage (the `GetUsage` operationId).
 func (c *Client) GetUsage(ctx context.Context, agentID string, params *GetUsageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10289,7 +10289,7 @@ func (c *Client) RecordUsage(ctx context.Context, agentID string, params *Record
 //
 // Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/agents/{agent_id}/usage/history (the `GetUsageHistory` operationId).
 func (c *Client) GetUsageHistory(ctx context.Context, agentID string, params *GetUsageHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10356,7 +10356,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 //
 // Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10375,7 +10375,7 @@ func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, r
 //
 // Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/hierarchy (the `GetHierarchy` operationId).
 func (c *Client) GetHierarchy(ctx context.Context, params *GetHierarchyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10449,7 +10449,7 @@ func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...R
 //
 // Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Corresponds with GET /api/v1/roster (the `ExportRoster` operationId).
 func (c *Client) ExportRoster(ctx context.Context, params *ExportRosterParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10510,7 +10510,7 @@ func (c *Client) ImportRoster(ctx context.Context, params *ImportRosterParams, b
 //
 // Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/sessions (the `ListSessions` operationId).
 func (c *Client) ListSessions(ctx context.Context, params *ListSessionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10571,7 +10571,7 @@ func (c *Client) OpenSession(ctx context.Context, body OpenSessionJSONRequestBod
 //
 // Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/sessions/{session_id} (the `GetSession` operationId).
 func (c *Client) GetSession(ctx context.Context, sessionID string, params *GetSessionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10609,7 +10609,7 @@ func (c *Client) CloseSession(ctx context.Context, sessionID string, reqEditors 
 //
 // Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/sessions/{session_id}/questions (the `ListQuestions` operationId).
 func (c *Client) ListQuestions(ctx context.Context, sessionID string, params *ListQuestionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10670,7 +10670,7 @@ func (c *Client) ReplyToSession(ctx context.Context, sessionID string, body Repl
 //
 // Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks (the `ListTasks` operationId).
 func (c *Client) ListTasks(ctx context.Context, params *ListTasksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10735,7 +10735,7 @@ func (c *Client) SubmitTask(ctx context.Context, params *SubmitTaskParams, body 
 //
 // Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id} (the `GetTask` operationId).
 func (c *Client) GetTask(ctx context.Context, taskID string, params *GetTaskParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10796,7 +10796,7 @@ func (c *Client) CancelTask(ctx context.Context, taskID string, params *CancelTa
 //
 // Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id}/messages (the `ListTaskMessages` operationId).
 func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *ListTaskMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10817,7 +10817,7 @@ func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *Li
 //
 // `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -10931,7 +10931,7 @@ func (c *Client) CreateToken(ctx context.Context, params *CreateTokenParams, bod
 
 // RevokeToken Revoke a token
 //
-// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Corresponds with DELETE /api/v1/tokens/{token_id} (the `RevokeToken` operationId).
 func (c *Client) RevokeToken(ctx context.Context, tokenID string, params *RevokeTokenParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -11481,7 +11481,7 @@ func (c *Client) ListWebhooks(ctx context.Context, params *ListWebhooksParams, r
 
 // CreateWebhookWithBody Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -11502,7 +11502,7 @@ func (c *Client) CreateWebhookWithBody(ctx context.Context, params *CreateWebhoo
 
 // CreateWebhook Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -18161,7 +18161,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18205,7 +18205,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18249,7 +18249,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18260,7 +18260,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18271,7 +18271,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18381,7 +18381,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18425,7 +18425,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns one reservation of an agent.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18458,7 +18458,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18491,7 +18491,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18530,7 +18530,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18541,7 +18541,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18583,7 +18583,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 	//
-	// Requires the scope `agents:read`.
+	// Requires one of the scopes `agents:read`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18616,7 +18616,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18649,7 +18649,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18671,7 +18671,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18704,7 +18704,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18741,7 +18741,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18774,7 +18774,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18787,7 +18787,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 	//
-	// Requires the scope `tasks:read`.
+	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18845,7 +18845,7 @@ type ClientWithResponsesInterface interface {
 
 	// RevokeTokenWithResponse Revoke a token
 	//
-	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+	// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -19147,7 +19147,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithBodyWithResponse Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -19158,7 +19158,7 @@ type ClientWithResponsesInterface interface {
 
 	// CreateWebhookWithResponse Create a webhook
 	//
-	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+	// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -27609,7 +27609,7 @@ func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, param
 //
 // Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27677,7 +27677,7 @@ func (c *ClientWithResponses) DeleteAgentWithResponse(ctx context.Context, agent
 //
 // Returns an agent. `children` contains its active direct children, at most 1,000. `tokens_used_today` and `stats` cover the current UTC day; `tokens_used_today` equals `used_today` of the agent's usage.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27745,7 +27745,7 @@ func (c *ClientWithResponses) UpdateAgentWithApplicationMergePatchPlusJSONBodyWi
 //
 // Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27762,7 +27762,7 @@ func (c *ClientWithResponses) ListAncestorsWithResponse(ctx context.Context, age
 //
 // Returns the changes of an agent, newest first: when, by which token, and the old and new values. Operations on the agent's budget and usage are included with their `reason` and do not change the version.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27779,7 +27779,7 @@ func (c *ClientWithResponses) ListAuditEntriesWithResponse(ctx context.Context, 
 //
 // Returns the temporary budgets that are in effect, newest first; with `include_inactive` also those that have expired or were removed.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -27949,7 +27949,7 @@ func (c *ClientWithResponses) PutAgentKeyWithResponse(ctx context.Context, agent
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28017,7 +28017,7 @@ func (c *ClientWithResponses) ReleaseReservationWithResponse(ctx context.Context
 //
 // Returns one reservation of an agent.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28068,7 +28068,7 @@ func (c *ClientWithResponses) SettleReservationWithResponse(ctx context.Context,
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28119,7 +28119,7 @@ func (c *ClientWithResponses) RecordUsageWithResponse(ctx context.Context, agent
 //
 // Returns the agent's own usage per UTC hour or day: the windows that start at or after `from` and before `to`, oldest first, including windows without usage; at most 1,000. By default the last 24 hours, or the last 30 days. `group_by` breaks each window down, largest groups first; facts without the label have the value `""`. A breakdown covers at most 31 days by hour and 366 by day.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28176,7 +28176,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28193,7 +28193,7 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 //
 // Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28259,7 +28259,7 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 //
 // Returns all agents, or those below `root`, ordered by level and id, as a document that `POST /api/v1/roster` accepts. A roster contains at most 10,000 agents; export a larger registry in parts. `format`, or else the `Accept` header, selects YAML or JSON; JSON is the default.
 //
-// Requires the scope `agents:read`.
+// Requires one of the scopes `agents:read`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28310,7 +28310,7 @@ func (c *ClientWithResponses) ImportRosterWithResponse(ctx context.Context, para
 //
 // Returns sessions, newest first. Closed sessions are included until they are deleted at the end of their retention. A token with `tasks:read` sees all sessions, a token with only `messages:send` its own, here and in all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28361,7 +28361,7 @@ func (c *ClientWithResponses) OpenSessionWithResponse(ctx context.Context, body 
 //
 // Returns a session with the number of its tasks; `GET /api/v1/tasks?session_id=…` lists them.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28395,7 +28395,7 @@ func (c *ClientWithResponses) CloseSessionWithResponse(ctx context.Context, sess
 //
 // Returns the questions for which the agents that work in the session wait for replies, at most 1,000, oldest task first.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28446,7 +28446,7 @@ func (c *ClientWithResponses) ReplyToSessionWithResponse(ctx context.Context, se
 //
 // Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28501,7 +28501,7 @@ func (c *ClientWithResponses) SubmitTaskWithResponse(ctx context.Context, params
 //
 // Returns a task with its attempts, the selection of its worker and its events. With `wait` the response is delayed until the task has ended or, if `version` is sent, until it has a higher version, but at most for `wait` seconds.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28552,7 +28552,7 @@ func (c *ClientWithResponses) CancelTaskWithResponse(ctx context.Context, taskID
 //
 // Returns the PROTOCOL_V5 messages about the task (§10) that comet accepted or sent, the oldest first. `parent_id` is the message that caused a message. For a subtask that was handed off, these are the messages about its root task at the depth of the subtask or deeper. A task without messages in this protocol has an empty list. Messages are stored as long as ended tasks.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28571,7 +28571,7 @@ func (c *ClientWithResponses) ListTaskMessagesWithResponse(ctx context.Context, 
 //
 // `follow=true` streams the output from the byte `from` until the task has ended, and ignores `Range`. If the task is retried, the output of the new attempt follows that of the previous one. If the stream ends early, for example because the server stops, the connection is closed before the response is complete.
 //
-// Requires the scope `tasks:read`.
+// Requires one of the scopes `tasks:read`, `messages:send`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -28665,7 +28665,7 @@ func (c *ClientWithResponses) CreateTokenWithResponse(ctx context.Context, param
 
 // RevokeTokenWithResponse Revoke a token
 //
-// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. The last usable token with the scope `admin` that is bound to no agent below the root cannot be revoked. A token that is bound to an agent can revoke itself and the tokens that descend from it.
+// Revokes the token and the tokens that descend from it, at once on this replica and within a second on the others. A token with the scope `admin` for the whole system can be revoked only if another such token remains that is valid for at least 30 days or does not expire. A token that is bound to an agent can revoke itself and the tokens that descend from it.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -29135,7 +29135,7 @@ func (c *ClientWithResponses) ListWebhooksWithResponse(ctx context.Context, para
 
 // CreateWebhookWithBodyWithResponse Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -29152,7 +29152,7 @@ func (c *ClientWithResponses) CreateWebhookWithBodyWithResponse(ctx context.Cont
 
 // CreateWebhookWithResponse Create a webhook
 //
-// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can only create webhooks with that `agent_id`.
+// Subscribes a URL to events. comet sends them as POST requests signed according to Standard Webhooks 1.0; see `x-webhooks` for their bodies. `secret` verifies the signatures: send your own, or comet generates one; it is returned only once. The URL must be absolute, `http` or `https`, without credentials and fragment, and its address must be one that the server may connect to. A token bound to an agent can create webhooks only with the `agent_id` of that agent or of an agent below it.
 //
 // Requires the scope `webhooks:write`.
 //

@@ -12,13 +12,14 @@ var bodyExamples = map[string]string{ //nolint:gochecknoglobals // a table, neve
 	"updateAgent":          `{"name":"Updated Assistant Name","capabilities":["scheduling","reminders"],"token_budget":25000}`,
 	"putAgentKey":          `{"required":true}`,
 	"replyToSession":       `{"reply":"2026"}`,
-	"submitTask":           `{"capabilities":["web-search"],"parameters":{"query":"trains to Lisbon"},"budget":4000}`,
+	"submitTask":           `{"capabilities":["web_search"],"parameters":{"query":"trains to Lisbon"},"budget":4000}`,
 	"createToken":          `{"name":"ci-importer","scopes":["agents:read","agents:write"]}`,
 	"callTool":             `{"tool":"agentcards:search_tools","arguments":{"query":"read a file"}}`,
 	"searchTools":          `{"query":"read a file","limit":5}`,
+	"putToolPolicy":        `{"allow":[{"tool":"filesystem:write_*","arguments":{"path":"/srv/data/*"}}],"deny":[{"tool":"filesystem:delete_*"}],"classes":["read","write"]}`,
 	"putUpstream":          `{"url":"https://mcp.example.com/mcp"}`,
 	"createBudgetAddition": `{"tokens":50000,"ttl_seconds":86400,"reason":"month-end closing"}`,
-	"sendV5Messages":       `"M1|User>O1|R|-|P1|N|-|0|-|-|call=web-search;query=trains"`,
+	"sendV5Messages":       `"M1|User>O1|R|-|P1|N|-|0|-|-|call=web_search;query=trains"`,
 }
 
 // bodyExample sets the example of the body of op.

@@ -43,7 +43,7 @@ func firstOf[T any](list []T) (first T) {
 }
 
 // scopes moves the required scopes to an extension and the description, because a bearer
-// scheme of OpenAPI 3.0.3 has no scopes.
+// scheme of OpenAPI 3.0.3 has no scopes. One of them is sufficient; errors name the first.
 func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 	var all []string
 	for _, requirement := range *op.Security {
@@ -58,12 +58,15 @@ func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 	if len(all) == 0 {
 		return
 	}
-	slices.Sort(all)
 	if op.Extensions == nil {
 		op.Extensions = map[string]any{}
 	}
 	op.Extensions["x-required-scopes"] = all
-	op.Description = strings.TrimRight(op.Description, "\n") + "\n\nRequires the scope `" + strings.Join(all, "`, `") + "`."
+	sentence := "Requires the scope `" + all[0] + "`."
+	if len(all) > 1 {
+		sentence = "Requires one of the scopes `" + strings.Join(all, "`, `") + "`."
+	}
+	op.Description = strings.TrimRight(op.Description, "\n") + "\n\n" + sentence
 }
 
 func (n *normaliser) parameters(where string, op *openapi3.Operation) {

@@ -16,8 +16,8 @@ import (
 type route struct {
 	method, path string
 	secured      bool
-	scope        string // "" for none
-	once         bool   // it may have an Idempotency-Key
+	scopes       []string // alternatives
+	once         bool     // it may have an Idempotency-Key
 }
 
 // annotateRoutes copies the Go files of a folder to another one. A handler that the router
@@ -30,7 +30,7 @@ func annotateRoutes(from, to string) error {
 	}
 	texts, files := map[string][]byte{}, map[string]*ast.File{}
 	set := token.NewFileSet()
-	found := registrations{map[string]*ast.FuncDecl{}, map[string]string{}, map[string]route{}}
+	found := registrations{map[string]*ast.FuncDecl{}, map[string][]string{}, map[string]route{}}
 	var secrets []string // types that a repeated Idempotency-Key returns without their secret
 	for _, name := range names {
 		if strings.HasSuffix(name, "_test.go") {
@@ -67,8 +67,8 @@ func annotateRoutes(from, to string) error {
 // registrations finds the routes of handlers.
 type registrations struct {
 	handlers map[string]*ast.FuncDecl
-	scopes   map[string]string // by the variable of the middleware that requires it
-	routes   map[string]route  // by the name of the handler
+	scopes   map[string][]string // by the variable of the middleware that requires them
+	routes   map[string]route    // by the name of the handler
 }
 
 // find adds the routes below a node. secured reports that its routes require a token.
@@ -81,7 +81,7 @@ func (r registrations) find(node ast.Node, secured bool) {
 		case *ast.AssignStmt:
 			for i, left := range n.Lhs {
 				if name, ok := left.(*ast.Ident); ok && len(n.Lhs) == len(n.Rhs) {
-					r.scopes[name.Name] = requiredScope(n.Rhs[i])
+					r.scopes[name.Name] = requiredScopes(n.Rhs[i])
 				}
 			}
 		case *ast.CallExpr:
@@ -103,9 +103,9 @@ func (r registrations) add(call *ast.CallExpr, secured bool) {
 	}
 	out := route{method: strings.ToLower(fun.Sel.Name), path: strings.Trim(path.Value, `"`), secured: secured}
 	if with, ok := fun.X.(*ast.CallExpr); ok && len(with.Args) == 1 {
-		out.scope = requiredScope(with.Args[0])
+		out.scopes = requiredScopes(with.Args[0])
 		if name, ok := with.Args[0].(*ast.Ident); ok {
-			out.scope = r.scopes[name.Name]
+			out.scopes = r.scopes[name.Name]
 		}
 	}
 	for name, handler := range r.handlers {
@@ -128,18 +128,21 @@ func mentions(node ast.Node, name string) (found bool) {
 
 var capital = regexp.MustCompile(`\B[A-Z]`)
 
-// requiredScope returns the first scope that an expression names, such as agents:read for
-// models.ScopeAgentsRead.
-func requiredScope(node ast.Node) (scope string) {
+// requiredScopes returns the scopes that an expression names, such as agents:read for
+// models.ScopeAgentsRead. One of them is sufficient. agents:write includes agents:read.
+func requiredScopes(node ast.Node) (scopes []string) {
 	ast.Inspect(node, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && scope == "" {
+		if id, ok := n.(*ast.Ident); ok {
 			if name, ok := strings.CutPrefix(id.Name, "Scope"); ok {
-				scope = strings.ToLower(capital.ReplaceAllString(name, ":$0"))
+				scopes = append(scopes, strings.ToLower(capital.ReplaceAllString(name, ":$0")))
 			}
 		}
-		return scope == ""
+		return true
 	})
-	return scope
+	if slices.Contains(scopes, "agents:read") {
+		scopes = append(scopes, "agents:write")
+	}
+	return scopes
 }
 
 // annotate returns the text of a file with the annotations of its routes.
@@ -167,8 +170,8 @@ func (r registrations) annotate(text []byte, set *token.FileSet, file *ast.File,
 func (r route) annotations(doc string, secrets []string) string {
 	lines := "//\t@Router\t" + r.path + " [" + r.method + "]\n"
 	switch {
-	case r.scope != "":
-		lines += "//\t@Security\tBearerAuth[" + r.scope + "]\n"
+	case len(r.scopes) > 0:
+		lines += "//\t@Security\tBearerAuth[" + strings.Join(r.scopes, ",") + "]\n"
 	case r.secured:
 		lines += "//\t@Security\tBearerAuth\n"
 	default:

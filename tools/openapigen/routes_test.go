@@ -17,6 +17,7 @@ func router() {
 		r.Use(authenticate)
 		r.Get("/me", handle(me))
 		r.With(read).Get("/agents", find(listAgents))
+		r.With(requireAny(models.ScopeTasksRead, models.ScopeMessagesSend)).Get("/tasks", find(listTasks))
 		r.With(require(models.ScopeAdmin)).Post("/tokens", once(addToken, tokenReply))
 	})
 }
@@ -37,6 +38,11 @@ func me() {}
 //
 //	@Summary	Agents
 func listAgents() {}
+
+// listTasks lists tasks.
+//
+//	@Summary	Tasks
+func listTasks() {}
 
 // addToken adds a token.
 //
@@ -62,7 +68,8 @@ func TestRoutesAnnotateTheirHandlers(t *testing.T) {
 	for rule, want := range map[string]string{
 		"a route without a token":             "//\t@Router\t/healthz [get]\n//\t@Security\n//\t@Summary\tHealth\n",
 		"a route that needs a token":          "//\t@Router\t/me [get]\n//\t@Security\tBearerAuth\n//\t@Summary\tMe\n",
-		"a route that needs a scope":          "//\t@Router\t/agents [get]\n//\t@Security\tBearerAuth[agents:read]\n//\t@Summary\tAgents\n",
+		"a route that needs a scope":          "//\t@Router\t/agents [get]\n//\t@Security\tBearerAuth[agents:read,agents:write]\n//\t@Summary\tAgents\n",
+		"a route with alternative scopes":     "//\t@Router\t/tasks [get]\n//\t@Security\tBearerAuth[tasks:read,messages:send]\n",
 		"a route with an Idempotency-Key":     "//\t@Router\t/tokens [post]\n//\t@Security\tBearerAuth[admin]\n//\t@Param\tIdempotency-Key\theader\tstring\tfalse\t",
 		"a repetition that omits a secret":    "returns the stored response, without the secret\"\tmaxlength(255)\n//\t@Summary\tAdd\n",
 		"an annotation of another route":      "// sent is no route of the router.\n//\n//\t@Summary\tSent\n//\t@Router\t\t/x-webhooks/sent [post]\n",

@@ -122,17 +122,17 @@ func reasons() [13]Reason {
 	}
 }
 
-// Requirements describes what a task requires of an agent, for error messages.
-func Requirements(in models.TaskInput) string {
-	text := cmp.Or(strings.Join(in.Capabilities, ", "), "this")
+// Requirements says that no agent meets the requirements of a task; offers is “offers” or “that offers”.
+func Requirements(in models.TaskInput, offers string) string {
+	text := "no agent"
 	if in.AgentType != "" {
-		text += fmt.Sprintf(" as an agent of the type %q", in.AgentType)
+		text += fmt.Sprintf(" of the type %q", in.AgentType)
 	}
 	if in.Sphere != 0 {
 		text += fmt.Sprintf(" in sphere %d", in.Sphere)
 	}
 	if in.RequestedAgentID != "" {
-		text += fmt.Sprintf(" as the agent %q", in.RequestedAgentID)
+		text += fmt.Sprintf(" with the id %q", in.RequestedAgentID)
 	}
-	return text
+	return text + " " + offers + " " + cmp.Or(strings.Join(in.Capabilities, ", "), "this work")
 }
