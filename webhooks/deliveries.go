@@ -74,7 +74,7 @@ func (w *Webhooks) RedeliverAll(ctx context.Context, by models.Principal, id str
 	var v errs.Violations
 	checkEvents(&v, d.Events)
 	if d.Until != nil && !d.Until.After(*d.Since) {
-		v.Add(errs.InvalidRequest, "/until", "after", "until must lie after since")
+		v.Add(errs.InvalidRequest, "/until", "after", "until must be after since")
 	}
 	if err := v.Err(); err != nil {
 		return 0, err

@@ -35,7 +35,7 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 	}
 	sub.Session, sub.SessionID, sub.parentID = nil, parent.SessionID, &parent.ID
 	sub.Fingerprint += "\x00" + agentID + "\x00" + parent.ID // from another task it is another request
-	sub.requestDigest = sub.digest()
+	sub.requestDigest = sub.digest(o.opts.Classes[sub.Class])
 	ctx, span := o.startSubmitSpan(ctx, &sub)
 	o.resolveReferences(ctx, by, &sub)
 	var out SubmitResult

@@ -111,25 +111,15 @@ func (sub *Submission) prepare(classes map[string]Policy) error {
 	return err
 }
 
-<<<<<<< HEAD
-// digest returns a hash of the content, to compare repeated requests, and zeros without a RequestID.
-func (sub Submission) digest() [32]byte {
+// digest returns a hash of the content, to compare repeated requests, and zeros without a RequestID. Values
+// that are the defaults of the policy count as omitted.
+func (sub Submission) digest(p Policy) [32]byte {
 	if sub.RequestID == "" {
 		return [32]byte{}
 	}
-	sub.Traceparent = "" // may differ in each repetition
-	sub.ID = ""          // generated for each repetition
-	sub.Parameters = input.Canonical(sub.Parameters)
-	if sub.Meta != nil {
-		sub.Meta = nil // contains the id and time of the message
-=======
-// digest returns a hash of the content, to compare repeated requests. Values that are the defaults of
-// the policy count as omitted.
-func (sub Submission) digest(p Policy) [32]byte {
 	sub.Capabilities = models.CapabilityKeys(sub.Capabilities)
 	if sub.Override.TimeoutMS == p.Timeout.Milliseconds() {
 		sub.Override.TimeoutMS = 0
->>>>>>> i14v
 	}
 	if r := sub.Override.Retries; r != nil && *r == p.Retries {
 		sub.Override.Retries = nil

@@ -26,7 +26,7 @@ func (o *Orchestrator) Submit(ctx context.Context, by models.Principal, sub Subm
 	if err := sub.prepare(o.opts.Classes); err != nil {
 		return SubmitResult{}, err
 	}
-	sub.requestDigest = sub.digest()
+	sub.requestDigest = sub.digest(o.opts.Classes[sub.Class])
 	ctx, span := o.startSubmitSpan(ctx, &sub)
 	o.resolveReferences(ctx, by, &sub)
 	var out SubmitResult
@@ -106,12 +106,6 @@ func (op *operation) request(by models.Principal, sub Submission) store.TaskRequ
 	if sub.handedOffBy != "" {
 		r.Owner = "agent:" + sub.handedOffBy
 	}
-<<<<<<< HEAD
-=======
-	if r.RequestID != "" {
-		r.Digest = sub.digest(op.opts.Classes[sub.Class])
-	}
->>>>>>> i14v
 	return r
 }
 
