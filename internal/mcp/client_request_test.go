@@ -1,16 +1,24 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/tools"
 )
 
 // asksEverything returns the questions of one round, and answered the replies as text.
@@ -170,6 +178,91 @@ func TestQuestionsReachTheClient(t *testing.T) {
 			require.JSONEq(t, `{"requiredCapabilities":{"sampling":{}}}`, string(needed.Data))
 		})
 	}
+}
+
+// TestQuestionsOnTheStreamOfTheirCall checks that the questions of an upstream reach a client without a GET stream.
+func TestQuestionsOnTheStreamOfTheirCall(t *testing.T) {
+	t.Parallel()
+	for name, stateless := range map[string]bool{"asks": true, "ask": false} {
+		e, _ := serveUpstream(t, newAskingServer(nil), stateless)
+		for _, version := range []string{"2025-11-25", "2025-06-18"} {
+			t.Run(name+" in "+version, func(t *testing.T) {
+				t.Parallel()
+				r := e.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}},"clientInfo":{"name":"raw","version":"1"}}}`)
+				headers := []string{"Mcp-Session-Id", r.Header.Get("Mcp-Session-Id"), "Mcp-Protocol-Version", version}
+				require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...).Status)
+				stream := e.stream(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__`+name+`"}}`, headers...)
+				for m := range stream {
+					reply := map[string]string{
+						"elicitation/create": `{"action":"accept"}`, "roots/list": `{"roots":[{"uri":"file:///mine"}]}`,
+						"sampling/createMessage": `{"model":"m","role":"assistant","content":{"type":"text","text":"hi"}}`,
+					}[m.Method]
+					if reply == "" {
+						require.Contains(t, string(m.Result), "accept")
+						return
+					}
+					require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, reply), headers...).Status)
+				}
+				require.Fail(t, "the call has no response")
+			})
+		}
+	}
+}
+
+// streamMessage is a message in a stream.
+type streamMessage struct {
+	ID, Result json.RawMessage
+	Method     string
+}
+
+// stream sends one body to the endpoint and returns the messages of the response until its end.
+func (e endpoint) stream(t *testing.T, body string, header ...string) iter.Seq[streamMessage] {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.URL+Path, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Authorization": {"Bearer " + e.Token}}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	return func(yield func(streamMessage) bool) {
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() {
+			data, ok := strings.CutPrefix(lines.Text(), "data: ")
+			var m streamMessage
+			if ok && json.Unmarshal([]byte(data), &m) == nil && !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// TestQuestionsEndWithoutReply checks that a client of a session which does not reply is not waited for forever.
+func TestQuestionsEndWithoutReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := mcp.NewInMemoryTransports()
+		server, err := mcp.NewServer(&mcp.Implementation{Name: "comet", Version: "1"}, nil).Connect(t.Context(), ours, nil)
+		require.NoError(t, err)
+		silent := mcp.NewClient(&mcp.Implementation{Name: "client", Version: "1"}, &mcp.ClientOptions{
+			ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})
+		client, err := silent.Connect(t.Context(), theirs, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+		require.NoError(t, err)
+		began := time.Now()
+		got, err := (&tools.CallOptions{Ask: askSession(t.Context(), server)}).Elicit(t.Context(), &mcp.ElicitParams{Message: "sure?"})
+		require.NoError(t, err)
+		require.Equal(t, "decline", got.Action)
+		require.Equal(t, suspendTimeout, time.Since(began))
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Wait())
+	})
 }
 
 // TestQuestionsWhileAnotherCallRuns checks that a question of an older upstream reaches the client of

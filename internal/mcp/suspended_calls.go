@@ -11,12 +11,13 @@ import (
 	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 const (
 	// maxSuspended limits the suspended calls, suspendTimeout their duration.
 	maxSuspended   = 1000
-	suspendTimeout = 5 * time.Minute
+	suspendTimeout = upstream.AskTimeout
 	// maxSuspendedPerToken limits the suspended calls of one token.
 	maxSuspendedPerToken = 100
 )
@@ -80,23 +81,17 @@ func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(
 	return p.next(ctx, w)
 }
 
-// ask returns no answers after suspendTimeout.
 func (w *suspendedCall) ask(ctx context.Context, q mcp.InputRequestMap) (answers mcp.InputResponseMap, err error) {
-	late := time.After(suspendTimeout)
 	select {
 	case w.questions <- q:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-late:
-		return nil, nil
 	}
 	select {
 	case answers = <-w.answers:
 		return answers, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-late:
-		return nil, nil
 	}
 }
 
