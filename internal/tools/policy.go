@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -181,13 +182,22 @@ func (a arguments) add(at string, v any) {
 	}
 }
 
+// at returns the values at a path; "*" stands for every path.
+func (a arguments) at(path string) []string {
+	if path == "*" {
+		return slices.Concat(slices.Collect(maps.Values(a))...)
+	}
+	return a[path]
+}
+
 // allMatch reports whether all values of every path match. ".." matches only a pattern with "..".
 func (a arguments) allMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
-		if len(a[at]) == 0 {
+		values := a.at(at)
+		if len(values) == 0 {
 			return false
 		}
-		for _, v := range a[at] {
+		for _, v := range values {
 			if hasParentSegment(v) && !hasParentSegment(pattern) || !matchesPattern(pattern, v) {
 				return false
 			}
@@ -199,7 +209,7 @@ func (a arguments) allMatch(patterns map[string]string) bool {
 // anyMatch reports whether every path has a value that matches its pattern, also as a clean path.
 func (a arguments) anyMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
-		if !slices.ContainsFunc(a[at], func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
+		if !slices.ContainsFunc(a.at(at), func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
 			return false
 		}
 	}
