@@ -1,14 +1,11 @@
 package mcp
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,8 +188,16 @@ func TestQuestionsOnTheStreamOfTheirCall(t *testing.T) {
 				r := e.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}},"clientInfo":{"name":"raw","version":"1"}}}`)
 				headers := []string{"Mcp-Session-Id", r.Header.Get("Mcp-Session-Id"), "Mcp-Protocol-Version", version}
 				require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...).Status)
-				stream := e.stream(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__`+name+`"}}`, headers...)
-				for m := range stream {
+				s := stream(t, e.URL, e.Token, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__`+name+`"}}`, headers...)
+				for event := s.event(); event != nil; event = s.event() {
+					if event["data"] == "" {
+						continue
+					}
+					var m struct {
+						ID, Result json.RawMessage
+						Method     string
+					}
+					require.NoError(t, json.Unmarshal([]byte(event["data"]), &m))
 					reply := map[string]string{
 						"elicitation/create": `{"action":"accept"}`, "roots/list": `{"roots":[{"uri":"file:///mine"}]}`,
 						"sampling/createMessage": `{"model":"m","role":"assistant","content":{"type":"text","text":"hi"}}`,
@@ -209,33 +214,28 @@ func TestQuestionsOnTheStreamOfTheirCall(t *testing.T) {
 	}
 }
 
-// streamMessage is a message in a stream.
-type streamMessage struct {
-	ID, Result json.RawMessage
-	Method     string
-}
-
-// stream sends one body to the endpoint and returns the messages of the response until its end.
-func (e endpoint) stream(t *testing.T, body string, header ...string) iter.Seq[streamMessage] {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.URL+Path, strings.NewReader(body))
-	require.NoError(t, err)
-	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Authorization": {"Bearer " + e.Token}}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	return func(yield func(streamMessage) bool) {
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			data, ok := strings.CutPrefix(lines.Text(), "data: ")
-			var m streamMessage
-			if ok && json.Unmarshal([]byte(data), &m) == nil && !yield(m) {
-				return
-			}
+// TestACancelledRequestGetsNoResponse checks the stream of a cancelled call, which cannot be resumed.
+func TestACancelledRequestGetsNoResponse(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{}, 1)
+	e, _ := serveUpstream(t, newAskingServer(held), true)
+	for _, version := range []string{"2025-11-25", "2025-06-18"} {
+		session := []string{"Mcp-Session-Id", e.begin(t, `{"elicitation":{}}`), "Mcp-Protocol-Version", version}
+		got := make(chan *sseStream, 1)
+		go func() {
+			got <- stream(t, e.URL, e.Token, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__held"}}`, session...)
+		}()
+		<-held
+		require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, session...).Status)
+		s := <-got
+		require.Equal(t, http.StatusOK, s.resp.StatusCode)
+		last := ""
+		for event := s.event(); event != nil; event = s.event() {
+			require.Empty(t, event["data"], version)
+			last = event["id"]
+		}
+		if version == "2025-11-25" {
+			requireRejected(t, e.send(t, http.MethodGet, "", append(session, "Last-Event-ID", last)...), http.StatusBadRequest, "INVALID_HEADER", "cannot be resumed")
 		}
 	}
 }
