@@ -316,9 +316,10 @@ func TestLogMessagesReachTheClientOfTheCall(t *testing.T) {
 func TestRemovedMethods(t *testing.T) {
 	t.Parallel()
 	h := serve(t, nil)
-	for _, method := range []string{"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"} {
+	for _, method := range []string{"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "nope/x"} {
 		r := h.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+meta+`}}`, "Mcp-Protocol-Version", statelessVersion, "Mcp-Method", method)
 		require.Equal(t, http.StatusNotFound, r.Status, method)
 		require.Contains(t, r.String(), `"code":-32601`, method)
+		require.Contains(t, r.String(), `unknown method \"`+method, method)
 	}
 }
