@@ -78,8 +78,7 @@ func (g *Server) answer(ctx context.Context, r clientRequest, do func(context.Co
 	return callOutcome{res: res, err: err}
 }
 
-// askSession returns the function that asks the client of a session on the stream of its request, which
-// the SDK finds in the context of that request.
+// askSession returns the function that asks the client of a session on the stream of the request with this context.
 func askSession(request context.Context, s *mcp.ServerSession) askFunc {
 	return func(asking context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
 		ctx, cancel := context.WithCancel(request)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 // asksEverything returns the questions of one round, and answered the replies as text.
@@ -259,7 +260,7 @@ func TestQuestionsEndWithoutReply(t *testing.T) {
 		got, err := (&tools.CallOptions{Ask: askSession(t.Context(), server)}).Elicit(t.Context(), &mcp.ElicitParams{Message: "sure?"})
 		require.NoError(t, err)
 		require.Equal(t, "decline", got.Action)
-		require.Equal(t, suspendTimeout, time.Since(began))
+		require.Equal(t, upstream.AskTimeout, time.Since(began))
 		require.NoError(t, client.Close())
 		require.NoError(t, server.Wait())
 	})

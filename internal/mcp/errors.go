@@ -83,11 +83,8 @@ func (g *Server) countFailure(code string) {
 func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
-		switch {
-		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			return res, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request was cancelled"} // see cancelledResponse
-		case errors.Is(err, context.Canceled):
-			return res, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request was interrupted; send it again"}
 		}
 		if err != nil {
 			problem := &jsonrpc.Error{Code: jsonrpc.CodeInternalError}

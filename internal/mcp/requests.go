@@ -169,8 +169,8 @@ func describeMistake(err error) string {
 	return at + " must be an object"
 }
 
-func unknownMethod(name string) *jsonrpc.Error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + input.Quote(name)}
+func unknownMethod(name, where string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + input.Quote(name) + where}
 }
 
 // check returns the mistake of a request, nil for none. It accepts unknown notifications.
@@ -182,7 +182,7 @@ func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
 	case known && !req.IsCall():
 		return stdio.InvalidRequest("%s is a request and must have an id", req.Method)
 	case !known && req.IsCall():
-		return unknownMethod(req.Method)
+		return unknownMethod(req.Method, "")
 	case !known:
 		return nil
 	}

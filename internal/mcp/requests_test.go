@@ -110,7 +110,7 @@ func TestParameterChecks(t *testing.T) {
 		} {
 			require.Nil(t, check(t, text), text)
 		}
-		require.Equal(t, unknownMethod("unknown/method"), check(t, `{"jsonrpc":"2.0","id":1,"method":"unknown/method","params":7}`))
+		require.Equal(t, unknownMethod("unknown/method", ""), check(t, `{"jsonrpc":"2.0","id":1,"method":"unknown/method","params":7}`))
 	})
 
 	t.Run("accept nothing that the SDK cannot read, and name the parameter", func(t *testing.T) {

@@ -15,9 +15,8 @@ import (
 )
 
 const (
-	// maxSuspended limits the suspended calls, suspendTimeout their duration.
-	maxSuspended   = 1000
-	suspendTimeout = upstream.AskTimeout
+	// maxSuspended limits the suspended calls.
+	maxSuspended = 1000
 	// maxSuspendedPerToken limits the suspended calls of one token.
 	maxSuspendedPerToken = 100
 )
@@ -119,7 +118,7 @@ func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	defer p.mu.Unlock()
 	now := p.clock()
 	for key, old := range p.calls {
-		if now.Sub(old.since) > suspendTimeout {
+		if now.Sub(old.since) > upstream.AskTimeout {
 			old.cancel()
 			old.release()
 			delete(p.calls, key)
@@ -147,7 +146,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	}
 	p.mu.Unlock()
 	if w == nil {
-		return callOutcome{err: invalidParams("no call waits for this requestState: it has its reply, has waited longer than %s, or runs on another replica; send the request again without it", suspendTimeout)}
+		return callOutcome{err: invalidParams("no call waits for this requestState: it has its reply, has waited longer than %d minutes, or runs on another replica; send the request again without it", upstream.AskTimeout/time.Minute)}
 	}
 	select {
 	case w.answers <- answers:

@@ -97,8 +97,7 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	}
 	mistake := d.requests.check(req)
 	if newest && slices.Contains([]string{"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}, req.Method) {
-		mistake = unknownMethod(req.Method)
-		mistake.Message += " in " + statelessVersion
+		mistake = unknownMethod(req.Method, " in "+statelessVersion)
 	}
 	if mistake == nil && newest && req.Method == "tools/call" {
 		var p mcp.CallToolParamsRaw

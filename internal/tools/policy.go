@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -141,7 +140,7 @@ func hasEscapedParentSegment(uri string) bool {
 // pathName escapes a name in a path: a\.b is the member "a.b", a.b the member "b" of "a".
 var pathName = strings.NewReplacer(".", `\.`, `\`, `\\`) //nolint:gochecknoglobals // a constant
 
-// arguments are the values of a call by path. The values of a list are at the path of the list.
+// arguments are the values of a call by path. The values of a list are at the path of the list, all values at *.
 type arguments map[string][]string
 
 // argumentValues decodes the arguments of a call. ok is false for invalid JSON and for duplicate
@@ -174,30 +173,23 @@ func (a arguments) add(at string, v any) {
 		for _, inner := range v {
 			a.add(at, inner)
 		}
-	case string:
-		a[at] = append(a[at], v)
 	default:
-		text, _ := json.Marshal(v) // never fails for decoded JSON
-		a[at] = append(a[at], string(text))
+		text, ok := v.(string)
+		if !ok {
+			other, _ := json.Marshal(v) // never fails for decoded JSON
+			text = string(other)
+		}
+		a[at], a["*"] = append(a[at], text), append(a["*"], text)
 	}
-}
-
-// at returns the values at a path; "*" stands for every path.
-func (a arguments) at(path string) []string {
-	if path == "*" {
-		return slices.Concat(slices.Collect(maps.Values(a))...)
-	}
-	return a[path]
 }
 
 // allMatch reports whether all values of every path match. ".." matches only a pattern with "..".
 func (a arguments) allMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
-		values := a.at(at)
-		if len(values) == 0 {
+		if len(a[at]) == 0 {
 			return false
 		}
-		for _, v := range values {
+		for _, v := range a[at] {
 			if hasParentSegment(v) && !hasParentSegment(pattern) || !matchesPattern(pattern, v) {
 				return false
 			}
@@ -209,7 +201,7 @@ func (a arguments) allMatch(patterns map[string]string) bool {
 // anyMatch reports whether every path has a value that matches its pattern, also as a clean path.
 func (a arguments) anyMatch(patterns map[string]string) bool {
 	for at, pattern := range patterns {
-		if !slices.ContainsFunc(a.at(at), func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
+		if !slices.ContainsFunc(a[at], func(v string) bool { return matchesPattern(pattern, v) || matchesPattern(pattern, path.Clean(v)) }) {
 			return false
 		}
 	}

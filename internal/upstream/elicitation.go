@@ -74,14 +74,10 @@ func passOn[T mcp.InputResponse](ctx context.Context, s *session, question inter
 	}
 	defer c.endQuestion()
 	answers, err := c.ask(ctx, mcp.InputRequestMap{questionName: question})
-	if err != nil {
-		return none, err
+	if res, ok := answers[questionName].(T); ok || err != nil {
+		return res, err
 	}
-	res, ok := answers[questionName].(T)
-	if !ok {
-		return none, errors.New("the caller did not reply")
-	}
-	return res, nil
+	return none, errors.New("the caller did not reply")
 }
 
 // ofQuestion returns the request that a question with this mark belongs to, or the reason why that is

@@ -168,7 +168,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
 		s.checkRequested.Set()
-		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(err.Error()))
+		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(connectionError(err).Error()))
 	case rpc != nil:
 		refused := failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).With("rpc_code", rpc.Code)
 		if data := []byte(hidden(string(rpc.Data))); len(data) <= maxErrorData && json.Valid(data) {

@@ -218,6 +218,7 @@ func (s *session) describeEnd(err error) error {
 		}
 	}
 	if s.http != nil {
+		err = connectionError(err)
 		if s.http.base.required.Load() {
 			return fmt.Errorf("%w; start it with “comet upstreams authorize %s”", errAuthorizationRequired, s.launch.ID)
 		}
