@@ -39,7 +39,7 @@ type ToolDefinition struct {
 type ToolRule struct {
 	// A pattern of `server:tool`; without a colon, of the server.
 	Tool string `json:"tool" validate:"required,max=300" example:"filesystem:write_*"`
-	// Patterns of argument values by the path of the argument (`path`, `options.mode`); all must match.
+	// Patterns of argument values by the path of the argument (`path`, `options.mode`), or `*` for every argument; all must match.
 	Arguments map[string]string `json:"arguments,omitempty" validate:"max=20,dive,keys,max=200,endkeys,max=300"`
 }
 

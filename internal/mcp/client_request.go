@@ -72,15 +72,18 @@ func (g *Server) answer(ctx context.Context, r clientRequest, do func(context.Co
 			return do(ctx, opts)
 		})
 	default:
-		opts.Ask = askSession(r.session)
+		opts.Ask = askSession(ctx, r.session)
 	}
 	res, err := do(ctx, opts)
 	return callOutcome{res: res, err: err}
 }
 
-// askSession returns the function that asks the client of a session.
-func askSession(s *mcp.ServerSession) askFunc {
-	return func(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+// askSession returns the function that asks the client of a session on the stream of the request with this context.
+func askSession(request context.Context, s *mcp.ServerSession) askFunc {
+	return func(asking context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+		ctx, cancel := context.WithCancel(request)
+		defer cancel()
+		defer context.AfterFunc(asking, cancel)()
 		answers := mcp.InputResponseMap{}
 		for name, question := range questions {
 			var err error

@@ -3,14 +3,20 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 // asksEverything returns the questions of one round, and answered the replies as text.
@@ -172,6 +178,86 @@ func TestQuestionsReachTheClient(t *testing.T) {
 	}
 }
 
+// TestQuestionsOnTheStreamOfTheirCall checks that the questions of an upstream reach a client without a GET stream.
+func TestQuestionsOnTheStreamOfTheirCall(t *testing.T) {
+	t.Parallel()
+	for name, stateless := range map[string]bool{"asks": true, "ask": false} {
+		e, _ := serveUpstream(t, newAskingServer(nil), stateless)
+		for _, version := range []string{"2025-11-25", "2025-06-18"} {
+			t.Run(name+" in "+version, func(t *testing.T) {
+				t.Parallel()
+				r := e.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}},"clientInfo":{"name":"raw","version":"1"}}}`)
+				headers := []string{"Mcp-Session-Id", r.Header.Get("Mcp-Session-Id"), "Mcp-Protocol-Version", version}
+				require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, headers...).Status)
+				s := stream(t, e.URL, e.Token, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__`+name+`"}}`, headers...)
+				for event := s.event(); event != nil; event = s.event() {
+					if event["data"] == "" {
+						continue
+					}
+					var m struct {
+						ID, Result json.RawMessage
+						Method     string
+					}
+					require.NoError(t, json.Unmarshal([]byte(event["data"]), &m))
+					reply := map[string]string{
+						"elicitation/create": `{"action":"accept"}`, "roots/list": `{"roots":[{"uri":"file:///mine"}]}`,
+						"sampling/createMessage": `{"model":"m","role":"assistant","content":{"type":"text","text":"hi"}}`,
+					}[m.Method]
+					if reply == "" {
+						require.Contains(t, string(m.Result), "accept")
+						return
+					}
+					require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, reply), headers...).Status)
+				}
+				require.Fail(t, "the call has no response")
+			})
+		}
+	}
+}
+
+// TestACancelledRequestGetsNoResponse checks the stream of a cancelled call, which cannot be resumed.
+func TestACancelledRequestGetsNoResponse(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{}, 1)
+	e, _ := serveUpstream(t, newAskingServer(held), true)
+	session := []string{"Mcp-Session-Id", e.begin(t, `{"elicitation":{}}`), "Mcp-Protocol-Version", "2025-11-25"}
+	s := stream(t, e.URL, e.Token, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__held"}}`, session...)
+	require.Equal(t, http.StatusOK, s.resp.StatusCode)
+	<-held
+	require.Equal(t, http.StatusAccepted, e.send(t, http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`, session...).Status)
+	last := ""
+	for event := s.event(); event != nil; event = s.event() {
+		require.Empty(t, event["data"])
+		last = event["id"]
+	}
+	requireRejected(t, e.send(t, http.MethodGet, "", append(session, "Last-Event-ID", last)...), http.StatusBadRequest, "INVALID_HEADER", "cannot be resumed")
+}
+
+// TestQuestionsEndWithoutReply checks that a client of a session which does not reply is not waited for forever.
+func TestQuestionsEndWithoutReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := mcp.NewInMemoryTransports()
+		server, err := mcp.NewServer(&mcp.Implementation{Name: "comet", Version: "1"}, nil).Connect(t.Context(), ours, nil)
+		require.NoError(t, err)
+		silent := mcp.NewClient(&mcp.Implementation{Name: "client", Version: "1"}, &mcp.ClientOptions{
+			ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})
+		client, err := silent.Connect(t.Context(), theirs, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+		require.NoError(t, err)
+		began := time.Now()
+		got, err := (&tools.CallOptions{Ask: askSession(t.Context(), server)}).Elicit(t.Context(), &mcp.ElicitParams{Message: "sure?"})
+		require.NoError(t, err)
+		require.Equal(t, "decline", got.Action)
+		require.Equal(t, upstream.AskTimeout, time.Since(began))
+		require.NoError(t, client.Close())
+		require.NoError(t, server.Wait())
+	})
+}
+
 // TestQuestionsWhileAnotherCallRuns checks that a question of an older upstream reaches the client of
 // the call whose stream has it.
 func TestQuestionsWhileAnotherCallRuns(t *testing.T) {
@@ -223,9 +309,10 @@ func TestLogMessagesReachTheClientOfTheCall(t *testing.T) {
 func TestRemovedMethods(t *testing.T) {
 	t.Parallel()
 	h := serve(t, nil)
-	for _, method := range []string{"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"} {
+	for _, method := range []string{"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "nope/x"} {
 		r := h.send(t, http.MethodPost, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{`+meta+`}}`, "Mcp-Protocol-Version", statelessVersion, "Mcp-Method", method)
 		require.Equal(t, http.StatusNotFound, r.Status, method)
 		require.Contains(t, r.String(), `"code":-32601`, method)
+		require.Contains(t, r.String(), `unknown method \"`+method, method)
 	}
 }

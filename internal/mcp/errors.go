@@ -83,8 +83,8 @@ func (g *Server) countFailure(code string) {
 func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
-		if errors.Is(err, context.Canceled) {
-			return res, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request was cancelled"}
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return res, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the request was cancelled"} // see cancelledResponse
 		}
 		if err != nil {
 			problem := &jsonrpc.Error{Code: jsonrpc.CodeInternalError}
@@ -94,6 +94,10 @@ func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
 		return res, err
 	}
 }
+
+// cancelledResponse is the end of the response of the SDK to a cancelled request, which a stream does not
+// contain (MCP, Cancellation). Objects inside of a result or of parameters end with more braces.
+const cancelledResponse = `,"error":{"code":-32603,"message":"the request was cancelled"}}`
 
 // failureCode returns the code of an error, "other" for one that only the SDK has.
 func failureCode(e *jsonrpc.Error) string {

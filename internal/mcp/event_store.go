@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -122,6 +123,10 @@ func (s *eventStore) Append(_ context.Context, session, id string, data []byte) 
 	defer s.mu.Unlock()
 	e := s.find(session, id)
 	if e == nil {
+		return errNotKept
+	}
+	if bytes.HasSuffix(data, []byte(cancelledResponse)) { // clients would resume a stream without a response again and again
+		s.remove(e)
 		return errNotKept
 	}
 	now := s.clock()

@@ -169,7 +169,11 @@ func describeMistake(err error) string {
 	return at + " must be an object"
 }
 
-// check returns the mistake of a request, nil for none. It accepts unknown methods.
+func unknownMethod(name, where string) *jsonrpc.Error {
+	return &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "unknown method " + input.Quote(name) + where}
+}
+
+// check returns the mistake of a request, nil for none. It accepts unknown notifications.
 func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
 	check, known := c[req.Method]
 	switch {
@@ -177,6 +181,8 @@ func (c requestChecker) check(req *jsonrpc.Request) *jsonrpc.Error {
 		return stdio.InvalidRequest("%s is a notification and must not have an id", input.Clip(req.Method))
 	case known && !req.IsCall():
 		return stdio.InvalidRequest("%s is a request and must have an id", req.Method)
+	case !known && req.IsCall():
+		return unknownMethod(req.Method, "")
 	case !known:
 		return nil
 	}

@@ -106,10 +106,11 @@ func TestParameterChecks(t *testing.T) {
 			`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":null}}`,
 			`{"jsonrpc":"2.0","id":"a","method":"tools/call","params": {"name" : "a" , "arguments" : null } }`,
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"x"}}`,
-			`{"jsonrpc":"2.0","id":1,"method":"unknown/method","params":7}`,
+			`{"jsonrpc":"2.0","method":"notifications/unknown"}`,
 		} {
 			require.Nil(t, check(t, text), text)
 		}
+		require.Equal(t, unknownMethod("unknown/method", ""), check(t, `{"jsonrpc":"2.0","id":1,"method":"unknown/method","params":7}`))
 	})
 
 	t.Run("accept nothing that the SDK cannot read, and name the parameter", func(t *testing.T) {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ func (a *resultFilter) WriteHeader(status int) {
 // Write implements http.ResponseWriter.
 func (a *resultFilter) Write(b []byte) (int, error) {
 	if a.status == 0 {
+		if bytes.HasSuffix(b, []byte(cancelledResponse+"\n\n")) {
+			return len(b), nil
+		}
 		if a.intro != "" && a.Header().Get("Content-Type") == "text/event-stream" {
 			if _, err := a.stream.Write([]byte(a.intro)); err != nil {
 				return 0, err

@@ -11,12 +11,12 @@ import (
 	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 const (
-	// maxSuspended limits the suspended calls, suspendTimeout their duration.
-	maxSuspended   = 1000
-	suspendTimeout = 5 * time.Minute
+	// maxSuspended limits the suspended calls.
+	maxSuspended = 1000
 	// maxSuspendedPerToken limits the suspended calls of one token.
 	maxSuspendedPerToken = 100
 )
@@ -80,23 +80,17 @@ func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(
 	return p.next(ctx, w)
 }
 
-// ask returns no answers after suspendTimeout.
 func (w *suspendedCall) ask(ctx context.Context, q mcp.InputRequestMap) (answers mcp.InputResponseMap, err error) {
-	late := time.After(suspendTimeout)
 	select {
 	case w.questions <- q:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-late:
-		return nil, nil
 	}
 	select {
 	case answers = <-w.answers:
 		return answers, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-late:
-		return nil, nil
 	}
 }
 
@@ -124,7 +118,7 @@ func (p *suspendedCalls) suspend(w *suspendedCall) (state string, ok bool) {
 	defer p.mu.Unlock()
 	now := p.clock()
 	for key, old := range p.calls {
-		if now.Sub(old.since) > suspendTimeout {
+		if now.Sub(old.since) > upstream.AskTimeout {
 			old.cancel()
 			old.release()
 			delete(p.calls, key)
@@ -152,7 +146,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	}
 	p.mu.Unlock()
 	if w == nil {
-		return callOutcome{err: invalidParams("no call waits for this requestState: it has its reply, has waited longer than %s, or runs on another replica; send the request again without it", suspendTimeout)}
+		return callOutcome{err: invalidParams("no call waits for this requestState: it has its reply, has waited longer than %d minutes, or runs on another replica; send the request again without it", upstream.AskTimeout/time.Minute)}
 	}
 	select {
 	case w.answers <- answers:

@@ -59,7 +59,7 @@ func TestSuspendedCalls(t *testing.T) {
 			var refused *jsonrpc.Error
 			require.ErrorAs(t, out.err, &refused)
 			require.EqualValues(t, jsonrpc.CodeInvalidParams, refused.Code)
-			require.Contains(t, refused.Message, "no call waits")
+			require.Contains(t, refused.Message, "no call waits for this requestState: it has its reply, has waited longer than 5 minutes, or")
 		}
 		require.Contains(t, state, "used")
 	})

@@ -14,7 +14,6 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
-	"comet/internal/input"
 	"comet/internal/mcp/stdio"
 )
 
@@ -96,11 +95,10 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 	if !newest && d.rejectMisplaced(w, r, req) {
 		return true
 	}
-	if newest && slices.Contains([]string{"initialize", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}, req.Method) {
-		writeRPCError(w, http.StatusNotFound, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: req.Method + " does not exist in " + statelessVersion})
-		return true
-	}
 	mistake := d.requests.check(req)
+	if newest && slices.Contains([]string{"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}, req.Method) {
+		mistake = unknownMethod(req.Method, " in "+statelessVersion)
+	}
 	if mistake == nil && newest && req.Method == "tools/call" {
 		var p mcp.CallToolParamsRaw
 		if json.Unmarshal(req.Params, &p) == nil {
@@ -115,25 +113,26 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 		return false
 	}
 	status := http.StatusOK // an error response of the protocol
-	if newest || !req.IsCall() || mistake.Code == jsonrpc.CodeInvalidRequest {
+	switch {
+	case newest && mistake.Code == jsonrpc.CodeMethodNotFound:
+		status = http.StatusNotFound
+	case newest, !req.IsCall(), mistake.Code == jsonrpc.CodeInvalidRequest:
 		status = http.StatusBadRequest
 	}
 	writeRPCError(w, status, req.ID.Raw(), mistake)
 	return true
 }
 
-// rejectMisplaced responds to unknown methods and to requests without the session that they need.
+// rejectMisplaced responds to unknown notifications and to requests without the session that they need.
 // The SDK would reject them as invalid HTTP requests.
 func (d *Handler) rejectMisplaced(w http.ResponseWriter, r *http.Request, req *jsonrpc.Request) bool {
 	known := d.requests[req.Method] != nil || slices.Contains([]string{
 		"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed",
 	}, req.Method)
 	switch {
-	case !known && req.IsCall():
-		writeRPCError(w, http.StatusOK, req.ID.Raw(), &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: fmt.Sprintf("unknown method %q", input.Clip(req.Method))})
-	case !known: // an unknown notification
+	case !known && !req.IsCall():
 		w.WriteHeader(http.StatusAccepted)
-	case req.IsCall() && r.Header.Get("Mcp-Session-Id") == "" && !slices.Contains([]string{"initialize", "ping", "server/discover", "subscriptions/listen"}, req.Method):
+	case known && req.IsCall() && r.Header.Get("Mcp-Session-Id") == "" && !slices.Contains([]string{"initialize", "ping", "server/discover", "subscriptions/listen"}, req.Method):
 		writeRPCError(w, http.StatusBadRequest, req.ID.Raw(), &jsonrpc.Error{
 			Code:    jsonrpc.CodeInvalidRequest,
 			Message: "the request has no session: start one with initialize, or use " + statelessVersion + " with its header Mcp-Protocol-Version and its _meta",

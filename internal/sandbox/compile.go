@@ -115,8 +115,9 @@ func syntaxError(m api.Message, lines int) *failedFrame {
 	if m.Text == `Unexpected "export"` {
 		word = "export"
 	}
-	if word != "" {
-		f.Message = word + " is not supported, because the code is the body of a function: return the result, use tools by their names, and objects instead of namespaces"
+	advice := map[string]string{"import": "use tools by their names", "export": "return the result", "namespace": "use an object", "module": "use an object"}[word]
+	if advice != "" {
+		f.Message = word + " is not supported, because the code is the body of a function: " + advice
 	}
 	switch {
 	case f.Line < 1:

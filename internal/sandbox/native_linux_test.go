@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -320,7 +321,7 @@ func TestNativeCode(t *testing.T) { //nolint:paralleltest // its inherited file 
 		r := sandboxed(t, "child", to)
 		requireUnharmed(t, to, r)
 		require.Equal(t, unix.EBADF.Error(), r.Errors["read an inherited file"])
-		require.Equal(t, []string{"TZ=UTC"}, r.Environment)
+		require.Equal(t, []string{"TZ=UTC", "GODEBUG=containermaxprocs=0", fmt.Sprint("GOMAXPROCS=", runtime.GOMAXPROCS(0))}, r.Environment)
 		require.Equal(t, "/", r.Dir)
 		dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 		require.NoError(t, err)

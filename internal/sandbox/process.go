@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -66,8 +67,9 @@ func (s *Sandbox) launchChild() (*process, error) {
 		stderr: &prefixBuffer{}, frames: make(chan frame),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
-	p.cmd.Env, p.cmd.Dir = []string{"TZ=UTC"}, "/" // the child gets nothing of the server's environment
-	p.cmd.WaitDelay = time.Second                  // for processes that inherited its standard error
+	// The child gets nothing of the server's environment, and does not read the limit of its control group, whose files Go keeps open.
+	p.cmd.Env, p.cmd.Dir = []string{"TZ=UTC", "GODEBUG=containermaxprocs=0", fmt.Sprint("GOMAXPROCS=", runtime.GOMAXPROCS(0))}, "/"
+	p.cmd.WaitDelay = time.Second // for processes that inherited its standard error
 	p.exited, err = background.StartProcess(p.cmd, restrictThread)
 	err = errors.Join(err, in.Close(), out.Close()) // the child has its own copies
 	if err != nil {

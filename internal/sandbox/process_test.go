@@ -90,6 +90,28 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 		require.Equal(t, "4", run(t, s, "2 + 2"))
 	})
 
+	t.Run("a child has only its pipes and what the runtime of Go waits with", func(t *testing.T) {
+		s := started(t, nil)
+		_, err := s.Run(t.Context(), sandbox.Request{
+			Code: "await a.b()", Tools: []sandbox.Tool{{Server: "a", Name: "b"}},
+			Call: func(context.Context, string, string, json.RawMessage) (json.RawMessage, error) {
+				for _, pid := range children(t, os.Getpid()) {
+					links, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))
+					if err != nil {
+						return nil, err
+					}
+					for _, link := range links {
+						if target, err := os.Readlink(link); err == nil && !strings.HasPrefix(target, "pipe:") && !strings.HasPrefix(target, "anon_inode:") {
+							return nil, errors.New(target)
+						}
+					}
+				}
+				return nil, nil
+			},
+		})
+		require.NoError(t, err)
+	})
+
 	t.Run("a run ends with the sandbox", func(t *testing.T) {
 		s := started(t, nil)
 		_, err := s.Run(t.Context(), sandbox.Request{

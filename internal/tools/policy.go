@@ -140,7 +140,7 @@ func hasEscapedParentSegment(uri string) bool {
 // pathName escapes a name in a path: a\.b is the member "a.b", a.b the member "b" of "a".
 var pathName = strings.NewReplacer(".", `\.`, `\`, `\\`) //nolint:gochecknoglobals // a constant
 
-// arguments are the values of a call by path. The values of a list are at the path of the list.
+// arguments are the values of a call by path. The values of a list are at the path of the list, all values at *.
 type arguments map[string][]string
 
 // argumentValues decodes the arguments of a call. ok is false for invalid JSON and for duplicate
@@ -173,11 +173,13 @@ func (a arguments) add(at string, v any) {
 		for _, inner := range v {
 			a.add(at, inner)
 		}
-	case string:
-		a[at] = append(a[at], v)
 	default:
-		text, _ := json.Marshal(v) // never fails for decoded JSON
-		a[at] = append(a[at], string(text))
+		text, ok := v.(string)
+		if !ok {
+			other, _ := json.Marshal(v) // never fails for decoded JSON
+			text = string(other)
+		}
+		a[at], a["*"] = append(a[at], text), append(a["*"], text)
 	}
 }
 

@@ -76,7 +76,7 @@ func (svc *Service) Upstream(id string) (upstream.Status, error) {
 func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id string, config json.RawMessage, pre models.Precondition) (models.Upstream, error) {
 	u := models.Upstream{ID: id, Config: config, TokenID: by.TokenID, CreatedBy: by.Name}
 	server, err := svc.parseUpstream(id, config)
-	if err != nil {
+	if err := cmp.Or(err, svc.upstreams.CheckFiles(server)); err != nil {
 		return u, err
 	}
 	svc.loader.applying.Lock() // a load in progress does not know of it

@@ -24,16 +24,33 @@ const (
 	maxBusy      = 3  // rounds of one request without a question
 	busyWait     = 200 * time.Millisecond
 
+	// AskTimeout limits how long a caller may take to reply.
+	AskTimeout = 5 * time.Minute
+
 	// questionName is the name of a question of a server before 2026-07-28, which has none.
 	questionName = "question"
 	// metaReason is the member of _meta with the reason of an answer that declines.
 	metaReason = "comet/reason"
 )
 
+// errNoReply is the error of questions without a reply within AskTimeout.
+var errNoReply = fmt.Errorf("the caller did not reply within %d minutes", AskTimeout/time.Minute)
+
+// askCaller asks the caller questions and waits for the reply.
+func (o *CallOptions) askCaller(ctx context.Context, questions mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, AskTimeout, errNoReply)
+	defer cancel()
+	answers, err := o.Ask(ctx, questions)
+	if err != nil && errors.Is(context.Cause(ctx), errNoReply) {
+		return nil, errNoReply
+	}
+	return answers, err
+}
+
 // Elicit asks the caller to fill in a form.
 func (o *CallOptions) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	answers, err := o.Ask(ctx, mcp.InputRequestMap{questionName: form})
-	if res, ok := answers[questionName].(*mcp.ElicitResult); ok || err != nil {
+	answers, err := o.askCaller(ctx, mcp.InputRequestMap{questionName: form})
+	if res, ok := answers[questionName].(*mcp.ElicitResult); ok || err != nil && !errors.Is(err, errNoReply) {
 		return res, err
 	}
 	return declined("the caller did not reply"), nil
@@ -57,14 +74,10 @@ func passOn[T mcp.InputResponse](ctx context.Context, s *session, question inter
 	}
 	defer c.endQuestion()
 	answers, err := c.ask(ctx, mcp.InputRequestMap{questionName: question})
-	if err != nil {
-		return none, err
+	if res, ok := answers[questionName].(T); ok || err != nil {
+		return res, err
 	}
-	res, ok := answers[questionName].(T)
-	if !ok {
-		return none, errors.New("the caller did not reply")
-	}
-	return res, nil
+	return none, errors.New("the caller did not reply")
 }
 
 // ofQuestion returns the request that a question with this mark belongs to, or the reason why that is
@@ -160,7 +173,7 @@ func (c *call) ask(ctx context.Context, questions mcp.InputRequestMap) (mcp.Inpu
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(c.session.life, cancel)()
-	got, err := c.Ask(ctx, open)
+	got, err := c.askCaller(ctx, open)
 	maps.Copy(answers, got)
 	return answers, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -60,6 +61,17 @@ func tooLarge(limit int) *jsonrpc.Error {
 func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
 	data, _ := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: id, Error: problem}) // cannot fail
 	return data
+}
+
+// connectionError returns the error of an HTTP request without the layers of the SDK and the connection, others unchanged.
+func connectionError(err error) error {
+	if inURL, ok := errors.AsType[*url.Error](err); ok {
+		for inner := inURL.Err; inner != nil; inner = errors.Unwrap(inner) {
+			err = inner
+		}
+		return fmt.Errorf("cannot connect to %s: %w", inURL.URL, err)
+	}
+	return err
 }
 
 // errPanic replaces a panic of the code that reads a message of an upstream.

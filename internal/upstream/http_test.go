@@ -163,6 +163,15 @@ func TestAHostileAddress(t *testing.T) {
 		require.Contains(t, s.Error, "it responds 401 Unauthorized")
 	})
 
+	t.Run("AnUnreachableOneIsNamedWithTheCause", func(t *testing.T) {
+		t.Parallel()
+		gone := httptest.NewServer(nil)
+		gone.Close()
+		b := setup(t, upstream.Options{}, upstream.Server{ID: "a", URL: gone.URL + "/mcp"})
+		s := b.await(t, "a", func(s upstream.Status) bool { return s.Error != "" })
+		require.Equal(t, "cannot connect to "+gone.URL+"/mcp: connection refused", s.Error)
+	})
+
 	t.Run("OneThatHasGoneIsNoticedAndFoundAgain", func(t *testing.T) {
 		t.Parallel()
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

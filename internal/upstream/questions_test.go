@@ -2,11 +2,15 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/errs"
 )
 
 // TestUnassignedQuestions checks which request gets a question that does not name its own.
@@ -102,5 +106,31 @@ func TestUnassignedQuestions(t *testing.T) {
 			_, reason = a.session.calls.ofQuestion(context.Background(), a.token)
 			require.Contains(t, reason, "no request is running")
 		})
+	})
+}
+
+// TestQuestionsWithoutReply checks the error of a request whose caller does not reply to a question.
+func TestQuestionsWithoutReply(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &session{launch: &resolvedServer{}, life: t.Context()}
+		s.launch.ID = "a"
+		c, _, err := s.begin(t.Context(), &CallOptions{
+			Can: Capabilities{Elicitation: &mcp.ElicitationCapabilities{}},
+			Ask: func(ctx context.Context, _ mcp.InputRequestMap) (mcp.InputResponseMap, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})
+		require.NoError(t, err)
+		defer c.finish(false, true)
+		began := time.Now()
+		_, err = c.ask(t.Context(), mcp.InputRequestMap{"q": &mcp.ElicitParams{Message: "sure?"}})
+		require.Equal(t, AskTimeout, time.Since(began))
+		require.ErrorIs(t, err, errNoReply)
+		require.False(t, c.expired.Load(), "the timeout of the request is paused")
+		failed := errs.From(s.describeFailure(t.Context(), c, "the tool x", fmt.Errorf("its question could not be passed on: %w", err)))
+		require.Equal(t, `upstream "a" asked a question for the tool x: the caller did not reply within 5 minutes`, failed.Detail)
+		require.Equal(t, ReasonTimeout, failed.Meta["reason"])
 	})
 }

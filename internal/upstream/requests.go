@@ -34,7 +34,8 @@ type CallOptions struct {
 	// Log receives the log messages of the request, under the same conditions.
 	Log func(*mcp.LoggingMessageParams) //nolint:staticcheck // revision 2025-11-25 has it
 	// Can are the kinds of questions that the caller answers, and Ask passes questions of these kinds to
-	// it and returns the answers by the names of the questions. The timeout is paused until Ask returns.
+	// it and returns the answers by the names of the questions. The timeout is paused until Ask returns;
+	// its context ends after AskTimeout.
 	Can Capabilities
 	Ask func(context.Context, mcp.InputRequestMap) (mcp.InputResponseMap, error)
 	// Meta is the _meta of the caller's request. It is passed on without what concerns the caller's
@@ -148,6 +149,8 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 	hidden := s.launch.secrets.mask
 	errors.As(err, &rpc)
 	switch {
+	case errors.Is(err, errNoReply):
+		return failure(ReasonTimeout, id, "asked a question for %s: %v", what, errNoReply)
 	case errors.Is(err, errPanic):
 		return failure(ReasonProtocol, id, "returned an unreadable response to %s", what)
 	case rpc != nil && rpc.Code == codeTooLarge:
@@ -167,7 +170,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
 	case errors.As(err, &transport), rpc != nil && rpc.Code == codeRejected:
 		s.checkRequested.Set()
-		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(err.Error()))
+		return failure(ReasonDown, id, "cannot be reached for %s: %s", what, hidden(connectionError(err).Error()))
 	case rpc != nil:
 		refused := failure(ReasonProtocol, id, "refused %s: %s (%d)", what, hidden(input.ClipTo(rpc.Message, maxLine)), rpc.Code).With("rpc_code", rpc.Code)
 		if data := []byte(hidden(string(rpc.Data))); len(data) <= maxErrorData && json.Valid(data) {

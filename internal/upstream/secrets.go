@@ -48,6 +48,17 @@ func (s *secrets) mask(text string) string {
 	return redact.Text(s.replacer.Replace(text))
 }
 
+// CheckFiles returns errs.InvalidRequest if a definition refers to a file that comet does not open. It opens no file.
+func (m *Manager) CheckFiles(s Server) (err error) {
+	_, _ = s.resolve(m.opts.LookupEnv, func(path string) bool {
+		if m.opts.IsProtected(path) {
+			err = violates(input.Quote(path), "is in comet's data directory; keep secrets elsewhere").invalid(s.ID)
+		}
+		return true
+	})
+	return err
+}
+
 // maxSecretFile is the size limit of a file that ${file:/path} reads, in bytes.
 const maxSecretFile = 64 << 10
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/upstream"
 )
 
@@ -78,6 +79,13 @@ func TestAReferenceThatMeansNothingFailsItsUpstreamOnly(t *testing.T) {
 			s := b.await(t, "bad", func(s upstream.Status) bool { return s.Error != "" })
 			require.Equal(t, c.want, s.Error)
 			require.Equal(t, "{}", b.call(t, "good", "echo", ""))
+			err := b.CheckFiles(bad)
+			if name == "a protected file" {
+				requireCode(t, errs.InvalidRequest, err)
+				require.Contains(t, err.Error(), "data directory")
+			} else {
+				require.NoError(t, err)
+			}
 		})
 	}
 }

@@ -205,6 +205,7 @@ func (s *session) close() {
 
 // describeEnd returns an error that describes the end of the session, with secrets masked.
 func (s *session) describeEnd(err error) error {
+	err = connectionError(err)
 	if s.process != nil {
 		select { // usually the program has ended too
 		case <-s.process.exited:

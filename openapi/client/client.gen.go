@@ -5503,7 +5503,7 @@ type ToolResult struct {
 
 // ToolRule A pattern of tool calls. In patterns * matches any characters and ? one.
 type ToolRule struct {
-	// Arguments Patterns of argument values by the path of the argument (`path`, `options.mode`); all must match.
+	// Arguments Patterns of argument values by the path of the argument (`path`, `options.mode`), or `*` for every argument; all must match.
 	Arguments *map[string]string `json:"arguments,omitempty" yaml:"arguments,omitempty"`
 
 	// Tool A pattern of `server:tool`; without a colon, of the server.
