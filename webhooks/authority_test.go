@@ -171,9 +171,15 @@ func TestATokenKeepsTheWebhooksThatItCreated(t *testing.T) {
 		h.emit(t, "bills")
 		require.Empty(t, h.received(t, second.ID), "it is confined")
 
+		third := h.createdBy(t, ops(), "bills", false)
+		_, err = h.Update(t.Context(), bound("health"), second.ID, webhooks.WebhookPatch{URL: models.Some("https://example.org/secret")}, nil)
+		require.NoError(t, err)
+		require.Equal(t, both[:1], list(creator), "another token has changed the second: it has that token's authority now")
+		h.requireNotFound(t, creator, second.ID, delivery)
+		h.requireNotFound(t, above, third.ID, delivery)
+
 		require.NoError(t, h.Webhooks.Delete(t.Context(), creator, hook.ID, nil))
-		require.NoError(t, h.Webhooks.Delete(t.Context(), above, second.ID, nil))
-		require.Empty(t, list(ops()))
+		require.Empty(t, list(above))
 	})
 }
 

@@ -104,7 +104,7 @@ func orFalse(b *bool) bool { return b != nil && *b }
 // Update changes a webhook, or returns errs.NotFound before errs.ForeignAgent before
 // errs.InvalidRequest before errs.AddressRefused before the precondition's error. An attempt in flight still counts. Enabling a
 // webhook, or changing its URL, clears its failures. A change by a principal that is bound to an agent, or
-// of agent_id, gives the webhook the authority of the principal. Changing the ordering is errs.LimitReached
+// of agent_id, gives the webhook the authority of the principal, as if it had created it. Changing the ordering is errs.LimitReached
 // while too many deliveries are pending. A patch that changes nothing leaves no trace.
 func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p WebhookPatch, pre models.Precondition) (models.Webhook, error) {
 	found := w.checkPatch(p)
@@ -133,6 +133,7 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 			return err
 		}
 		if by.AgentID != nil && !reflect.DeepEqual(before, after) || p.AgentID.Set {
+			after.TokenID = by.TokenID
 			after.ConfinedTo, err = tx.Tokens().Agents(by)
 		}
 		if out, changed = after, !reflect.DeepEqual(before, after); err != nil || !changed {
@@ -140,6 +141,11 @@ func (w *Webhooks) Update(ctx context.Context, by models.Principal, id string, p
 		}
 		if err := save(tx, &out); err != nil {
 			return err
+		}
+		if before.TokenID != after.TokenID {
+			if err := quotas.Add(tx, by, "webhooks", id); err != nil {
+				return err
+			}
 		}
 		return reorder(tx, before, after)
 	})

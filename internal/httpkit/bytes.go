@@ -12,7 +12,6 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/semaphore"
 
-	"comet/internal/background"
 	"comet/internal/errs"
 )
 
@@ -39,14 +38,16 @@ const (
 // BytesInFlight limits the bytes of the long bodies and frames that are read and processed at the
 // same time, over all APIs: their number times the limit of each would be too much memory.
 type BytesInFlight struct {
-	limit int64
-	free  *semaphore.Weighted
-	// shares has what is free of the half of the limit that each sender may use.
-	shares *lru.Cache[string, *semaphore.Weighted]
+	limit   int64
+	free    *semaphore.Weighted
+	senders *lru.Cache[string, *sender]
 	// slots limits the large bodies and frames that are processed at the same time, so that short requests
 	// find a free processor and do not wait for several long transactions.
 	slots *semaphore.Weighted
 }
+
+// sender has what is free of the half of the limit, and of the one slot, that a sender may use.
+type sender struct{ bytes, slot *semaphore.Weighted }
 
 // NewBytesInFlight returns the limit of a number of bytes, 0 for the default.
 func NewBytesInFlight(limit int64) *BytesInFlight {
@@ -54,8 +55,17 @@ func NewBytesInFlight(limit int64) *BytesInFlight {
 		limit = defaultBytes
 	}
 	b := &BytesInFlight{limit: limit, free: semaphore.NewWeighted(limit), slots: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)-1)))}
-	b.shares, _ = lru.New[string, *semaphore.Weighted](maxCounters) // New fails only for a size below 1
+	b.senders, _ = lru.New[string, *sender](maxCounters) // New fails only for a size below 1
 	return b
+}
+
+func (b *BytesInFlight) sender(id string) *sender {
+	if known, ok := b.senders.Get(id); ok {
+		return known
+	}
+	unused := &sender{semaphore.NewWeighted(b.limit / 2), semaphore.NewWeighted(1)}
+	known, _, _ := b.senders.PeekOrAdd(id, unused)
+	return cmp.Or(known, unused)
 }
 
 // Bound is a middleware that counts the body of a request, from its first bytes until the request ends or
@@ -99,10 +109,10 @@ type CountedReader struct {
 	sofar, length int64
 	// taken is the number of counted bytes; own of them belong to share, the share of the sender.
 	taken, own int64
-	share      *semaphore.Weighted
+	share      *sender
 	leave      func() // frees the slot
-	// control limits the time of each read, nil does not. Reading may end at until, and has taken arriving
-	// since the body is counted.
+	// control limits the time of each read, nil does not. until is when reading must end; arriving is how
+	// long reads have taken since the body was counted.
 	control  *http.ResponseController
 	until    time.Time
 	arriving time.Duration
@@ -138,39 +148,54 @@ func (c *CountedReader) Read(p []byte) (int, error) {
 func (c *CountedReader) take(n int64) error {
 	ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
 	defer cancel()
-	b := c.bytes
-	if c.share == nil {
-		unused := semaphore.NewWeighted(b.limit / 2)
-		known, _, _ := b.shares.PeekOrAdd(c.sender, unused)
-		c.share = cmp.Or(known, unused)
-	}
+	b, share := c.bytes, c.senderShare()
 	own, all := min(n, b.limit/2)-c.own, min(n, b.limit)-c.taken
 	reason := "the other long requests of this token take its half of the limit"
-	if own == 0 || c.share.Acquire(ctx, own) == nil {
-		c.own += own
+	if own == 0 || share.bytes.Acquire(ctx, own) == nil {
 		if b.free.Acquire(ctx, all) == nil {
-			c.taken += all
+			c.own, c.taken = c.own+own, c.taken+all
 			return nil
 		}
+		share.bytes.Release(own)
 		reason = "the server processes too many long requests"
 	}
 	return errs.New(errs.Unavailable, "%s; try again later", reason).With(retryAfter, int(bytesWait.Seconds()))
 }
 
-// enter waits for a slot if the body is large, for a few seconds.
-func (c *CountedReader) enter() {
-	slots := c.bytes.slots
-	if c.sofar > largeBytes && background.AcquireWithin(c.ctx, slots, bytesWait) == nil {
-		c.leave = sync.OnceFunc(func() { slots.Release(1) })
-		time.AfterFunc(slotTime, c.leave)
+func (c *CountedReader) senderShare() *sender {
+	if c.share == nil {
+		c.share = c.bytes.sender(c.sender)
 	}
+	return c.share
+}
+
+// enter waits for a slot if the body is large, for a few seconds. One sender has, or waits for, at most one.
+func (c *CountedReader) enter() {
+	if c.sofar <= largeBytes {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
+	defer cancel()
+	own, slots := c.senderShare().slot, c.bytes.slots
+	if own.Acquire(ctx, 1) != nil {
+		return
+	}
+	if slots.Acquire(ctx, 1) != nil {
+		own.Release(1)
+		return
+	}
+	c.leave = sync.OnceFunc(func() {
+		slots.Release(1)
+		own.Release(1)
+	})
+	time.AfterFunc(slotTime, c.leave)
 }
 
 // Release ends the counting. A second call does nothing.
 func (c *CountedReader) Release() {
 	c.bytes.free.Release(c.taken)
 	if c.share != nil {
-		c.share.Release(c.own)
+		c.share.bytes.Release(c.own)
 	}
 	c.leave()
 	c.taken, c.own = 0, 0

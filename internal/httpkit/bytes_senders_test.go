@@ -58,6 +58,12 @@ func TestOneTokenUsesHalfOfTheBytesInFlight(t *testing.T) {
 		err = postAs(b, "third", 2*mega, nil)
 		require.True(t, errs.Is(err, errs.Unavailable), err)
 		require.ErrorContains(t, err, "too many long requests")
+		require.True(t, b.sender("third").bytes.TryAcquire(4*mega), "a refused body takes nothing of the share of its sender")
+		for i := range maxCounters {
+			b.sender(fmt.Sprint(i))
+			_ = b.sender("many")
+		}
+		require.False(t, b.sender("many").bytes.TryAcquire(1), "the share of an active sender is not forgotten")
 		close(over)
 		clients.Wait()
 		require.NoError(t, postAs(b, "many", 4*mega, nil), "the share is free again")
@@ -92,6 +98,24 @@ func TestFewLargeBodiesAreProcessedAtOnce(t *testing.T) {
 		require.NotZero(t, time.Since(begun), "a large frame waits")
 		clients.Wait()
 		require.EqualValues(t, 2, most.Load())
+	})
+}
+
+// TestSlotsAreSharedBetweenSenders checks that a sender of many large bodies delays others by one of them.
+func TestSlotsAreSharedBetweenSenders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBytesInFlight(0)
+		b.slots = semaphore.NewWeighted(1)
+		var clients sync.WaitGroup
+		for range 40 {
+			clients.Go(func() { _ = postAs(b, "many", largeBytes+1, func() { <-time.After(slotTime / 2) }) }) // of the bubble's clock
+		}
+		synctest.Wait()
+		begun := time.Now()
+		require.NoError(t, postAs(b, "other", largeBytes+1, nil))
+		require.LessOrEqual(t, time.Since(begun), slotTime)
+		clients.Wait()
 	})
 }
 

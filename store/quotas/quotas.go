@@ -3,6 +3,9 @@
 package quotas
 
 import (
+	"maps"
+	"slices"
+
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
@@ -29,17 +32,27 @@ func Restore(tx *store.Tx, by models.Principal, ids ...string) error {
 	if by.Administers() {
 		return nil
 	}
-	creators, err := store.Rows[string](tx, "SELECT DISTINCT token_id FROM token_objects WHERE id "+store.In(tx)+" ORDER BY token_id", store.Keys(ids))
+	creators, err := store.Rows[string](tx, "SELECT DISTINCT token_id FROM token_objects WHERE id "+store.In(tx), store.Keys(ids))
+	owners := map[string]string{} // a creator by the token whose quota applies
 	for _, creator := range creators {
-		if err == nil {
-			err = check(tx, creator, "agents", nil)
+		found, err := store.Row[token](tx, owner, creator, false)
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+		owners[found.ID] = creator
+	}
+	for _, id := range slices.Sorted(maps.Keys(owners)) { // the order in which tokens are locked
+		if err == nil && id != "" {
+			err = check(tx, owners[id], "agents", nil)
 		}
 	}
 	return err
 }
 
+type token struct{ ID, Name string }
+
 func check(tx *store.Tx, tokenID, kind string, agents []string) error {
-	token, err := store.Row[struct{ ID, Name string }](tx, owner+store.ForUpdate(tx), tokenID, kind == "upstreams") // concurrent requests wait
+	token, err := store.Row[token](tx, owner+store.ForUpdate(tx), tokenID, kind == "upstreams") // concurrent requests wait
 	if errs.Is(err, errs.NotFound) {
 		return nil
 	}

@@ -202,7 +202,8 @@ func emptied(ctx context.Context, databaseURL string) bool {
 	}
 	defer func() { _ = db.Close() }()
 	for _, statement := range []string{
-		`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		`SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+		`SELECT pg_stat_reset()`, // tests count deadlocks
 		emptyTables,
 	} {
 		if _, err = db.ExecContext(ctx, statement); err != nil {
