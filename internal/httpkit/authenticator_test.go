@@ -2,6 +2,7 @@ package httpkit_test
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/auth"
@@ -225,9 +227,8 @@ func TestTokensOfOneAddressHaveSeparateSharesOfTheBytesInFlight(t *testing.T) {
 		post := func(token string, then func()) {
 			b.Bound(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, err := f.Authenticate(w, r)
-				require.NoError(t, err)
-				_, _, err = httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: limit})
-				require.NoError(t, err)
+				_, _, failed := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: limit})
+				assert.NoError(t, errors.Join(err, failed))
 				then()
 			})).ServeHTTP(httptest.NewRecorder(), func() *http.Request {
 				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(make([]byte, limit/4)))
