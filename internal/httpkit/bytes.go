@@ -25,12 +25,12 @@ const (
 	defaultBytes = 24 << 20
 	// bytesWait is how long a body or frame waits for others to be processed.
 	bytesWait = 5 * time.Second
-	// largeBytes is the length from which a body or frame takes a slot, for at most slotTime: its request
-	// may wait for something other than a processor.
+	// A body or frame of more than largeBytes takes a slot, for at most slotTime, because its request may
+	// wait for something other than a processor.
 	largeBytes = 256 << 10
 	slotTime   = time.Second
-	// arrivalDelay and arrivalRate, in bytes per second, limit how slowly a counted body may arrive, and
-	// maxArrival limits how long one of a request without a time limit may take.
+	// arrivalDelay and arrivalRate, in bytes per second, limit how slowly a counted body may arrive.
+	// maxArrival limits how long the body of a request without a time limit may take to arrive.
 	arrivalDelay = 5 * time.Second
 	arrivalRate  = 64 << 10
 	maxArrival   = 30 * time.Second
@@ -41,7 +41,7 @@ const (
 type BytesInFlight struct {
 	limit int64
 	free  *semaphore.Weighted
-	// shares has what is free of the half of the limit that each sender may use.
+	// shares contains, by sender, the free part of the half of the limit that a sender may use.
 	shares *lru.Cache[string, *semaphore.Weighted]
 	// slots limits the large bodies and frames that are processed at the same time, so that short requests
 	// find a free processor and do not wait for several long transactions.
@@ -79,8 +79,8 @@ func ReleaseBody(r *http.Request) {
 	}
 }
 
-// Hold counts n bytes of a token, and takes a slot if they are many, until release is called. It waits
-// until they fit, for a few seconds; then it does not count them.
+// Hold counts n bytes of a token, and takes a slot if n is large, until release is called. It waits a few
+// seconds for free bytes; after that it does not count them.
 func (b *BytesInFlight) Hold(ctx context.Context, n int, tokenID string) (release func()) {
 	c := b.Reader(ctx, nil, 0, tokenID)
 	if c.sofar = int64(n); n > uncountedBytes {
@@ -101,15 +101,15 @@ type CountedReader struct {
 	taken, own int64
 	share      *semaphore.Weighted
 	leave      func() // frees the slot
-	// control limits the time of each read, nil does not. Reading may end at until, and has taken arriving
-	// since the body is counted.
+	// control sets the deadline of each read, nil sets none. Reading must end at until; arriving is the time
+	// that it has taken since the body is counted.
 	control  *http.ResponseController
 	until    time.Time
 	arriving time.Duration
 }
 
 // Reader returns a reader that counts the whole length, or the bytes that have arrived if it is unknown,
-// until Release. The sender is the id of a token, or an address without one.
+// until Release. The sender is the id of a token, or the address of a client without one.
 func (b *BytesInFlight) Reader(ctx context.Context, r io.ReadCloser, length int64, sender string) *CountedReader {
 	return &CountedReader{ReadCloser: r, bytes: b, ctx: ctx, length: length, sender: sender, leave: func() {}}
 }
@@ -134,7 +134,7 @@ func (c *CountedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take counts n bytes instead of fewer. The error is errs.Unavailable.
+// take increases the number of counted bytes to n. The error is errs.Unavailable.
 func (c *CountedReader) take(n int64) error {
 	ctx, cancel := context.WithTimeout(c.ctx, bytesWait)
 	defer cancel()
@@ -145,7 +145,7 @@ func (c *CountedReader) take(n int64) error {
 		c.share = cmp.Or(known, unused)
 	}
 	own, all := min(n, b.limit/2)-c.own, min(n, b.limit)-c.taken
-	reason := "the other long requests of this token take its half of the limit"
+	reason := "other long requests of this token use its half of http.max_bytes_in_flight"
 	if own == 0 || c.share.Acquire(ctx, own) == nil {
 		c.own += own
 		if b.free.Acquire(ctx, all) == nil {
@@ -157,7 +157,7 @@ func (c *CountedReader) take(n int64) error {
 	return errs.New(errs.Unavailable, "%s; try again later", reason).With(retryAfter, int(bytesWait.Seconds()))
 }
 
-// enter waits for a slot if the body is large, for a few seconds.
+// enter takes a slot if the body is large. It waits a few seconds for a free one.
 func (c *CountedReader) enter() {
 	slots := c.bytes.slots
 	if c.sofar > largeBytes && background.AcquireWithin(c.ctx, slots, bytesWait) == nil {
