@@ -13,7 +13,7 @@ const owner = store.TokenChain + `SELECT id, name FROM chain JOIN tokens ON id =
 	WHERE ? OR NOT (scopes LIKE '%"admin"%' AND coalesce(agent_id, '` + models.RootAgentID + `') = '` + models.RootAgentID + `') ORDER BY depth DESC LIMIT 1`
 
 // Add checks objects of a kind, which is the name of their table, that a principal has created in the transaction.
-// It records agents; other objects contain the id of their token. It returns errs.LimitReached if the token of the principal
+// It records agents; other objects contain their token's id. It returns errs.LimitReached if the token of the principal
 // or an ancestor of the token now has, with its descendants, more objects than store.Options.Quotas allows. Tokens
 // that administer the whole system have a quota for upstreams only, principals without a stored token have none.
 func Add(tx *store.Tx, by models.Principal, kind string, ids ...string) error {
