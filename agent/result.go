@@ -70,7 +70,7 @@ type outcome struct {
 	Output   string             `json:"output,omitempty"`
 	Used     envelope.Resources `json:"used,omitzero"`
 	Models   map[string]int64   `json:"models,omitempty"`
-	Reason   string             `json:"reason,omitempty"` // of a failure, "" if the exit code is all that is known
+	Reason   string             `json:"reason,omitempty"` // of a failure, "" if only the exit code is known
 	Error    *envelope.Failure  `json:"error,omitempty"`
 
 	notStarted bool // the handler was not called

@@ -122,7 +122,7 @@ func badJSON() []badInput {
 		create("half a million brackets", strings.Repeat("[", 500_000), "malformed-json "+strings.Repeat("/0", 64)+" depth"),
 		create("half a million objects", strings.Repeat(`{"a":`, 100_000), "malformed-json "+strings.Repeat("/a", 64)+" depth"),
 		create("a number of 100,000 digits", draftWith("token_budget", strings.Repeat("9", 100_000)), "invalid-request /token_budget range"),
-		create("an exponent beyond all", draftWith("token_budget", "1e999999999"), "invalid-request /token_budget range"),
+		create("an exponent out of range", draftWith("token_budget", "1e999999999"), "invalid-request /token_budget range"),
 		create("a negative zero", draftWith("sphere_id", "-0"), "invalid-request /sphere_id min"),
 		create("one byte over a mebibyte", strings.Repeat(" ", 1<<20)+"{", "body-too-large "),
 		create("a mebibyte of spaces around it", goodDraft+strings.Repeat(" ", 1<<20-len(goodDraft)-8), "201"),

@@ -61,7 +61,7 @@ func badFacts() (all []badInput) {
 		{"tokens a fraction", "tokens", "1.5", "type"},
 		{"tokens 0 with a fraction", "tokens", "0.0", "min"},
 		{"tokens with an exponent", "tokens", "1e13", "max"},
-		{"tokens beyond all", "tokens", "1e999999999", "range"},
+		{"tokens out of range", "tokens", "1e999999999", "range"},
 		{"tokens a string", "tokens", `"5"`, "type"},
 		{"tokens true", "tokens", "true", "type"},
 		{"tokens in a list", "tokens", "[5]", "type"},

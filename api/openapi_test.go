@@ -186,7 +186,7 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 	})
 }
 
-// TestPublicRoutesAreDocumented: SECURITY.md lists the routes that accept requests without a token.
+// TestPublicRoutesAreDocumented checks that SECURITY.md lists the routes that accept requests without a token.
 func TestPublicRoutesAreDocumented(t *testing.T) {
 	t.Parallel()
 	d := newDescribedServer(t)
@@ -205,8 +205,8 @@ func TestPublicRoutesAreDocumented(t *testing.T) {
 	}))
 }
 
-// TestEmptyObjectWhereNoBodyIsTaken sends an empty object with requests that have no body.
-func TestEmptyObjectWhereNoBodyIsTaken(t *testing.T) {
+// TestRequestsWithoutBodyAcceptAnEmptyObject sends an empty object with requests that have no body.
+func TestRequestsWithoutBodyAcceptAnEmptyObject(t *testing.T) {
 	t.Parallel()
 	d := newDescribedServer(t)
 	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("a test"), Scopes: []models.Scope{models.ScopeAgentsRead}}, nil)

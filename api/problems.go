@@ -94,7 +94,7 @@ func (p *responder) writeError(w http.ResponseWriter, r *http.Request, err error
 	}
 	e := toKnownError(r.Context(), err)
 	status := statusOf(e.Code)
-	if e.Code == errs.Timeout && errors.Is(err, os.ErrDeadlineExceeded) { // of the body
+	if e.Code == errs.Timeout && errors.Is(err, os.ErrDeadlineExceeded) { // the body arrived too slowly
 		status = http.StatusRequestTimeout
 	}
 	if status >= http.StatusInternalServerError {
@@ -207,10 +207,10 @@ type ProblemType struct {
 	Status  int       `json:"status" example:"400"`                                            // The HTTP status.
 	Meaning string    `json:"meaning" example:"The id of the parent is not that of an agent."` // What the error means.
 	Action  string    `json:"action" example:"List the agents, and use the id of an agent."`   // What the client can do.
-	Detail  string    `json:"-"`                                                               // Of an occurrence.
+	Detail  string    `json:"-"`                                                               // The detail of one occurrence.
 }
 
-// typeOf returns the description of an error code, for an occurrence if detail is not "".
+// typeOf returns the description of an error code. detail is that of one occurrence, "" for none.
 func typeOf(code errs.Code, detail string) ProblemType {
 	texts := problemTexts()[code]
 	return ProblemType{"/problems/" + string(code), code, code.Title(), statusOf(code), texts[0], texts[1], detail}
@@ -249,7 +249,7 @@ func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error
 	return p.writeJSON(w, r, about)
 }
 
-// fallbacks returns the responses to requests for unknown paths, and to those with a method that the
+// fallbacks returns the handlers of requests for unknown paths and of requests with a method that the
 // route does not support; Allow lists the supported ones. HEAD is supported wherever GET is
 // (middleware.GetHead).
 func (p *responder) fallbacks(routes chi.Routes) (notFound, methodNotAllowed http.HandlerFunc) {

@@ -115,7 +115,7 @@ type upstreamConfig struct {
 //	@Failure		400	"The entry is invalid, or contains a literal secret"
 //	@Failure		409	"The upstream is configured by a file"
 //	@Failure		412	"The upstream has another version"
-//	@Failure		422	"The token, or one that it descends from, has created as many upstreams as its quota allows"
+//	@Failure		422	"The quota of the token, or of a token that it descends from, is exhausted"
 func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 	u, err := s.core.Tools.PutUpstream(r.Context(), r.caller, r.id, []byte(entry), r.pre)
 	out := reply{version: u.Version, body: u}

@@ -42,7 +42,7 @@ func (s *Server) webhookReply(status int) func(webhooks.Created) reply {
 // listWebhooks lists webhooks.
 //
 //	@Summary		List webhooks
-//	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
+//	@Description	Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. The list also contains webhooks that the token, or a token descending from it, created and whose agent is no longer below its agent; the token can only read and delete these.
 //	@Success		200	{object}	webhookList	"A page of results"
 func (s *Server) listWebhooks(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")

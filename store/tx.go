@@ -70,8 +70,8 @@ func (r reader) run(query string, args ...any) error {
 	return err
 }
 
-// purge runs a statement that deletes rows of a kind that are older than before, and returns their number. If
-// there are any, it records the time for the verification of the ledger.
+// purge runs a statement that deletes rows of a kind that are older than before, and returns their number. If it
+// deleted any, it records before for the verification of the ledger.
 func (r reader) purge(kind string, before time.Time, query string, args ...any) (int64, error) {
 	n, err := r.exec(query, args...)
 	if err == nil && n > 0 {

@@ -52,7 +52,7 @@ func visible(within func(models.Principal, string) error, chain func(string) ([]
 	return hook, cmp.Or(failed, err)
 }
 
-// orCreated returns nil instead of errs.ForeignAgent of visible.
+// orCreated accepts a webhook for which visible returned errs.ForeignAgent.
 func orCreated(hook models.Webhook, err error) (models.Webhook, error) {
 	if errs.Is(err, errs.ForeignAgent) {
 		err = nil

@@ -318,7 +318,7 @@ func (c *call) nameParams(err error) error {
 		return err // the names are those of the file
 	}
 	notGiven := func(p param) bool { return !c.changed(p.flag()) }
-	for _, p := range append(slices.DeleteFunc(slices.Clone(c.params), notGiven), c.params...) { // several may set the same
+	for _, p := range append(slices.DeleteFunc(slices.Clone(c.params), notGiven), c.params...) { // given ones first: several may set the same member
 		if p.to == "" || p.to == "*" || isHeader(p.to) {
 			continue
 		}

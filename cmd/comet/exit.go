@@ -71,7 +71,7 @@ type apiError struct {
 	body []byte
 	// file is the document that was sent, "" for none.
 	file string
-	// hint is about the token, for a response 401.
+	// hint says which token was used, or how to give one, for a response with the status 401.
 	hint string
 }
 
@@ -150,7 +150,7 @@ func explain(err error) (code int, lines []string) {
 		text, file := usage.Error(), (*fs.PathError)(nil)
 		switch {
 		case errors.As(err, &mistake):
-		case !errors.As(err, &file): // the help does not help with files
+		case !errors.As(err, &file): // --help does not explain errors about files
 			return exitUsage, []string{text, "Run the command with --help for its usage."}
 		case errors.Is(file, fs.ErrNotExist):
 			text = strings.Replace(text, file.Error(), fmt.Sprintf("the file %s does not exist", file.Path), 1)

@@ -149,7 +149,7 @@ func (p param) register(cmd *cobra.Command) {
 	}
 	placeholder, _ := pflag.UnquoteUsage(fs.Lookup(name))
 	if slices.Contains([]string{"file", "directory", "path", "object"}, placeholder) {
-		return // a shell completes it
+		return // the shell completes file names
 	}
 	if err := cmd.RegisterFlagCompletionFunc(name, p.completeFlag); err != nil {
 		panic(err) // the flag is registered above
@@ -252,7 +252,7 @@ func (p param) rename(detail string) string {
 	dot := strings.LastIndexByte(p.to, '.') + 1
 	above, name := regexp.QuoteMeta(p.to[:dot]), strings.TrimPrefix(p.to[dot:], "?")
 	if p.kind.unit > 0 {
-		above = "the |" + above // errors about limits of code have an article
+		above = "the |" + above // errors about code limits begin with an article
 	}
 	pattern := `^(` + above + `)?` + name + `\b(\[\d+\])?`
 	if strings.Contains(name, "_") {

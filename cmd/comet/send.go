@@ -129,8 +129,8 @@ func workerCommand(r *agent.Request) string {
 }
 
 // follow prints output and progress of a task until the function it returns is called; with ended
-// it prints the rest of the output first. The output in a report of an agent belongs to the step of the
-// report, so it prints the progress of each report, and then the output.
+// it prints the rest of the output first. An agent reports a step together with the output of that step,
+// so follow prints the progress of each report before its output.
 func (s *session) follow(ctx context.Context, c *agent.Client, r *agent.Request, show *display) (stop func(ended bool)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var following sync.WaitGroup

@@ -22,7 +22,7 @@ type display struct {
 	out, messages io.Writer
 	drawing       bool   // on a terminal
 	enabled       bool   // progress is shown
-	missing       string // the command that starts a worker, until it was shown
+	missing       string // the command that starts a worker, "" once it was shown
 
 	mu      sync.Mutex
 	bar     string

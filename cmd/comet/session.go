@@ -38,7 +38,7 @@ type session struct {
 	server   string
 	token    string
 	caFile   string // trusted certificate authorities, "" for those of the system
-	hint     string // about the token, for an error 401
+	hint     string // about the token, for the status 401
 	out      output
 	in       func() ([]byte, error) // reads standard input; nil when it was read
 	messages io.Writer
@@ -156,7 +156,7 @@ func decode(body []byte, v any) error {
 }
 
 // names returns the ids in a list of the API, sorted; nil if the token may not read it. A fragment
-// of the path names another member, which may be a list: /api/v1/agents#capabilities.
+// in the path selects another member, which may be a list: /api/v1/agents#capabilities.
 func (s *session) names(ctx context.Context, path string) (names []string) {
 	var page map[string]any
 	if path == "" {
@@ -266,7 +266,7 @@ type settings struct {
 	TokenFile string `json:"token_file"`
 	CAFile    string `json:"ca_file"`
 	Output    string `json:"output"`
-	hint      string // about the token, for an error 401
+	hint      string // about the token, for the status 401
 }
 
 // loadSettings combines them: a flag overrides the environment, which overrides the file, which
@@ -324,7 +324,7 @@ func (s *settings) findAdminToken() {
 	}
 	info, err := os.Stat(adminTokenFile)
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		s.hint = fmt.Sprintf("The token in %s is not used, because other users can read the file: chmod 600 %s", adminTokenFile, adminTokenFile)
+		s.hint = fmt.Sprintf("The token in %s is not used, because other users can read the file; run: chmod 600 %s", adminTokenFile, adminTokenFile)
 	} else if token, err := os.ReadFile(adminTokenFile); err == nil {
 		s.Token = strings.TrimSpace(string(token))
 		s.hint = fmt.Sprintf("The token is that of the file %s; set another one with --token, COMET_TOKEN or comet login.", adminTokenFile)

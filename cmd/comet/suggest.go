@@ -33,7 +33,7 @@ func formatIn(args []string) string {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	format := flags.StringP("output", "o", "", "")
-	_ = flags.Parse(args) // it was reported
+	_ = flags.Parse(args) // the error was reported
 	return *format
 }
 
@@ -90,7 +90,7 @@ func (s *session) suggest(ctx context.Context, err error, lists, arguments []str
 	return err
 }
 
-// nearest suggests the name in a list that is nearest to one that is not in it, "" for none.
+// nearest returns a suggestion of the most similar name in a list, "" if the list contains the name.
 func (s *session) nearest(ctx context.Context, name, list string) string {
 	names := s.names(ctx, list)
 	if slices.Contains(names, name) {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// parseNumber reads a whole number; one of more than 64 bits becomes the nearest number of 64 bits.
+// parseNumber reads a whole number. A number that exceeds 64 bits becomes the nearest one of 64 bits.
 func parseNumber(text string) (any, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {

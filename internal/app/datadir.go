@@ -60,15 +60,15 @@ func lockHolder(dir string) string {
 
 // checkDatabase rejects an empty or missing database file in a data directory that a server has used:
 // SQLite would make a new registry, and the loss of the old one would go unnoticed. A first start
-// that was killed leaves an empty file, too, but nothing else that is not of SQLite or the lock: it
-// writes the key and the admin token after the database.
+// that was killed may leave an empty database too, but apart from the files of SQLite and the lock no other
+// file: it writes the key and the admin token after the database.
 func checkDatabase(cfg config.Config) error {
 	dir, database := cfg.Data, sqlitefile.Path(cfg.Data)
 	if _, err := os.Stat(database); errors.Is(err, fs.ErrNotExist) {
 		for _, name := range []string{adminTokenFile, secretKeyFile} {
-			configured := name == secretKeyFile && cfg.SecretKeyFile != "" // may be there before the first start
+			configured := name == secretKeyFile && cfg.SecretKeyFile != "" // the file may exist before the first start
 			if _, err := os.Stat(filepath.Join(dir, name)); err == nil && !configured {
-				return errs.New(errs.Conflict, "the database %s is missing, but its directory holds %s of an earlier server: restore a backup with \"comet restore FILE\", "+
+				return errs.New(errs.Conflict, "the database %s is missing, but its directory contains %s of an earlier server: restore a backup with \"comet restore FILE\", "+
 					"remove %s and %s to start with a new registry, or set database_url if that server used PostgreSQL", database, name, adminTokenFile, secretKeyFile)
 			}
 		}
@@ -89,7 +89,7 @@ func checkDatabase(cfg config.Config) error {
 	if names = slices.DeleteFunc(names, func(name string) bool { return isEmptyFile(filepath.Join(dir, name)) }); len(names) == 0 {
 		return nil
 	}
-	return errs.New(errs.Conflict, "the database %s is empty (0 bytes), but its directory holds %s of an earlier server: restore a backup with \"comet restore FILE --force\", "+
+	return errs.New(errs.Conflict, "the database %s is empty (0 bytes), but its directory contains %s of an earlier server: restore a backup with \"comet restore FILE --force\", "+
 		"or move the directory away to start with a new registry", database, strings.Join(names[:min(len(names), 5)], ", "))
 }
 

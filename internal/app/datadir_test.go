@@ -45,8 +45,8 @@ func TestCheckDatabase(t *testing.T) {
 		"a database with content is used":                {files: map[string]string{"comet.db": "x", "admin.token": "x"}},
 		"an empty database beside a token is an error":   {files: map[string]string{"comet.db": "", "admin.token": "x"}, rejects: "admin.token of an earlier server"},
 		"an empty database with a log of it is an error": {files: map[string]string{"comet.db": "", "comet.db-wal": "x"}, rejects: "comet.db-wal of an earlier server"},
-		"a missing database beside a token is an error":  {files: map[string]string{"admin.token": "x"}, rejects: "comet.db is missing, but its directory holds admin.token"},
-		"a missing database beside a key is an error":    {files: map[string]string{"secret.key": "x"}, rejects: "comet.db is missing, but its directory holds secret.key"},
+		"a missing database beside a token is an error":  {files: map[string]string{"admin.token": "x"}, rejects: "comet.db is missing, but its directory contains admin.token"},
+		"a missing database beside a key is an error":    {files: map[string]string{"secret.key": "x"}, rejects: "comet.db is missing, but its directory contains secret.key"},
 		"a configured key is not of an earlier server":   {files: map[string]string{"secret.key": "x"}, keyFile: "secret.key"},
 		"other files beside a missing database are not":  {files: map[string]string{"comet.lock": "7", "backup.db": "x"}},
 	} {

@@ -173,7 +173,7 @@ func (a *Auth) Rotate(ctx context.Context, by models.Principal, id string, pre m
 	return out, err
 }
 
-// adminDays is how long an admin token must be valid to remain as the only one after a revocation.
+// adminDays is the number of days for which another admin token must be valid when one is revoked.
 const adminDays = 30
 
 // Revoke ends a token and those that were created with it: at once on this replica, within a second on
@@ -315,7 +315,7 @@ func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventTy
 	return emit(tx, by, t, kind, tx.Tokens().Save(t))
 }
 
-// emit emits the event of a change of a token, unless the change failed with err.
+// emit emits the event of a change of a token. If the change failed, it returns err, the error of the change.
 func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType, err error) error {
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func (p *PollLoop) Check() error {
 	case !p.running.Load():
 		return errs.New(errs.Unavailable, "%s has not started or was stopped", p.opts.Task)
 	case p.failures.Failing(p.opts.Task):
-		return errs.New(errs.Unavailable, "%s failed and is tried again", p.opts.Task)
+		return errs.New(errs.Unavailable, "%s failed and will be retried", p.opts.Task)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func TestPollLoop(t *testing.T) {
 				require.LessOrEqual(t, wait, background.MaxBackoff*3/2)
 			}
 			require.Equal(t, errs.Unavailable, errs.CodeOf(f.loop.Check()))
-			require.Equal(t, "counting sheep failed and is tried again", errs.From(f.loop.Check()).Detail)
+			require.Equal(t, "counting sheep failed and will be retried", errs.From(f.loop.Check()).Detail)
 			f.after(time.Minute, nil)
 			require.NoError(t, f.loop.Check())
 			require.Equal(t, 1, strings.Count(f.log.String(), "counting sheep failed; retrying"), f.log.String())

@@ -73,7 +73,7 @@ type HTTP struct {
 	MaxBodyBytes    int64         `key:"max_body_bytes" default:"1048576" check:"1024..1073741824" help:"Largest request body, in bytes"`
 	MaxRosterBytes  int64         `key:"max_roster_bytes" default:"8388608" check:"1024..1073741824" help:"Largest roster that can be imported, in bytes"`
 	MaxConnections  int           `key:"max_connections" default:"25000" check:"10..10000000" help:"Open connections to the HTTP server, including those of agents; further ones wait"`
-	MaxBytes        int64         `key:"max_bytes_in_flight" default:"0" check:"0..1099511627776" help:"Limit of the total bytes of long request bodies and WebSocket frames that are processed at the same time. A further one waits up to 5s; then the request is rejected with 503, or the WebSocket is closed. One token may use half of it. Processing a body takes up to eight times its size in memory. 0 is a sixteenth of the memory limit of the container, or 24 MiB without such a limit"`
+	MaxBytes        int64         `key:"max_bytes_in_flight" default:"0" check:"0..1099511627776" help:"Limit of the total bytes of long request bodies and WebSocket frames that are processed at the same time. A further one waits up to 5s; then the request is rejected with 503, or the WebSocket is closed. One token may use at most half of it. Processing a body takes up to eight times its size in memory. 0 is a sixteenth of the memory limit of the container, or 24 MiB without such a limit"`
 	RateLimit       RateLimit     `key:"rate_limit"`
 	MaxAuthFailures int           `key:"max_auth_failures" default:"10" check:"1..1000000" help:"Invalid tokens and signatures per minute that one address (a /64 for IPv6) may send before it is throttled with 429; tokens that were accepted before are exempt"`
 	DrainDelay      time.Duration `key:"drain_delay" default:"0s" check:"0s..1h" help:"How long a stopping server still accepts requests while “/readyz” already returns 503, so that load balancers remove it; then it waits for requests in flight"`
@@ -121,10 +121,10 @@ type Registry struct {
 
 // Quotas limits what one token and its descendants may have created.
 type Quotas struct {
-	Agents    int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and its descendants may have created; a token that administers the whole system has only quotas.upstreams"`
+	Agents    int `key:"agents" default:"1000" check:"0..1000000" help:"Active agents that one token and its descendants may have created; a token that administers the whole system is subject only to quotas.upstreams"`
 	Tokens    int `key:"tokens" default:"100" check:"0..10000" help:"Tokens, not counting revoked ones, that one token and its descendants may have created"`
 	Webhooks  int `key:"webhooks" default:"100" check:"0..1000" help:"Webhooks that one token and its descendants may have created"`
-	Upstreams int `key:"upstreams" default:"100" check:"0..1000" help:"Upstreams that one token and its descendants may have created over the API; it also applies to tokens that administer the whole system, because only these create upstreams"`
+	Upstreams int `key:"upstreams" default:"100" check:"0..1000" help:"Upstreams that one token and its descendants may have created over the API; it also applies to tokens that administer the whole system, because only these can create upstreams"`
 }
 
 // Store sizes the database connections.

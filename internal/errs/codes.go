@@ -59,7 +59,7 @@ const (
 	ActiveChildren Code = "active-children"
 	// ParentInactive is an active agent below an inactive parent.
 	ParentInactive Code = "parent-inactive"
-	// LastAdminToken is a revocation that would leave no admin token that stays valid.
+	// LastAdminToken is a revocation that would leave no admin token that is valid for 30 days.
 	LastAdminToken Code = "last-admin-token"
 	// TokenRevoked is a change to a token that is already revoked.
 	TokenRevoked Code = "token-revoked"

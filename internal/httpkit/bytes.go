@@ -46,7 +46,7 @@ type BytesInFlight struct {
 	slots *semaphore.Weighted
 }
 
-// sender has what is free of the half of the limit, and of the one slot, that a sender may use.
+// sender contains the free part of the half of the limit, and of the one slot, that a sender may use.
 type sender struct{ bytes, slot *semaphore.Weighted }
 
 // NewBytesInFlight returns the limit of a number of bytes, 0 for the default.
@@ -150,7 +150,7 @@ func (c *CountedReader) take(n int64) error {
 	defer cancel()
 	b, share := c.bytes, c.senderShare()
 	own, all := min(n, b.limit/2)-c.own, min(n, b.limit)-c.taken
-	reason := "the other long requests of this token take its half of the limit"
+	reason := "other long requests of this token, or of this address if there is none, use their half of http.max_bytes_in_flight"
 	if own == 0 || share.bytes.Acquire(ctx, own) == nil {
 		if b.free.Acquire(ctx, all) == nil {
 			c.own, c.taken = c.own+own, c.taken+all
@@ -169,7 +169,8 @@ func (c *CountedReader) senderShare() *sender {
 	return c.share
 }
 
-// enter waits for a slot if the body is large, for a few seconds. One sender has, or waits for, at most one.
+// enter takes a slot if the body is large. It waits a few seconds for a free one. A sender has, or waits for,
+// at most one.
 func (c *CountedReader) enter() {
 	if c.sofar <= largeBytes {
 		return

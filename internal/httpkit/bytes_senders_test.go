@@ -67,7 +67,7 @@ func TestOneTokenUsesHalfOfTheBytesInFlight(t *testing.T) {
 		close(over)
 		clients.Wait()
 		require.NoError(t, postAs(b, "many", 4*mega, nil), "the share is free again")
-		require.NoError(t, postAs(b, "many", 6*mega, nil), "one that is longer than the half has it alone")
+		require.NoError(t, postAs(b, "many", 6*mega, nil), "a body that is longer than the half is accepted alone")
 		require.True(t, b.free.TryAcquire(8*mega), "everything was released")
 	})
 }
@@ -93,7 +93,7 @@ func TestFewLargeBodiesAreProcessedAtOnce(t *testing.T) {
 		begun := time.Now()
 		require.NoError(t, postAs(b, "short", largeBytes, nil))
 		b.Hold(t.Context(), largeBytes, "short")()
-		require.Zero(t, time.Since(begun), "a shorter one does not wait")
+		require.Zero(t, time.Since(begun), "a shorter body does not wait")
 		b.Hold(t.Context(), largeBytes+1, "frame")()
 		require.NotZero(t, time.Since(begun), "a large frame waits")
 		clients.Wait()
@@ -217,18 +217,18 @@ func TestSlowSenders(t *testing.T) {
 				require.Equal(t, status, sendPieces(client, length, size, pause))
 				require.LessOrEqual(t, time.Since(begun), within)
 				synctest.Wait()
-				require.True(t, b.free.TryAcquire(16*mega), "nothing is held")
+				require.True(t, b.free.TryAcquire(16*mega), "all bytes are free")
 			})
 		})
 	}
-	run("one that sends much and then nothing is rejected", 8*mega, 64<<10, time.Hour, http.StatusRequestTimeout, 7*time.Second)
-	run("one of 4 KiB per second is rejected", 8*mega, 4<<10, time.Second, http.StatusRequestTimeout, 12*time.Second)
-	run("one of 64 KiB per second may take longer than the delay", mega, 64<<10, time.Second, http.StatusOK, 17*time.Second)
-	run("one of an unbounded request has half a minute", 8*mega, 64<<10, time.Second, http.StatusRequestTimeout, 31*time.Second)
-	run("one of a short body is not limited", uncountedBytes, 1<<10, 2*time.Second, http.StatusOK, 33*time.Second)
+	run("a sender that stops is rejected", 8*mega, 64<<10, time.Hour, http.StatusRequestTimeout, 7*time.Second)
+	run("a sender of 4 KiB per second is rejected", 8*mega, 4<<10, time.Second, http.StatusRequestTimeout, 12*time.Second)
+	run("a sender of 64 KiB per second may take longer than the delay", mega, 64<<10, time.Second, http.StatusOK, 17*time.Second)
+	run("a sender of a request without a time limit has 30 s", 8*mega, 64<<10, time.Second, http.StatusRequestTimeout, 31*time.Second)
+	run("a sender of a short body is not limited", uncountedBytes, 1<<10, 2*time.Second, http.StatusOK, 33*time.Second)
 }
 
-func TestClientThatSendsEverythingGetsTheRefusal(t *testing.T) {
+func TestClientThatSendsItsWholeBodyReceives503(t *testing.T) {
 	t.Parallel()
 	const mega = 1 << 20
 	synctest.Test(t, func(t *testing.T) {

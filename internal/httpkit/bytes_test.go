@@ -67,7 +67,7 @@ func TestBytesInFlight(t *testing.T) {
 				})
 			}
 			clients.Wait()
-			require.LessOrEqual(t, most.Load(), int64(16), "one sender has half of the limit")
+			require.LessOrEqual(t, most.Load(), int64(16), "one sender may use half of the limit")
 			require.True(t, b.free.TryAcquire(32*mega), "everything was released")
 		})
 	})

@@ -119,7 +119,7 @@ func readError(r *http.Request, err error, limit int64) error {
 	case errors.As(err, &over):
 		return tooLarge(limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errs.Wrap(errs.Timeout, err, "the body did not arrive in time; a long one must arrive at %d KiB per second", arrivalRate>>10)
+		return errs.Wrap(errs.Timeout, err, "the body did not arrive in time; a body of more than %d KiB must arrive at %d KiB per second", uncountedBytes>>10, arrivalRate>>10)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.Wrap(errs.InvalidRequest, err, "the body ended before its announced length")
 	case r.Context().Err() != nil:

@@ -167,7 +167,7 @@ func (c *checker) number(n *Node, s *shape) {
 }
 
 // integral returns the digits of an integer that is written with an exponent or with a fraction of zeros,
-// such as 7e4. It returns other numbers as they are.
+// such as 7e4. Other numbers are returned unchanged.
 func integral(text string) string {
 	number, negative := strings.CutPrefix(strings.ToLower(text), "-")
 	mantissa, exponent, _ := strings.Cut(number, "e")
@@ -184,7 +184,7 @@ func integral(text string) string {
 	case negative:
 		digits = "-" + digits
 	}
-	return digits + strings.Repeat("0", min(zeros, 20)) // 20 are out of the range of every integer
+	return digits + strings.Repeat("0", min(zeros, 20)) // 20 zeros exceed the range of every integer
 }
 
 func (c *checker) text(n *Node, s *shape) {

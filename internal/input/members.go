@@ -70,8 +70,8 @@ func JSONString(value []byte) (string, bool) {
 
 // Canonical returns the canonical form of a JSON value (RFC 8785), which does not depend on the order
 // of members, white space and the form of numbers. Numbers are equal only if their exact values are:
-// one that a double cannot represent keeps all its digits. JSON without a canonical form, such as
-// duplicate names, is compacted; other data is returned as it is.
+// one that a double cannot represent keeps all its digits. JSON without a canonical form, such as an
+// object with duplicate names, is compacted; other data is returned unchanged.
 func Canonical(data []byte) []byte {
 	value := jsontext.Value(bytes.Clone(data))
 	if value.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) != nil {
@@ -90,8 +90,8 @@ func Canonical(data []byte) []byte {
 	return append(out, value[copied:]...)
 }
 
-// canonicalNumber returns the text of a JSON number in RFC 8785 or, if that has another value, its
-// digits and exponent.
+// canonicalNumber returns a JSON number in the form of RFC 8785 or, if that form has another value, as
+// its digits and exponent.
 func canonicalNumber(text string) string {
 	double := jsontext.Value(text)
 	_ = double.Canonicalize() // text is valid
@@ -102,7 +102,7 @@ func canonicalNumber(text string) string {
 }
 
 // decimal returns a JSON number as an integer without trailing zeros and an exponent, such as 15e-1.
-// A number with an exponent beyond 62 bits is returned as it is.
+// A number whose exponent exceeds 62 bits is returned unchanged.
 func decimal(text string) string {
 	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
 	digits := strings.TrimPrefix(mantissa, "-")

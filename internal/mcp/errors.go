@@ -95,8 +95,8 @@ func (g *Server) countFailures(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// cancelledResponse is the end of the response of the SDK to a cancelled request, which a stream does not
-// contain (MCP, Cancellation). Objects inside of a result or of parameters end with more braces.
+// cancelledResponse is the end of the SDK's response to a cancelled request, which comet does not send on
+// streams (MCP, Cancellation). In a result or in parameters more braces follow the same text.
 const cancelledResponse = `,"error":{"code":-32603,"message":"the request was cancelled"}}`
 
 // failureCode returns the code of an error, "other" for one that only the SDK has.

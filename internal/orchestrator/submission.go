@@ -63,7 +63,7 @@ type Submission struct {
 	depth       int
 	handedOffBy string // the agent that hands it off, "" for none
 
-	requestDigest      [32]byte        // from digest, calculated before the transaction, which others wait for
+	requestDigest      [32]byte        // from digest, calculated before the transaction to keep it short
 	resolvedParameters json.RawMessage // Parameters with resolved references
 	resolveErr         error           // why they could not be resolved
 }
@@ -111,8 +111,8 @@ func (sub *Submission) prepare(classes map[string]Policy) error {
 	return err
 }
 
-// digest returns a hash of the content, to compare repeated requests, and zeros without a RequestID. Values
-// that are the defaults of the policy count as omitted.
+// digest returns a hash of the content with which repeated requests are compared, zeros without a RequestID.
+// Values that equal the defaults of the policy count as omitted.
 func (sub Submission) digest(p Policy) [32]byte {
 	if sub.RequestID == "" {
 		return [32]byte{}

@@ -117,8 +117,8 @@ func requireRank(by models.Principal, level models.Level) error {
 }
 
 // authorize returns errs.ForeignAgent if a principal that is bound to an agent may not make a change:
-// of an agent that is not below its own, to such a parent, or of its own budget, parent, state or mark. before
-// is nil for a new agent.
+// of an agent that is not below its own, to such a parent, or of its own budget, parent, state or
+// SelfRegistered. before is nil for a new agent.
 func authorize(confine func(models.Principal, string) error, by models.Principal, before *models.Agent, after models.Agent) error {
 	if by.AgentID == nil {
 		return nil

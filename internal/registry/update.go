@@ -54,8 +54,8 @@ func (r *Registry) Deactivate(ctx context.Context, by models.Principal, id strin
 	})
 }
 
-// change changes an agent; found contains the violations that need no database. A deletion needs no rank: an L0 or
-// L1 is protected from everyone.
+// change changes an agent; found contains the violations that need no database. A deletion needs no rank,
+// because no principal may delete an L0 or L1.
 func change(ctx context.Context, tx *store.Tx, by models.Principal, id string, p AgentPatch, found errs.Violations, pre models.Precondition, deletion bool) error {
 	// The ledger's decisions depend on these fields, and it locks chains before agents.
 	if p.ParentID.Set || p.TokenBudget.Set || p.BudgetScope.Set || p.IsActive.Set {

@@ -67,7 +67,7 @@ func (s *Sandbox) launchChild() (*process, error) {
 		stderr: &prefixBuffer{}, frames: make(chan frame),
 	}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, p.stderr
-	// The child gets nothing of the server's environment, and does not read the limit of its control group, whose files Go keeps open.
+	// The child gets no variable of the server. containermaxprocs=0 makes Go close the files of the control group.
 	p.cmd.Env, p.cmd.Dir = []string{"TZ=UTC", "GODEBUG=containermaxprocs=0", fmt.Sprint("GOMAXPROCS=", runtime.GOMAXPROCS(0))}, "/"
 	p.cmd.WaitDelay = time.Second // for processes that inherited its standard error
 	p.exited, err = background.StartProcess(p.cmd, restrictThread)

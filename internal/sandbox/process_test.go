@@ -90,7 +90,7 @@ func TestProcesses(t *testing.T) { //nolint:paralleltest // see above
 		require.Equal(t, "4", run(t, s, "2 + 2"))
 	})
 
-	t.Run("a child has only its pipes and what the runtime of Go waits with", func(t *testing.T) {
+	t.Run("a child has only its pipes and the descriptors of the network poller of Go", func(t *testing.T) {
 		s := started(t, nil)
 		_, err := s.Run(t.Context(), sandbox.Request{
 			Code: "await a.b()", Tools: []sandbox.Tool{{Server: "a", Name: "b"}},

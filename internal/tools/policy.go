@@ -140,7 +140,7 @@ func hasEscapedParentSegment(uri string) bool {
 // pathName escapes a name in a path: a\.b is the member "a.b", a.b the member "b" of "a".
 var pathName = strings.NewReplacer(".", `\.`, `\`, `\\`) //nolint:gochecknoglobals // a constant
 
-// arguments are the values of a call by path. The values of a list are at the path of the list, all values at *.
+// arguments are the values of a call by path. The values of a list are at the path of the list; * has all values.
 type arguments map[string][]string
 
 // argumentValues decodes the arguments of a call. ok is false for invalid JSON and for duplicate

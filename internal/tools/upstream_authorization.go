@@ -30,7 +30,7 @@ const (
 	refreshTime, refreshPoll = 30 * time.Second, 100 * time.Millisecond
 	// refreshPause is the time from a refresh that failed to the next.
 	refreshPause = 5 * time.Second
-	// maxScopes limits the scopes that an upstream requires in addition, in bytes.
+	// maxScopes limits the length of the scopes that an upstream requires in addition, in bytes.
 	maxScopes = 2 << 10
 	// The purposes of sealed values are their columns.
 	sealedPending, sealedGrant = "upstream_authorizations.sealed", "upstream_credentials.sealed"
@@ -184,7 +184,7 @@ func (t *upstreamTokens) Require(ctx context.Context, scopes []string) (missing,
 		grant := *t.grant
 		grant.Required = oauth.Union(grant.Config.Scopes, grant.Required, scopes)
 		if len(strings.Join(grant.Required, " ")) > maxScopes {
-			return nil, nil, fmt.Errorf("with the scopes that comet has, they have more than %d characters", maxScopes)
+			return nil, nil, fmt.Errorf("together with the scopes that comet has, they exceed %d bytes", maxScopes)
 		}
 		leased, err := t.lease(ctx)
 		if leased {
@@ -226,7 +226,7 @@ func (t *upstreamTokens) Token(ctx context.Context, rejected string) (string, er
 	return "", nil
 }
 
-// lease reserves the tokens for a change. It reports false after it has waited for another replica and loaded them.
+// lease reserves the tokens for a change. If another replica has reserved them, it waits, loads them and reports false.
 func (t *upstreamTokens) lease(ctx context.Context) (leased bool, err error) {
 	err = t.svc.store.Write(ctx, func(tx *store.Tx) (err error) {
 		leased, err = credentials.Lease(tx, t.id, t.version, tx.Now().Add(refreshTime))

@@ -383,7 +383,7 @@ func TestScopesOfACall(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"notes", "offline_access", "notes:write", "notes:0", "notes:1"}, all)
 		_, _, err = sources[0].Require(t.Context(), []string{strings.Repeat("x", 3000)})
-		require.ErrorContains(t, err, "characters")
+		require.ErrorContains(t, err, "exceed 2048 bytes")
 
 		a = authorized{a.Restart(t), a.provider}
 		a.WaitForTools(t, "paper")

@@ -25,7 +25,7 @@ type authorizedTransport struct {
 	*http.Transport
 	server *resolvedServer
 	tokens TokenSource // nil for none
-	// required says how to authorize comet for the session, and lacking for some calls; nil if that is not necessary.
+	// required says how to authorize comet for the session, lacking for single calls; nil if not necessary.
 	required, lacking atomic.Pointer[string]
 	calls             *calls
 	onReject          func()
@@ -78,8 +78,8 @@ func (a *authorizedTransport) send(req *http.Request, rejected string) (resp *ht
 	return resp, token, err
 }
 
-// noteScopes notes the scopes without which the upstream has rejected a request (RFC 6750 §3.1). The request is not
-// repeated: only a person can authorize comet for them.
+// noteScopes records the scopes that comet lacked for a rejected request (RFC 6750 §3.1). The request is not
+// repeated, because only a user can authorize comet for them.
 func (a *authorizedTransport) noteScopes(req *http.Request, resp *http.Response) {
 	challenges, _ := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate")) // none if they are malformed
 	i := slices.IndexFunc(challenges, func(c oauthex.Challenge) bool {
@@ -94,7 +94,7 @@ func (a *authorizedTransport) noteScopes(req *http.Request, resp *http.Response)
 	hint := "which requests " + list(all)
 	switch {
 	case err != nil:
-		hint = "which cannot request them: " + err.Error()
+		hint = "but the authorization cannot request them: " + err.Error()
 	case len(missing) == 0:
 		missing, hint = scopes, "after they are permitted at the authorization server, which has not granted them"
 	case len(a.server.OAuth.Scopes) > 0:

@@ -63,7 +63,7 @@ func errorResponse(id jsonrpc.ID, problem *jsonrpc.Error) []byte {
 	return data
 }
 
-// connectionError returns the error of an HTTP request without the layers of the SDK and the connection, others unchanged.
+// connectionError returns the URL and the innermost cause of a failed HTTP request, other errors unchanged.
 func connectionError(err error) error {
 	if inURL, ok := errors.AsType[*url.Error](err); ok {
 		for inner := inURL.Err; inner != nil; inner = errors.Unwrap(inner) {

@@ -163,7 +163,7 @@ func TestAHostileAddress(t *testing.T) {
 		require.Contains(t, s.Error, "it responds 401 Unauthorized")
 	})
 
-	t.Run("AnUnreachableOneIsNamedWithTheCause", func(t *testing.T) {
+	t.Run("TheErrorOfAnUnreachableOneHasItsCause", func(t *testing.T) {
 		t.Parallel()
 		gone := httptest.NewServer(nil)
 		gone.Close()

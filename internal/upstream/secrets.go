@@ -48,7 +48,7 @@ func (s *secrets) mask(text string) string {
 	return redact.Text(s.replacer.Replace(text))
 }
 
-// CheckFiles returns errs.InvalidRequest if a definition refers to a file that comet does not open. It opens no file.
+// CheckFiles returns errs.InvalidRequest if a definition refers to a protected file. It opens no file.
 func (m *Manager) CheckFiles(s Server) (err error) {
 	_, _ = s.resolve(m.opts.LookupEnv, func(path string) bool {
 		if m.opts.IsProtected(path) {

@@ -51,10 +51,10 @@ type Change struct {
 	URI string
 }
 
-// TokenSource has the access tokens of a session with an upstream.
+// TokenSource provides the access tokens of a session with an upstream.
 type TokenSource interface {
-	// Token returns the access token, other than the one that the upstream has rejected if rejected is not "", and
-	// "" if there is none any more.
+	// Token returns an access token other than rejected, the one that the upstream has rejected ("" for none).
+	// It returns "" if there is none.
 	Token(ctx context.Context, rejected string) (string, error)
 	// Require records scopes that the upstream requires for a request. It returns those that comet has not requested
 	// yet, and all that the next authorization requests.

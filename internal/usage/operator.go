@@ -28,13 +28,13 @@ func (l *Ledger) AddBudget(ctx context.Context, by models.Principal, agentID str
 	v, now := input.Validate(d), l.store.Now()
 	switch {
 	case (d.ExpiresAt == nil) == (d.TTLSeconds == nil):
-		v.Add(errs.InvalidRequest, "/expires_at", "required", "either expires_at or ttl_seconds is required, and not both")
+		v.Add(errs.InvalidRequest, "/expires_at", "required", "exactly one of expires_at and ttl_seconds is required")
 	case d.TTLSeconds != nil:
 		d.ExpiresAt = new(now.Add(time.Duration(*d.TTLSeconds) * time.Second))
 	case !d.ExpiresAt.After(now):
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
 	case d.ExpiresAt.After(now.Add(maxAdditionTerm)):
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must be within %d days", maxAdditionTerm/day)
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must be within the next %d days", maxAdditionTerm/day)
 	}
 	if err := v.Err(); err != nil {
 		return models.BudgetAddition{}, err

@@ -114,7 +114,7 @@ type Settled struct {
 type BudgetAdditionDraft struct {
 	Tokens     *int64     `json:"tokens" validate:"required,min=1,max=1000000000000" example:"50000" minimum:"1" maximum:"1000000000000"`                   // Tokens per UTC day that it adds to the budget.
 	ExpiresAt  *time.Time `json:"expires_at" example:"2026-01-11T00:00:00Z" extensions:"x-nullable"`                                                        // When it ends. Either `expires_at` or `ttl_seconds` is required.
-	TTLSeconds *int64     `json:"ttl_seconds" validate:"omitnil,min=1,max=31622400" example:"86400" minimum:"1" maximum:"31622400" extensions:"x-nullable"` // How long it is in effect.
+	TTLSeconds *int64     `json:"ttl_seconds" validate:"omitnil,min=1,max=31622400" example:"86400" minimum:"1" maximum:"31622400" extensions:"x-nullable"` // How long it is in effect, in seconds.
 	Reason     *string    `json:"reason" validate:"required,notblank,printable,max=500" example:"month-end closing" minLength:"1" maxLength:"500"`          // The reason, for the audit log.
 }
 

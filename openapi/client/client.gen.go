@@ -2775,7 +2775,7 @@ type BudgetAdditionDraft struct {
 	// Example: 50000
 	Tokens int64 `json:"tokens" yaml:"tokens"`
 
-	// TTLSeconds How long it is in effect.
+	// TTLSeconds How long it is in effect, in seconds.
 	//
 	// Example: 86400
 	TTLSeconds *int64 `json:"ttl_seconds,omitempty" yaml:"ttl_seconds,omitempty"`
@@ -6497,7 +6497,7 @@ type WorkError struct {
 
 // WorkHints Limits of a task that the requester knows. Unknown hints are passed to the agent.
 type WorkHints struct {
-	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30. In total it may take five seconds more than that, even if it reports progress.
+	// MaxDurationSeconds How long an attempt may be silent, in seconds, instead of 30. The attempt ends at most five seconds after this time, even if it reports progress.
 	//
 	// Example: 300
 	MaxDurationSeconds *int64 `json:"max_duration_seconds,omitempty" yaml:"max_duration_seconds,omitempty"`
@@ -9198,7 +9198,7 @@ type ClientInterface interface {
 
 	// ListWebhooks List webhooks
 	//
-	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
+	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. The list also contains webhooks that the token, or a token descending from it, created and whose agent is no longer below its agent; the token can only read and delete these.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -11462,7 +11462,7 @@ func (c *Client) ClassifyTool(ctx context.Context, upstreamID string, body Class
 
 // ListWebhooks List webhooks
 //
-// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
+// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. The list also contains webhooks that the token, or a token descending from it, created and whose agent is no longer below its agent; the token can only read and delete these.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -19136,7 +19136,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWebhooksWithResponse List webhooks
 	//
-	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
+	// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. The list also contains webhooks that the token, or a token descending from it, created and whose agent is no longer below its agent; the token can only read and delete these.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -29118,7 +29118,7 @@ func (c *ClientWithResponses) ClassifyToolWithResponse(ctx context.Context, upst
 
 // ListWebhooksWithResponse List webhooks
 //
-// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. It also gets, and may only read and delete, webhooks that it or a token descending from it created and whose agent is no longer below its agent.
+// Returns all webhooks in the order of creation, without their secrets, including disabled ones. A token bound to an agent gets the webhooks of its agent and of the agents below it, and manages them with the other operations. The list also contains webhooks that the token, or a token descending from it, created and whose agent is no longer below its agent; the token can only read and delete these.
 //
 // Requires the scope `webhooks:write`.
 //

@@ -11,12 +11,12 @@ import (
 	"comet/store"
 )
 
-// owner selects the token whose quota applies. Only administrators create upstreams, so that quota exempts none.
+// owner selects the token whose quota applies. Only administrators create upstreams, so that quota applies to them too.
 const owner = store.TokenChain + `SELECT id, name FROM chain JOIN tokens ON id = cid
 	WHERE ? OR NOT (scopes LIKE '%"admin"%' AND coalesce(agent_id, '` + models.RootAgentID + `') = '` + models.RootAgentID + `') ORDER BY depth DESC LIMIT 1`
 
 // Add checks objects of a kind, which is the name of their table, that a principal has created in the transaction.
-// It records agents; other objects contain their token. It returns errs.LimitReached if the token of the principal
+// It records agents; other objects contain their token's id. It returns errs.LimitReached if the token of the principal
 // or an ancestor of the token now has, with its descendants, more objects than store.Options.Quotas allows. Tokens
 // that administer the whole system have a quota for upstreams only, principals without a stored token have none.
 func Add(tx *store.Tx, by models.Principal, kind string, ids ...string) error {

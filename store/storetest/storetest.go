@@ -169,7 +169,7 @@ func openAdmin(tb testing.TB) (*sql.DB, *url.URL) {
 }
 
 // migratedPostgres returns the URL of a database with an up-to-date schema and no rows. Databases
-// stay on the server and are used again, by later tests and by other processes, because a new one
+// stay on the server and are reused by later tests and by other processes, because a new one
 // costs a quarter of a second of CPU time. An advisory lock, which ends with the test's connection,
 // reserves a database.
 func migratedPostgres(tb testing.TB) string {

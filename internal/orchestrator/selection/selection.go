@@ -122,7 +122,7 @@ func reasons() [13]Reason {
 	}
 }
 
-// Requirements says that no agent meets the requirements of a task; offers is “offers” or “that offers”.
+// Requirements returns a text such as “no agent in sphere 2 offers dig”; offers is “offers” or “that offers”.
 func Requirements(in models.TaskInput, offers string) string {
 	text := "no agent"
 	if in.AgentType != "" {

@@ -66,7 +66,7 @@ func resourcesOf(t task) wire.Resources {
 	return out
 }
 
-// resultDetail is how resources_used of a work_result and the context of a failure are stored.
+// resultDetail is the stored form of resources_used of a work_result and of the context of a failure.
 type resultDetail struct {
 	Duration int64 `json:"duration_seconds"`
 	GPU      int64 `json:"gpu_vram_mb"`

@@ -158,7 +158,7 @@ func (p *Protocol) renderMessage(agent models.Agent, t task, m models.InboxMessa
 
 func (p *Protocol) envelope(agent models.Agent, t task, id uuid.UUID, payload wire.Payload) wire.Envelope {
 	from := wire.Orchestrator
-	if payload.Type() != wire.TypeWorkRequest { // for the requester, as in the response to its request
+	if payload.Type() != wire.TypeWorkRequest { // the requester gets the sender of the response to its request
 		from = cmp.Or(t.meta.To, from)
 	}
 	return wire.Envelope{

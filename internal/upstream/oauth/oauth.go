@@ -182,14 +182,14 @@ func discover(ctx context.Context, web *http.Client, address string) (*oauthex.P
 	return &oauthex.ProtectedResourceMetadata{Resource: address, AuthorizationServers: []string{root}}, scopes, nil
 }
 
-// Document is a client ID metadata document: it describes comet at the URL that is its client id.
+// Document is a client ID metadata document. It describes comet, and its URL is the client id.
 type Document struct {
 	ClientID string `json:"client_id"`
 	oauthex.ClientRegistrationMetadata
 }
 
-// NewDocument returns the document of comet, which is beside the address to which browsers return. Authorization
-// servers accept it only at an https address.
+// NewDocument returns the document of comet. Its URL differs from redirectURL in the last segment. Authorization
+// servers accept only an https URL.
 func NewDocument(redirectURL string) Document {
 	kind := "web"
 	if strings.HasPrefix(redirectURL, "http:") {
@@ -201,8 +201,8 @@ func NewDocument(redirectURL string) Document {
 	}}
 }
 
-// setClient completes the client of a grant. Without a configured id, it is comet's document if the server supports
-// this, else a client that is registered.
+// setClient completes the client of a grant. Without a configured id, the client is comet's document if the server
+// supports documents, otherwise one that comet registers.
 func (g *Grant) setClient(ctx context.Context, web *http.Client, server *oauthex.AuthServerMeta) error {
 	method := "none"
 	for _, m := range []string{"client_secret_post", "client_secret_basic"} { // the last is the default of RFC 8414

@@ -17,7 +17,7 @@ const (
 // Ended reports whether a state is final.
 func (s State) Ended() bool { return s >= Success && s <= Skipped }
 
-// Pause is why a workflow is paused.
+// Pause is the reason why a workflow is paused.
 type Pause string
 
 // Values of Pause, "" for none.
@@ -30,10 +30,10 @@ const (
 	PauseUncertain Pause = "uncertain"
 )
 
-// Progress is what has happened to the steps of a plan.
+// Progress is the state of the execution of a plan.
 type Progress struct {
 	States []State
-	// NeedsApproval and Approved report on a step that has not begun.
+	// NeedsApproval and Approved report whether a step that has not begun needs approval, and has it.
 	NeedsApproval, Approved func(step int) bool
 	// ValidateLayers pauses between layers; Confirmed is the number of confirmed layers.
 	ValidateLayers bool
@@ -44,21 +44,21 @@ type Progress struct {
 	MaxRunning int
 }
 
-// Next is what follows from Progress.
+// Next is the decision for a Progress.
 type Next struct {
 	// Skip are the steps that cannot run any more, and Run those that begin now, in order.
 	Skip, Run []int
-	// Pause is why nothing runs and no step can begin. Steps are the steps that it is about: for a layer
-	// all steps of it. Layer is the layer that was completed.
+	// Pause is the reason why nothing runs and no step can begin. Steps are the steps that it concerns:
+	// for PauseLayer all steps of Layer, the layer that was completed.
 	Pause Pause
 	Steps []int
 	Layer int
-	// Ended is set when no step is left, and Failed when a step has failed or was skipped then.
+	// Ended is set when no step is left; Failed is then set if a step failed or was skipped.
 	Ended, Failed bool
 }
 
-// Next decides what follows. It changes nothing, and the same progress has the same result. It takes
-// time proportional to steps and dependencies.
+// Next returns the decision for a Progress. It changes nothing, and the result depends only on now. It
+// takes time proportional to the number of steps and dependencies.
 func (p *Plan) Next(now Progress) Next {
 	out := Next{}
 	states := append([]State(nil), now.States...)

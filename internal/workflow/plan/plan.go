@@ -127,7 +127,7 @@ func (c *checker) checkSteps(steps []Step) {
 		case !idPattern.MatchString(s.ID):
 			c.fail(i, "/id", "pattern", "id must be a letter or \"_\", then at most 63 letters, digits, \"_\" and \"-\", not %q", input.Clip(s.ID))
 		case taken:
-			c.fail(i, "/id", "unique", "the id %q is already that of step %d", s.ID, first+1)
+			c.fail(i, "/id", "unique", "the id %q is already used by step %d", s.ID, first+1)
 		default:
 			c.index[s.ID] = i
 		}
@@ -161,7 +161,7 @@ func (c *checker) checkType(i int, s *Step) {
 	switch s.Type {
 	case KindTool:
 		if allowed = []string{"tool"}; !has["tool"] {
-			c.fail(i, "/tool", "required", "tool is required: serverId:toolName")
+			c.fail(i, "/tool", "required", "tool is required for the type mcp_tool, in the form serverId:toolName")
 		}
 	case KindCode:
 		if allowed = []string{"code", "tool"}; strings.TrimSpace(s.Code) == "" { // AgentCards shows tool with code
@@ -190,7 +190,7 @@ func (c *checker) checkType(i int, s *Step) {
 		c.fail(i, "/budget", "min", "budget must be at least 1 token, not %d", *s.Budget)
 	}
 	if s.TimeoutMS < 0 || s.TimeoutMS > MaxTimeoutMS {
-		c.fail(i, "/timeout_ms", "range", "timeout_ms must be 1 to %d, not %d", MaxTimeoutMS, s.TimeoutMS)
+		c.fail(i, "/timeout_ms", "range", "timeout_ms must be at most %d, or 0 for the default, not %d", MaxTimeoutMS, s.TimeoutMS)
 	}
 }
 
@@ -215,9 +215,9 @@ func (c *checker) checkArguments(i int, n *Node) {
 			switch {
 			case r.escaped, r.typo && !known: // a text
 			case r.typo:
-				c.fail(i, "/arguments"+at, "reference", "%q is not a reference: write $%s.result, and $$%s for the text itself", input.Clip(r.text), r.step, r.step)
+				c.fail(i, "/arguments"+at, "reference", "%q is not a reference: write $%s.result to refer to the result, or $$%s for the literal text", input.Clip(r.text), r.step, r.step)
 			case !known:
-				c.fail(i, "/arguments"+at, "reference", "%q refers to a step that does not exist%s (write $%s for the text itself)", input.Clip(r.text), c.suggestion(r.step, "$%s.result"), input.Clip(r.text))
+				c.fail(i, "/arguments"+at, "reference", "%q refers to a step that does not exist%s (write $%s for the literal text)", input.Clip(r.text), c.suggestion(r.step, "$%s.result"), input.Clip(r.text))
 			default:
 				c.references++
 				n.referenced[to] = at
@@ -226,7 +226,7 @@ func (c *checker) checkArguments(i int, n *Node) {
 	}
 }
 
-// suggestion returns a clause with the most similar id, "" for none.
+// suggestion returns a clause with the most similar id, "" if no id is similar.
 func (c *checker) suggestion(id, format string) string {
 	if found, ok := input.Nearest(id, slices.Sorted(maps.Keys(c.index))); ok {
 		return "; did you mean " + fmt.Sprintf(format, found) + "?"
@@ -234,7 +234,7 @@ func (c *checker) suggestion(id, format string) string {
 	return ""
 }
 
-// checkDependencies joins the given dependencies and those of references.
+// checkDependencies merges the given dependencies with those of references.
 func (c *checker) checkDependencies(i int, n *Node) {
 	needs := map[int]bool{}
 	for k, id := range n.DependsOn {
@@ -295,7 +295,7 @@ func (p *Plan) order() (cycle []int) {
 	return p.findCycle(slices.IndexFunc(waiting, func(n int) bool { return n > 0 }), waiting)
 }
 
-// findCycle follows dependencies that never end, from a step that waits for one, until a step repeats.
+// findCycle follows dependencies without a layer, from the step at, until a step repeats.
 func (p *Plan) findCycle(at int, waiting []int) []int {
 	var path []int
 	for !slices.Contains(path, at) {

@@ -88,8 +88,8 @@ func TestInvalidSteps(t *testing.T) {
 		"id not ASCII":                    {step(`"id": "é", "tool": "a:b"`), "/1/id", `not "é"`},
 		"id with a line break":            {step(`"id": "a\n", "tool": "a:b"`), "/1/id", `not "a\n"`},
 		"id too long":                     {step(`"id": "` + strings.Repeat("x", 65) + `", "tool": "a:b"`), "/1/id", "at most 63 letters"},
-		"id repeated":                     {step(`"id": "t1", "tool": "a:b"`), "/1/id", `the id "t1" is already that of step 1`},
-		"tool missing":                    {step(`"id": "t2"`), "/1/tool", "tool is required: serverId:toolName"},
+		"id repeated":                     {step(`"id": "t1", "tool": "a:b"`), "/1/id", `the id "t1" is already used by step 1`},
+		"tool missing":                    {step(`"id": "t2"`), "/1/tool", "tool is required for the type mcp_tool, in the form serverId:toolName"},
 		"unknown type":                    {step(`"id": "t2", "type": "shell"`), "/1/type", `type must be mcp_tool, code_execution or agent_task, not "shell"`},
 		"code of a tool":                  {step(`"id": "t2", "tool": "a:b", "code": "1"`), "/1/code", "code is not allowed for the type mcp_tool"},
 		"capability of a tool":            {step(`"id": "t2", "tool": "a:b", "capability": "x"`), "/1/capability", "capability is not allowed for the type mcp_tool"},
@@ -103,17 +103,17 @@ func TestInvalidSteps(t *testing.T) {
 		"tool of an agent":                {step(`"id": "t2", "type": "agent_task", "agent_id": "x", "tool": "a:b"`), "/1/tool", "tool is not allowed for the type agent_task"},
 		"code of an agent":                {step(`"id": "t2", "type": "agent_task", "agent_id": "x", "code": "1"`), "/1/code", "code is not allowed for the type agent_task"},
 		"budget 0":                        {step(`"id": "t2", "type": "agent_task", "agent_id": "x", "budget": 0`), "/1/budget", "budget must be at least 1 token, not 0"},
-		"timeout negative":                {step(`"id": "t2", "tool": "a:b", "timeout_ms": -1`), "/1/timeout_ms", "timeout_ms must be 1 to 86400000, not -1"},
-		"timeout too long":                {step(`"id": "t2", "tool": "a:b", "timeout_ms": 86400001`), "/1/timeout_ms", "timeout_ms must be 1 to 86400000, not 86400001"},
+		"timeout negative":                {step(`"id": "t2", "tool": "a:b", "timeout_ms": -1`), "/1/timeout_ms", "timeout_ms must be from 1 to 86400000, not -1"},
+		"timeout too long":                {step(`"id": "t2", "tool": "a:b", "timeout_ms": 86400001`), "/1/timeout_ms", "timeout_ms must be from 1 to 86400000, not 86400001"},
 		"arguments a list":                {step(`"id": "t2", "tool": "a:b", "arguments": []`), "/1/arguments", "arguments must be a JSON object without duplicate names, not []"},
 		"arguments a string":              {step(`"id": "t2", "tool": "a:b", "arguments": "x"`), "/1/arguments", `not "x"`},
 		"arguments with a duplicate name": {step(`"id": "t2", "tool": "a:b", "arguments": {"a": 1, "a": 2}`), "/1/arguments", "without duplicate names"},
 		"arguments too long":              {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "` + strings.Repeat("x", plan.MaxArguments) + `"}`), "/1/arguments", "arguments must have at most 1048576 bytes, not 1048585"},
-		"unknown reference":               {step(`"id": "t2", "tool": "a:b", "arguments": {"a": ["", "x $t3.result"]}`), "/1/arguments/a/1", `"$t3.result" refers to a step that does not exist; did you mean $t1.result? (write $$t3.result for the text itself)`},
-		"unknown output":                  {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "$OUTPUT[zzz]"}`), "/1/arguments/a", `"$OUTPUT[zzz]" refers to a step that does not exist (write $$OUTPUT[zzz] for the text itself)`},
+		"unknown reference":               {step(`"id": "t2", "tool": "a:b", "arguments": {"a": ["", "x $t3.result"]}`), "/1/arguments/a/1", `"$t3.result" refers to a step that does not exist; did you mean $t1.result? (write $$t3.result for the literal text)`},
+		"unknown output":                  {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "$OUTPUT[zzz]"}`), "/1/arguments/a", `"$OUTPUT[zzz]" refers to a step that does not exist (write $$OUTPUT[zzz] for the literal text)`},
 		"reference in an escaped member":  {step(`"id": "t2", "tool": "a:b", "arguments": {"a/b~c": "$x.result"}`), "/1/arguments/a~1b~0c", "refers to a step that does not exist"},
 		"reference with an escaped $":     {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "\u0024x.result"}`), "/1/arguments/a", "refers to a step that does not exist"},
-		"reference without result":        {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "$t1.output"}`), "/1/arguments/a", `"$t1.output" is not a reference: write $t1.result, and $$t1 for the text itself`},
+		"reference without result":        {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "$t1.output"}`), "/1/arguments/a", `"$t1.output" is not a reference: write $t1.result to refer to the result, or $$t1 for the literal text`},
 		"reference to results":            {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "$t1.results"}`), "/1/arguments/a", `"$t1.results" is not a reference`},
 		"reference to itself":             {step(`"id": "t2", "tool": "a:b", "arguments": {"a": "$t2.result"}`), "/1/arguments/a", `the step "t2" refers to its own result`},
 		"unknown dependency":              {step(`"id": "t2", "tool": "a:b", "depends_on": ["t1", "t3"]`), "/1/depends_on/1", `there is no step "t3"; did you mean "t1"?`},
@@ -135,8 +135,8 @@ func TestInvalidSteps(t *testing.T) {
 	}
 }
 
-// TestLimitsOfSums checks the limits of a whole workflow.
-func TestLimitsOfSums(t *testing.T) {
+// TestLimitsOfWorkflows checks the limits of a whole workflow.
+func TestLimitsOfWorkflows(t *testing.T) {
 	steps := func(n int, arguments func(i int) string, dependencies func(i int) []string) []plan.Step {
 		out := make([]plan.Step, n)
 		for i := range out {

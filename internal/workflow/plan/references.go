@@ -21,7 +21,7 @@ const (
 )
 
 // referencePattern matches a reference: $t1.result and $OUTPUT[t1], each with a path such as .files[0]["a b"].
-// Group 1 is "$" for an escaped one, 2 and 4 are ids, 3 is what follows the id without .result, 5 is the path.
+// Group 1 is "$" for an escaped one, 2 and 4 are ids, 3 is the name after the id unless it is result, 5 is the path.
 var referencePattern = regexp.MustCompile(`(\$?)\$(?:(` + idExpression + `)\.(?:result\b|([A-Za-z_][A-Za-z0-9_-]*))|OUTPUT\[(` + idExpression + `)\])(` + pathExpression + `)`)
 
 // reference is a reference in a text.
@@ -30,7 +30,7 @@ type reference struct {
 	text       string // without the "$" that escapes it
 	step, path string
 	escaped    bool // "$$t1.result" stands for the text "$t1.result"
-	typo       bool // it has no ".result", so it is a text unless it names a step
+	typo       bool // without ".result": an error if it names a step, otherwise a text
 }
 
 func referencesIn(text string) (out []reference) {
@@ -176,7 +176,7 @@ func (r *resolver) replace(text string) (any, error) {
 			return nil, err
 		}
 		if r.left -= len(raw); r.left < 0 {
-			return nil, errs.New(errs.InvalidRequest, "the arguments with the results that they refer to have more than %d bytes", MaxArguments)
+			return nil, errs.New(errs.InvalidRequest, "the arguments and the results that they refer to exceed %d bytes", MaxArguments)
 		}
 		if ref.start == 0 && ref.end == len(text) {
 			return raw, nil
@@ -191,7 +191,7 @@ func (r *resolver) replace(text string) (any, error) {
 	return out.String(), nil
 }
 
-// value returns what a reference stands for.
+// value returns the value that a reference refers to.
 func (r *resolver) value(ref reference) (any, error) {
 	step := r.index[ref.step]
 	v, known := r.decoded[step]
@@ -243,7 +243,7 @@ func member(v any, part string) (inner any, ok bool) {
 // maxNames limits the names of members in an error.
 const maxNames = 8
 
-// describe says what a value is, for an error about a member that it does not have.
+// describe returns a description of a value, for an error about a missing member.
 func describe(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -253,7 +253,7 @@ func describe(v any) string {
 		}
 		return fmt.Sprintf("an object with the members [%s]", input.Clip(strings.Join(names, ", ")))
 	case []any:
-		return fmt.Sprintf("a list of %d", len(v))
+		return fmt.Sprintf("a list of length %d", len(v))
 	case string:
 		return "a string"
 	case json.Number:

@@ -42,7 +42,7 @@ func TestResolve(t *testing.T) {
 		"inserted object":        {`{"a": "<$t1.result.files>"}`, `{"a": "<[{\"name\":\"x<y>.go\"},{\"name\":\"z.go\"}]>"}`},
 		"several":                {`{"a": "$t1.result.ok$t1.result.ok"}`, `{"a": "truetrue"}`},
 		"in lists and objects":   {`{"a": [{"b": ["$t1.result.ok", 1]}]}`, `{"a": [{"b": [true, 1]}]}`},
-		"names are no texts":     {`{"$t1.result": "$t1.result.ok"}`, `{"$t1.result": true}`},
+		"names of members":       {`{"$t1.result": "$t1.result.ok"}`, `{"$t1.result": true}`},
 		"escaped":                {`{"a": "$$t1.result and $t1.result.ok"}`, `{"a": "$t1.result and true"}`},
 		"escaped $":              {`{"a": "\u0024t1.result.ok"}`, `{"a": true}`},
 		"end of a sentence":      {`{"a": "It is $t1.result.ok. Next"}`, `{"a": "It is true. Next"}`},
@@ -66,8 +66,8 @@ func TestResolve(t *testing.T) {
 func TestReferenceNotFound(t *testing.T) {
 	for reference, detail := range map[string]string{
 		"$t1.result.missing":            "$t1.result.missing: there is no missing in an object with the members [a-b, content, files, none, odd name, ok, ratio, size]",
-		"$t1.result.files[2]":           "$t1.result.files[2]: there is no 2 in a list of 2",
-		"$t1.result.files.name":         "there is no name in a list of 2",
+		"$t1.result.files[2]":           "$t1.result.files[2]: there is no 2 in a list of length 2",
+		"$t1.result.files.name":         "there is no name in a list of length 2",
 		"$t1.result.content.x":          "there is no x in a string",
 		"$t1.result.size[0]":            "there is no 0 in a number",
 		"$t1.result.ok.x":               "there is no x in a boolean",
@@ -87,7 +87,7 @@ func TestInsertedResultsAreLimited(t *testing.T) {
 	require.NoError(t, err)
 	for _, arguments := range []string{`{"a": "$t1.result $t1.result $t1.result"}`, `{"a": ["$t1.result", "$t1.result", "$t1.result"]}`} {
 		_, err = resolve(arguments, string(large))
-		require.ErrorContains(t, err, "the arguments with the results that they refer to have more than 1048576 bytes")
+		require.ErrorContains(t, err, "the arguments and the results that they refer to exceed 1048576 bytes")
 	}
 }
 

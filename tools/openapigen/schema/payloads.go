@@ -16,7 +16,7 @@ type WorkRequest struct {
 // Hints are limits of a task that the requester knows. Unknown hints are passed to the
 // agent.
 type Hints struct {
-	// How long an attempt may be silent, in seconds, instead of 30. In total it may take five seconds more than that, even if it reports progress.
+	// How long an attempt may be silent, in seconds, instead of 30. The attempt ends at most five seconds after this time, even if it reports progress.
 	MaxDurationSeconds int64 `json:"max_duration_seconds,omitempty" minimum:"1" maximum:"2147483647" example:"300"`
 	MaxMemoryMB        int64 `json:"max_memory_mb,omitempty" minimum:"1" maximum:"2147483647" example:"512"` // Maximum memory of the task in MB.
 	// The task's budget in tokens.
