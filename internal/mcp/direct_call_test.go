@@ -161,13 +161,13 @@ func TestBodyOfARunningCall(t *testing.T) {
 		return long.send(t, http.MethodPost, body, "Mcp-Protocol-Version", statelessVersion, "Mcp-Method", "tools/call", "Mcp-Name", "up__"+tool, "Accept", accept)
 	}
 	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer close(end)
 	for _, accept := range []string{"application/json, text/event-stream", sdkAccept} {
 		calls.Go(func() { call("held", accept) })
 		<-called
 		require.Equal(t, http.StatusOK, call("echo", accept).Status)
 	}
-	close(end)
-	calls.Wait()
 }
 
 func TestDirectCall(t *testing.T) {
