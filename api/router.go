@@ -37,7 +37,7 @@ func (s *Server) router() http.Handler {
 	}
 	r.Get("/problems/{code}", s.handle(s.getProblemType))
 	r.Get("/oauth/callback", s.handle(s.finishAuthorization))
-	r.Get("/oauth/client-metadata.json", s.read(func(request) (any, error) { return s.core.Tools.ClientMetadata(), nil }))
+	r.Get("/oauth/client-metadata.json", s.read(func(request) (any, error) { return s.core.Tools.ClientMetadata() }))
 	docsRoutes(r)
 	if s.opts.MountPublic != nil {
 		s.opts.MountPublic(r)

@@ -2,9 +2,13 @@ package api
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/tools"
+	"comet/internal/upstream"
 )
 
 // TestAuthorizationCallback requests the page to which a browser returns from an authorization server.
@@ -24,9 +28,22 @@ func TestAuthorizationCallback(t *testing.T) {
 func TestClientMetadata(t *testing.T) {
 	t.Parallel()
 	d := newDescribedServer(t)
-	status, header, body := d.send(t, http.MethodGet, "/oauth/client-metadata.json", "", "", nil)
-	require.Equal(t, http.StatusOK, status, string(body))
-	require.Equal(t, "application/json", header.Get("Content-Type"))
-	require.Contains(t, string(body), `"client_id":"`)
-	require.Contains(t, string(body), `"token_endpoint_auth_method":"none"`)
+	for address, want := range map[string]int{
+		"": http.StatusNotFound, "http://127.0.0.1:1/oauth/callback": http.StatusNotFound, "https://comet.example/oauth/callback": http.StatusOK,
+	} {
+		core := d.core
+		core.Tools = tools.New(tools.Dependencies{
+			Store: d.store, Registry: core.Registry, Usage: core.Usage, Orchestrator: core.Orchestrator, Feed: core.Feed, Upstreams: upstream.New(nil),
+		}, &tools.Options{RedirectURL: func() string { return address }})
+		out := httptest.NewRecorder()
+		New(core, nil).ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/oauth/client-metadata.json", nil))
+		require.Equal(t, want, out.Code, out.Body)
+		if want == http.StatusOK {
+			require.Equal(t, "application/json", out.Header().Get("Content-Type"))
+			require.Contains(t, out.Body.String(), `"client_id":"https://comet.example/oauth/client-metadata.json"`)
+			require.Contains(t, out.Body.String(), `"token_endpoint_auth_method":"none"`)
+		} else {
+			require.Contains(t, out.Body.String(), "mcp.public_url")
+		}
+	}
 }

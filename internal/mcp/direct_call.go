@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/mcp/stdio"
 	"comet/internal/telemetry"
@@ -151,6 +152,7 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 	if !ok || !known {
 		return false
 	}
+	httpkit.ReleaseBody(r) // a call can take minutes
 	ctx := r.Context()
 	if c.newest {
 		if mistake := d.checkParamHeaders(r, c.name, c.arguments); mistake != nil {

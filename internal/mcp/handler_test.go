@@ -243,13 +243,17 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 		"arrives too slowly": {os.ErrDeadlineExceeded, http.StatusRequestTimeout, "TIMEOUT"},
 		"does not fit":       {errs.New(errs.Unavailable, "the server processes too many long requests"), http.StatusServiceUnavailable, "UNAVAILABLE"},
 		"ends early":         {io.ErrUnexpectedEOF, http.StatusBadRequest, "INVALID_REQUEST"},
+		"is cancelled":       {context.Canceled, http.StatusBadRequest, "INVALID_REQUEST"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out := httptest.NewRecorder()
-			h.handler.validateMessages(nil).ServeHTTP(out, httptest.NewRequest(http.MethodPost, Path, failingBody{want.err}))
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			h.handler.validateMessages(nil).ServeHTTP(out, httptest.NewRequestWithContext(ended, http.MethodPost, Path, failingBody{want.err}))
 			require.Equal(t, want.status, out.Code)
 			require.Contains(t, out.Body.String(), `"code":"`+want.code+`"`)
+			require.NotContains(t, out.Body.String(), "internal error")
 			require.Equal(t, want.status == http.StatusServiceUnavailable, out.Header().Get("Retry-After") != "")
 		})
 	}

@@ -35,6 +35,9 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 		body, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: most})
 		if err != nil {
 			e := errs.From(err)
+			if e.Code == errs.Internal { // the client is gone
+				e = errs.New(errs.InvalidRequest, "the request is incomplete")
+			}
 			status := map[errs.Code]int{
 				errs.BodyTooLarge: http.StatusRequestEntityTooLarge, errs.Timeout: http.StatusRequestTimeout, errs.Unavailable: http.StatusServiceUnavailable,
 			}[e.Code]
@@ -47,6 +50,7 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 		if d.serveDirect(w, r, body) || d.rejectInvalid(w, r, body) {
 			return
 		}
+		httpkit.ReleaseBody(r) // a call can take minutes
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})

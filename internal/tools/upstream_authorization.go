@@ -52,9 +52,8 @@ func (svc *Service) AuthorizeUpstream(ctx context.Context, by models.Principal, 
 	if target.RedirectURL = svc.opts.RedirectURL(); target.RedirectURL == "" || svc.opts.Keys == nil {
 		return "", expires, errs.New(errs.Unavailable, "upstreams cannot be authorized: comet has no HTTP listener for the browser, or no key to encrypt tokens with")
 	}
-	known := &upstreamTokens{svc: svc, id: id, address: target.Address}
-	if known.load(ctx) == nil && known.grant.Address == target.Address && len(target.Scopes) == 0 {
-		target.Required = known.grant.Required
+	if target.Required, err = svc.recordedScopes(svc.store.Reads(ctx), id, target); err != nil {
+		return "", expires, err
 	}
 	state := rand.Text()
 	grant, address, err := svc.oauth.Begin(ctx, target, state)
@@ -96,12 +95,19 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
 		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
 	}
-	sealed, err := svc.seal(sealedGrant, started.Grant)
-	if err != nil {
-		return id, err
-	}
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := svc.Upstream(id); err != nil { // it was removed
+		target, err := svc.upstreams.AuthorizationTarget(id)
+		if err != nil { // it was removed
+			return err
+		}
+		target.Address = started.Grant.Address
+		recorded, err := svc.recordedScopes(tx, id, target)
+		if err != nil {
+			return err
+		}
+		started.Grant.Required = oauth.Union(started.Grant.Required, recorded)
+		sealed, err := svc.seal(sealedGrant, started.Grant)
+		if err != nil {
 			return err
 		}
 		if err := credentials.Create(tx, id, sealed); err != nil {
@@ -115,8 +121,26 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	return id, err
 }
 
-// ClientMetadata returns the document that describes comet to the authorization servers of upstreams.
-func (svc *Service) ClientMetadata() oauth.Document { return oauth.NewDocument(svc.opts.RedirectURL()) }
+// recordedScopes returns the scopes that Require has recorded for the address of a target, none if its
+// definition has scopes.
+func (svc *Service) recordedScopes(from store.Source, id string, target oauth.Target) ([]string, error) {
+	row, err := credentials.Load(from, id)
+	var grant oauth.Grant
+	if err != nil || row.Version == 0 || len(target.Scopes) > 0 || svc.open(sealedGrant, row.Sealed, &grant) != nil || grant.Address != target.Address {
+		return nil, err
+	}
+	return grant.Required, nil
+}
+
+// ClientMetadata returns the document that describes comet to the authorization servers of upstreams. The error is
+// errs.NotFound if the document has no https address.
+func (svc *Service) ClientMetadata() (oauth.Document, error) {
+	doc := oauth.NewDocument(svc.opts.RedirectURL())
+	if !strings.HasPrefix(doc.ClientID, "https:") {
+		return doc, errs.New(errs.NotFound, "comet has no client ID metadata document, because mcp.public_url is not an https address")
+	}
+	return doc, nil
+}
 
 func (svc *Service) seal(purpose string, value any) ([]byte, error) {
 	text, err := json.Marshal(value)
@@ -180,7 +204,10 @@ func (t *upstreamTokens) Require(ctx context.Context, scopes []string) (missing,
 	defer t.turn.Release(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime) // a lease must end
 	defer cancel()
-	for len(oauth.Union(t.grant.Required, scopes)) > len(t.grant.Required) {
+	for len(oauth.Union(t.grant.Required, scopes)) > len(t.grant.Required) || t.grant.Address != t.address {
+		if t.grant.Address != t.address {
+			return nil, nil, errors.New("comet is no longer authorized for this address of the upstream")
+		}
 		grant := *t.grant
 		grant.Required = oauth.Union(grant.Config.Scopes, grant.Required, scopes)
 		if len(strings.Join(grant.Required, " ")) > maxScopes {

@@ -403,6 +403,77 @@ func TestScopesOfACall(t *testing.T) {
 	})
 }
 
+// TestScopesOfAnEndedSession records scopes with the tokens of a session whose upstream has got another address or
+// was removed.
+func TestScopesOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := startAuthorized(t, db, newProvider(t))
+		a.authorize(t)
+		old, err := a.UpstreamTokens(t.Context(), "paper", a.Endpoint)
+		require.NoError(t, err)
+		b := authorized{a.Tools, newProvider(t)}
+		b.put(t, fmt.Sprintf(`{"url":%q}`, b.Endpoint))
+		b.waitFor(t, upstream.AuthorizationRequired)
+		b.authorize(t)
+		stored := func() []string {
+			sealed, err := store.Rows[string](db.Reads(t.Context()), "SELECT sealed FROM upstream_credentials")
+			require.NoError(t, err)
+			return sealed
+		}
+		before := stored()
+		_, _, err = old.Require(t.Context(), []string{"notes:old"})
+		require.ErrorContains(t, err, "no longer authorized")
+		require.Equal(t, before, stored(), "the tokens and scopes of the new address are kept")
+		b.call(t)
+
+		current, err := b.UpstreamTokens(t.Context(), "paper", b.Endpoint)
+		require.NoError(t, err)
+		require.NoError(t, b.RemoveUpstream(t.Context(), testkit.Admin(), "paper", nil))
+		_, _, err = current.Require(t.Context(), []string{"notes:new"})
+		require.ErrorContains(t, err, "no longer authorized")
+		require.Empty(t, stored())
+	})
+}
+
+// TestScopesDuringAnAuthorization records scopes between the beginning and the end of another authorization.
+func TestScopesDuringAnAuthorization(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		a := startAuthorized(t, db, newProvider(t))
+		a.authorize(t)
+		finish := func(back url.Values) {
+			t.Helper()
+			before := a.waitFor(t, upstream.Ready)
+			_, err := a.FinishAuthorization(t.Context(), back)
+			require.NoError(t, err)
+			a.waitForNext(t, before)
+		}
+		back := a.browse(t)
+		a.Require("tools/call", "notes notes:write")
+		_, err := a.Admin().TryCall(t, "paper:echo", nil)
+		require.ErrorContains(t, err, "lacks the scopes")
+		finish(back)
+		a.browseFor(t, "notes offline_access notes:write")
+
+		before := a.waitFor(t, upstream.Ready)
+		a.put(t, fmt.Sprintf(`{"url":%q,"comet":{"oauth":{"scopes":["notes"]}}}`, a.Endpoint))
+		a.waitForNext(t, before)
+		finish(a.browse(t)) // the scopes of the definition replace the recorded ones
+		before = a.waitFor(t, upstream.Ready)
+		a.put(t, fmt.Sprintf(`{"url":%q}`, a.Endpoint))
+		a.waitForNext(t, before)
+		a.browse(t)
+
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec("ALTER TABLE upstream_credentials RENAME TO renamed")
+			return err
+		}))
+		_, _, err = a.AuthorizeUpstream(t.Context(), testkit.Admin(), "paper")
+		require.Error(t, err, "the recorded scopes cannot be read")
+	})
+}
+
 // TestScopesOfASession requires more scopes than comet has for every session.
 func TestScopesOfASession(t *testing.T) {
 	t.Parallel()
@@ -448,7 +519,9 @@ func TestClientMetadataDocument(t *testing.T) {
 		p.Documents = true
 		const document = "https://comet.example.com/base/oauth/client-metadata.json"
 		require.Equal(t, document, clientID())
-		text, err := json.Marshal(a.ClientMetadata())
+		metadata, err := a.ClientMetadata()
+		require.NoError(t, err)
+		text, err := json.Marshal(metadata)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"client_id":"`+document+`","client_name":"comet","redirect_uris":["https://comet.example.com/base/oauth/callback"],
 			"application_type":"web","token_endpoint_auth_method":"none","grant_types":["authorization_code","refresh_token"],"response_types":["code"]}`, string(text))
@@ -469,5 +542,7 @@ func TestClientMetadataDocument(t *testing.T) {
 		a = authorized{toolstest.Start(t, db, opts), p}
 		a.put(t, fmt.Sprintf(`{"url":%q}`, p.Endpoint))
 		require.Equal(t, "comet-client", clientID())
+		_, err = a.ClientMetadata()
+		toolstest.RequireError(t, err, errs.NotFound, "https")
 	})
 }

@@ -164,7 +164,7 @@ func (s *session) describeFailure(ctx context.Context, c *call, what string, err
 		return cancelled(id, "got a cancellation of %s", what)
 	case s.http != nil && s.http.base.required.Load() != nil:
 		return failure(ReasonDown, id, "is down: %v", s.describeEnd(err))
-	case c.lacking.Load() != nil:
+	case rpc != nil && c.lacking.Load() != nil && *c.lacking.Load() == rpc.Message: // not that of another request of the call
 		return failure(ReasonScope, id, "refused %s: %s", what, hidden(*c.lacking.Load()))
 	case s.hasEnded():
 		return failure(ReasonDown, id, "ended before it responded to %s", what)
