@@ -89,6 +89,13 @@ func ReleaseBody(r *http.Request) {
 	}
 }
 
+// FreeSlot lets the next large body be processed. The body stays counted.
+func FreeSlot(r *http.Request) {
+	if body, ok := r.Body.(*CountedReader); ok {
+		body.leave()
+	}
+}
+
 // Hold counts n bytes of a token, and takes a slot if they are many, until release is called. It waits
 // until they fit, for a few seconds; then it does not count them.
 func (b *BytesInFlight) Hold(ctx context.Context, n int, tokenID string) (release func()) {

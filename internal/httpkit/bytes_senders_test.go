@@ -136,6 +136,26 @@ func TestLargeBodyOfAWaitingRequestGivesUpItsSlot(t *testing.T) {
 	})
 }
 
+func TestFreeSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBytesInFlight(0)
+		b.slots = semaphore.NewWeighted(1)
+		body := b.Reader(t.Context(), io.NopCloser(bytes.NewReader(make([]byte, 2*largeBytes))), 2*largeBytes, "calls")
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		r.Body = body
+		_, err := io.Copy(io.Discard, body)
+		require.NoError(t, err)
+		body.enter()
+		FreeSlot(r)
+		begun := time.Now()
+		require.NoError(t, postAs(b, "next", largeBytes+1, nil))
+		require.Zero(t, time.Since(begun))
+		require.EqualValues(t, 2*largeBytes, body.taken, "the body stays counted")
+		body.Release()
+	})
+}
+
 // pipeListener accepts the server's ends of pipes.
 type pipeListener chan net.Conn
 

@@ -152,7 +152,7 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 	if !ok || !known {
 		return false
 	}
-	httpkit.ReleaseBody(r) // a call can take minutes
+	httpkit.FreeSlot(r) // a call can take minutes
 	ctx := r.Context()
 	if c.newest {
 		if mistake := d.checkParamHeaders(r, c.name, c.arguments); mistake != nil {

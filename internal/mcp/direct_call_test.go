@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/events"
-	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
 	"comet/internal/testkit"
@@ -138,36 +136,6 @@ func outcomeIn(t *testing.T, r testkit.Response) (int, any) {
 		require.NoError(t, json.Unmarshal([]byte(body), &v), "%s", r.Body)
 	}
 	return r.Status, v
-}
-
-// TestBodyOfARunningCall sends long calls while another one, whose body has all counted bytes, waits for its tool.
-func TestBodyOfARunningCall(t *testing.T) {
-	t.Parallel()
-	s := mcp.NewServer(&mcp.Implementation{Name: "up", Version: "1"}, nil)
-	called, end := make(chan struct{}), make(chan struct{})
-	object := map[string]any{"type": "object"}
-	s.AddTool(&mcp.Tool{Name: "echo", InputSchema: object}, resultsOfEveryKind()["echo"])
-	s.AddTool(&mcp.Tool{Name: "held", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		called <- struct{}{}
-		<-end
-		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
-	})
-	e, d := serveUpstream(t, s, true)
-	counted := httptest.NewServer(httpkit.NewBytesInFlight(32 << 10).Bound(d))
-	t.Cleanup(counted.Close)
-	long := endpoint{testkit.NewClient(t, counted.URL, e.Token)}
-	call := func(tool, accept string) testkit.Response {
-		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"up__` + tool + `","arguments":{"x":"` + strings.Repeat("x", 64<<10) + `"},` + meta + `}}`
-		return long.send(t, http.MethodPost, body, "Mcp-Protocol-Version", statelessVersion, "Mcp-Method", "tools/call", "Mcp-Name", "up__"+tool, "Accept", accept)
-	}
-	var calls sync.WaitGroup
-	defer calls.Wait()
-	defer close(end)
-	for _, accept := range []string{"application/json, text/event-stream", sdkAccept} {
-		calls.Go(func() { call("held", accept) })
-		<-called
-		require.Equal(t, http.StatusOK, call("echo", accept).Status)
-	}
 }
 
 func TestDirectCall(t *testing.T) {

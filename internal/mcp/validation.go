@@ -50,7 +50,7 @@ func (d *Handler) validateMessages(next http.Handler) http.Handler {
 		if d.serveDirect(w, r, body) || d.rejectInvalid(w, r, body) {
 			return
 		}
-		httpkit.ReleaseBody(r) // a call can take minutes
+		httpkit.FreeSlot(r) // a call can take minutes
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next.ServeHTTP(w, r)
 	})

@@ -213,27 +213,37 @@ func emptied(ctx context.Context, databaseURL string) bool {
 	return true
 }
 
+// fingerprint describes the tables, columns, indexes, constraints and triggers.
+const fingerprint = `(SELECT md5(string_agg(part, ' ' ORDER BY part)) FROM
+	(SELECT concat(relname, relkind) AS part FROM pg_class WHERE relnamespace = 'public'::regnamespace
+	UNION ALL SELECT concat(relname, attnum, attname, atttypid, attnotnull) FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+		WHERE relnamespace = 'public'::regnamespace
+	UNION ALL SELECT conname FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+	UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal
+	UNION ALL SELECT concat(proname, prosrc) FROM pg_proc WHERE pronamespace = 'public'::regnamespace) AS parts)`
+
 // keepRows copies the rows that migrations wrote into the schema "seed".
 const keepRows = `DO $$ DECLARE t text; filled boolean; BEGIN
 	CREATE SCHEMA seed;
+	CREATE TABLE seed.schema AS SELECT ` + fingerprint + ` AS fingerprint;
 	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
 		EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', t) INTO filled;
 		IF filled THEN EXECUTE format('CREATE TABLE seed.%I AS TABLE public.%I', t, t); END IF;
 	END LOOP;
 END $$`
 
-// emptyTables leaves only the rows that migrations wrote. It fails if a migration was reverted.
+// emptyTables leaves only the rows that migrations wrote. It fails if a test has changed the schema.
 const emptyTables = `DO $$ DECLARE t text; filled boolean; tables text[] := '{}'; BEGIN
 	IF EXISTS (TABLE goose_db_version EXCEPT TABLE seed.goose_db_version)
-	OR EXISTS (TABLE seed.goose_db_version EXCEPT TABLE goose_db_version) THEN
-		RAISE 'migrations were reverted';
+	OR EXISTS (TABLE seed.goose_db_version EXCEPT TABLE goose_db_version) OR ` + fingerprint + ` <> (SELECT fingerprint FROM seed.schema) THEN
+		RAISE 'the schema has changed';
 	END IF;
 	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'goose_db_version' LOOP
 		EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', t) INTO filled;
 		IF filled THEN tables := tables || format('public.%I', t); END IF;
 	END LOOP;
 	IF tables <> '{}' THEN EXECUTE 'TRUNCATE ' || array_to_string(tables, ', ') || ' RESTART IDENTITY CASCADE'; END IF;
-	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'seed' AND tablename <> 'goose_db_version' LOOP
+	FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'seed' AND tablename NOT IN ('goose_db_version', 'schema') LOOP
 		EXECUTE format('INSERT INTO public.%I SELECT * FROM seed.%I', t, t);
 	END LOOP;
 END $$`
