@@ -194,6 +194,8 @@ func newResponse(e envelope.Envelope, body []byte, resp *http.Response) (Respons
 // agent was available.
 func isTemporary(f envelope.Failure, resp *http.Response) bool {
 	switch resp.StatusCode {
+	case http.StatusRequestTimeout: // the body arrived too slowly
+		return true
 	case http.StatusTooManyRequests:
 		return f.Code != envelope.CodeResourceLimit
 	case http.StatusServiceUnavailable:

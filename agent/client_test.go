@@ -107,6 +107,7 @@ func TestAwait(t *testing.T) {
 			"5002 of the orchestrator":            {"Content-Type", "application/json", 503, itself, false, 0},
 			"unavailable with Retry-After":        {"Retry-After", "2", 503, itself, false, 2 * time.Second},
 			"503 and when to come again":          {"Retry-After", "2", 503, unavailable, false, 2 * time.Second},
+			"a body that arrives too slowly":      {"Content-Type", "application/json", 408, itself, false, 0},
 			"rate limited":                        {"Retry-After", "3", 429, itself, false, 3 * time.Second},
 			"a task without any agent":            {"Location", "/api/v1/tasks/1", 503, itself, true, 0},
 			"a task without an agent of its type": {"Location", "/api/v1/tasks/1", 503, unavailable, true, 0},

@@ -143,13 +143,12 @@ func (p *responder) writeProblem(w http.ResponseWriter, r *http.Request, status 
 		Detail: e.Detail, Instance: httpkit.ClipPath(r.URL.EscapedPath()), Code: e.Code,
 		RequestID: requestid.From(r.Context()), Errors: e.Fields, Meta: extensionMembers(e.Meta),
 	}
-	err := p.withBuffer(func(buf *bytes.Buffer) error {
-		// A detail may quote input that is not UTF-8.
-		err := json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true))
+	err := p.withBuffer(func(buf *bytes.Buffer) (err error) {
 		if e.Code == errs.NotFound && !strings.HasPrefix(r.URL.Path, "/api/") && acceptsPage(h, r) {
-			buf.Reset()
 			contentType, err = contentTypePage, renderPage(buf, "problem.html", typeOf(e.Code, e.Detail))
 			h.Set("Content-Security-Policy", docsPolicy)
+		} else { // a detail may quote input that is not UTF-8
+			err = json.MarshalWrite(buf, &doc, p.json, jsontext.AllowInvalidUTF8(true))
 		}
 		if err != nil {
 			return err

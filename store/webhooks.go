@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"time"
 
 	"gorm.io/gorm"
@@ -21,7 +20,7 @@ func (r webhookReader) Get(id string) (models.Webhook, error) {
 func (r webhookReader) List(by models.Principal, after string, limit int) ([]models.Webhook, error) {
 	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
 	if by.AgentID != nil {
-		db = db.Where("(agent_id "+inSubtree+" OR token_id = ? OR token_id "+TokenTree+")", *by.AgentID, cmp.Or(by.TokenID, "none"), by.TokenID)
+		db = db.Where("(agent_id "+inSubtree+" OR token_id <> '' AND token_id = ? OR token_id "+TokenTree+")", *by.AgentID, by.TokenID, by.TokenID)
 	}
 	return hooks, db.Find(&hooks).Error
 }

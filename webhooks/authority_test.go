@@ -146,7 +146,12 @@ func TestATokenKeepsTheWebhooksThatItCreated(t *testing.T) {
 		for _, by := range []models.Principal{above, creator, below, beside, ops()} {
 			require.Equal(t, both, list(by), by.Name)
 		}
+		issued := bound("finance") // a principal of an OpenID Connect issuer, whose token is not stored
+		issued.TokenID = "issuer:subject"
+		third := h.createdBy(t, issued, "bills", false)
 		h.move(t, "bills", "health")
+		require.Equal(t, []string{third.ID}, list(issued))
+		require.NoError(t, h.Webhooks.Delete(t.Context(), issued, third.ID, nil))
 		for _, by := range []models.Principal{below, beside, bound("finance")} {
 			require.Empty(t, list(by), by.Name)
 			h.requireNotFound(t, by, hook.ID, delivery)
@@ -171,12 +176,12 @@ func TestATokenKeepsTheWebhooksThatItCreated(t *testing.T) {
 		h.emit(t, "bills")
 		require.Empty(t, h.received(t, second.ID), "it is confined")
 
-		third := h.createdBy(t, ops(), "bills", false)
+		fourth := h.createdBy(t, ops(), "bills", false)
 		_, err = h.Update(t.Context(), bound("health"), second.ID, webhooks.WebhookPatch{URL: models.Some("https://example.org/secret")}, nil)
 		require.NoError(t, err)
 		require.Equal(t, both[:1], list(creator), "another token has changed the second: it has that token's authority now")
 		h.requireNotFound(t, creator, second.ID, delivery)
-		h.requireNotFound(t, above, third.ID, delivery)
+		h.requireNotFound(t, above, fourth.ID, delivery)
 
 		require.NoError(t, h.Webhooks.Delete(t.Context(), creator, hook.ID, nil))
 		require.Empty(t, list(above))

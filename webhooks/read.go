@@ -46,7 +46,7 @@ func visible(within func(models.Principal, string) error, chain func(string) ([]
 		return hook, err
 	}
 	creators, failed := chain(hook.TokenID)
-	if failed == nil && !slices.Contains(append(creators, hook.TokenID), cmp.Or(by.TokenID, "none")) {
+	if failed == nil && (by.TokenID == "" || !slices.Contains(append(creators, hook.TokenID), by.TokenID)) {
 		failed = errs.New(errs.NotFound, "there is no webhook %q", hook.ID)
 	}
 	return hook, cmp.Or(failed, err)

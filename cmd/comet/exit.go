@@ -189,7 +189,7 @@ func exitCodeOf(status int) int {
 		http.StatusConflict: exitConflict, http.StatusPreconditionFailed: exitConflict,
 		http.StatusBadRequest: exitInvalid, http.StatusRequestEntityTooLarge: exitInvalid,
 		http.StatusUnsupportedMediaType: exitInvalid, http.StatusUnprocessableEntity: exitInvalid,
-		http.StatusTooManyRequests: exitUnavailable, http.StatusBadGateway: exitUnavailable,
+		http.StatusRequestTimeout: exitUnavailable, http.StatusTooManyRequests: exitUnavailable, http.StatusBadGateway: exitUnavailable,
 		http.StatusServiceUnavailable: exitUnavailable, http.StatusGatewayTimeout: exitUnavailable,
 	}
 	return cmp.Or(codes[status], exitFailure)

@@ -30,7 +30,7 @@ func TestExitCode(t *testing.T) {
 		exitBudget:    {&apiError{status: 403, problem: client.Problem{Code: client.ProblemCodeBudgetExceeded}}},
 		exitInvalid:   {&apiError{status: 400}, &apiError{status: 413}, &apiError{status: 415}, &apiError{status: 422}},
 		exitUnavailable: {
-			&apiError{status: 429}, &apiError{status: 502}, &apiError{status: 503}, &apiError{status: 504},
+			&apiError{status: 408}, &apiError{status: 429}, &apiError{status: 502}, &apiError{status: 503}, &apiError{status: 504},
 			&unreachableError{server: "x", cause: errors.New("y")},
 		},
 	} {

@@ -128,7 +128,7 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	if d.ExpiresAt != nil {
 		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
 	}
-	if err = emit(tx, by, t, events.TokenCreated, tx.Tokens().Insert(t)); err == nil {
+	if err = insert(tx, by, t); err == nil {
 		err = quotas.Add(tx, by, "tokens", t.ID)
 	}
 	return Issued{t, secret}, err
@@ -306,20 +306,26 @@ func ensureAdmin(tx *store.Tx, hash [32]byte, replace bool) (made bool, err erro
 		t.Configured = hash[:]
 	}
 	if isNew {
-		return true, emit(tx, models.System(), t, events.TokenCreated, tx.Tokens().Insert(t))
+		return true, insert(tx, models.System(), t)
 	}
 	return true, save(tx, models.System(), t, events.TokenRotated)
 }
 
-func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
-	return emit(tx, by, t, kind, tx.Tokens().Save(t))
-}
-
-// emit emits the event of a change of a token. If the change failed, it returns err, the error of the change.
-func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType, err error) error {
-	if err != nil {
+func insert(tx *store.Tx, by models.Principal, t models.Token) error {
+	if err := tx.Tokens().Insert(t); err != nil {
 		return err
 	}
+	return emit(tx, by, t, events.TokenCreated)
+}
+
+func save(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
+	if err := tx.Tokens().Save(t); err != nil {
+		return err
+	}
+	return emit(tx, by, t, kind)
+}
+
+func emit(tx *store.Tx, by models.Principal, t models.Token, kind models.EventType) error {
 	return tx.Events().Emit(kind, "token:"+t.ID, TokenChanged{
 		ID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Actor: by.Name,
 	})

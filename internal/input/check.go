@@ -169,20 +169,10 @@ func (c *checker) number(n *Node, s *shape) {
 // integral returns the digits of an integer that is written with an exponent or with a fraction of zeros,
 // such as 7e4. Other numbers are returned unchanged.
 func integral(text string) string {
-	number, negative := strings.CutPrefix(strings.ToLower(text), "-")
-	mantissa, exponent, _ := strings.Cut(number, "e")
-	whole, fraction, _ := strings.Cut(mantissa, ".")
-	shift, err := strconv.Atoi(cmp.Or(exponent, "0"))
-	digits := strings.TrimRight(whole+fraction, "0")
-	zeros := len(whole) + shift - len(digits)
-	digits = strings.TrimLeft(digits, "0")
-	switch {
-	case digits == "":
-		return "0"
-	case err != nil || zeros < 0:
+	digits, power, _ := strings.Cut(decimal(text), "e")
+	zeros, err := strconv.Atoi(cmp.Or(power, "0"))
+	if err != nil || zeros < 0 {
 		return text
-	case negative:
-		digits = "-" + digits
 	}
 	return digits + strings.Repeat("0", min(zeros, 20)) // 20 zeros exceed the range of every integer
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/envelope"
@@ -69,13 +70,16 @@ func (p *Protocol) heartbeat(ctx context.Context, s sender, payload wire.Heartbe
 	return reply, err
 }
 
+// maxFailureText limits the reason of a failure, in bytes.
+const maxFailureText = 1000
+
 // complete processes a work_result (Chiffon §work_result). A result for a task that has ended in
 // another way is accepted too: its usage is charged.
 func (p *Protocol) complete(ctx context.Context, s sender, e wire.Envelope, payload wire.WorkResult) (protocol.Reply, error) {
 	exit := int(payload.ExitCode)
 	var custom struct{ Failure string }
 	_ = json.Unmarshal(e.Custom, &custom) // other agents may send other members
-	message := wire.Clean(custom.Failure)
+	message := input.ClipBytes(wire.Clean(custom.Failure), maxFailureText)
 	used := payload.Resources
 	detail, err := json.Marshal(resultDetail{used.DurationSeconds, used.GPUVRAMMB, used.CPUTimeMS, exit, message})
 	if err != nil {

@@ -105,14 +105,15 @@ func TestWork(t *testing.T) {
 		f.accepted(t, client("ci"), raw)
 		var failed map[string]any
 		require.NoError(t, json.Unmarshal(result(t, task, "failed", 124, "", 0), &failed))
-		failed["x_custom_fields"] = map[string]any{"failure": "too\x00slow"}
+		failed["x_custom_fields"] = map[string]any{"failure": "too\x00slow" + strings.Repeat("y", 2000)}
 		raw, err := json.Marshal(failed)
 		require.NoError(t, err)
 		f.accepted(t, agentPrincipal("infra-1"), raw)
 		ended, err := f.work.Task(t.Context(), task)
 		require.NoError(t, err)
-		require.Equal(t, "too\uFFFDslow", ended.Error)
-		require.JSONEq(t, `{"duration_seconds":87,"gpu_vram_mb":0,"cpu_time_ms":12450,"exit_code":124,"message":"too\uFFFDslow"}`, string(ended.Detail))
+		reason := "too\uFFFDslow" + strings.Repeat("y", 1000-len("too\uFFFDslow")) + "…"
+		require.Equal(t, reason, ended.Error)
+		require.JSONEq(t, `{"duration_seconds":87,"gpu_vram_mb":0,"cpu_time_ms":12450,"exit_code":124,"message":"`+reason+`"}`, string(ended.Detail))
 	})
 
 	runCase(t, "a waiting request gets the result at once", func(t *testing.T, f *fixture) {

@@ -83,8 +83,6 @@ type Node struct {
 	Needs []int
 	// Layer is 1 for a step without dependencies, otherwise one more than that of its last dependency.
 	Layer int
-
-	referenced map[int]string // where a reference to a step is, as a JSON pointer
 }
 
 var idPattern = regexp.MustCompile(`^` + idExpression + `$`)
@@ -133,10 +131,9 @@ func (c *checker) checkSteps(steps []Step) {
 		}
 	}
 	for i, s := range steps {
-		c.nodes = append(c.nodes, Node{Step: s, referenced: map[int]string{}})
+		c.nodes = append(c.nodes, Node{Step: s})
 		c.checkType(i, &c.nodes[i].Step)
-		c.checkArguments(i, &c.nodes[i])
-		c.checkDependencies(i, &c.nodes[i])
+		c.checkDependencies(i, &c.nodes[i], c.checkArguments(i, &c.nodes[i].Step))
 	}
 	if c.edges > MaxEdges {
 		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d dependencies, not %d", MaxEdges, c.edges)
@@ -194,22 +191,24 @@ func (c *checker) checkType(i int, s *Step) {
 	}
 }
 
-// checkArguments checks that the arguments are an object, and finds the steps that they refer to.
-func (c *checker) checkArguments(i int, n *Node) {
-	switch text := strings.TrimSpace(string(n.Arguments)); {
+// checkArguments checks that the arguments are an object. It returns the steps that they refer to, each with
+// the JSON pointer of a reference.
+func (c *checker) checkArguments(i int, s *Step) (referenced map[int]string) {
+	switch text := strings.TrimSpace(string(s.Arguments)); {
 	case text == "" || text == "null":
-		n.Arguments = json.RawMessage("{}")
-		return
-	case text[0] != '{' || !jsontext.Value(n.Arguments).IsValid(): // rejects duplicate names
+		s.Arguments = json.RawMessage("{}")
+		return nil
+	case text[0] != '{' || !jsontext.Value(s.Arguments).IsValid(): // rejects duplicate names
 		c.fail(i, "/arguments", "object", "arguments must be a JSON object without duplicate names, not %s", input.Clip(text))
-		return
+		return nil
 	}
-	if len(n.Arguments) > MaxArguments {
-		c.fail(i, "/arguments", "max", "arguments must have at most %d bytes, not %d", MaxArguments, len(n.Arguments))
-		return
+	if len(s.Arguments) > MaxArguments {
+		c.fail(i, "/arguments", "max", "arguments must have at most %d bytes, not %d", MaxArguments, len(s.Arguments))
+		return nil
 	}
-	c.arguments += len(n.Arguments)
-	for at, text := range textsOf(n.Arguments) {
+	referenced = map[int]string{}
+	c.arguments += len(s.Arguments)
+	for at, text := range textsOf(s.Arguments) {
 		for _, r := range referencesIn(text) {
 			to, known := c.index[r.step]
 			switch {
@@ -220,10 +219,11 @@ func (c *checker) checkArguments(i int, n *Node) {
 				c.fail(i, "/arguments"+at, "reference", "%q refers to a step that does not exist%s (write $%s for the literal text)", input.Clip(r.text), c.suggestion(r.step, "$%s.result"), input.Clip(r.text))
 			default:
 				c.references++
-				n.referenced[to] = at
+				referenced[to] = at
 			}
 		}
 	}
+	return referenced
 }
 
 // suggestion returns a clause with the most similar id, "" if no id is similar.
@@ -235,7 +235,7 @@ func (c *checker) suggestion(id, format string) string {
 }
 
 // checkDependencies merges the given dependencies with those of references.
-func (c *checker) checkDependencies(i int, n *Node) {
+func (c *checker) checkDependencies(i int, n *Node, referenced map[int]string) {
 	needs := map[int]bool{}
 	for k, id := range n.DependsOn {
 		at := fmt.Sprintf("/depends_on/%d", k)
@@ -249,7 +249,7 @@ func (c *checker) checkDependencies(i int, n *Node) {
 			needs[to] = true
 		}
 	}
-	for to, at := range n.referenced {
+	for to, at := range referenced {
 		if to == i {
 			c.fail(i, "/arguments"+at, "cycle", "the step %q refers to its own result", n.ID)
 			continue

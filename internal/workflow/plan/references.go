@@ -66,8 +66,8 @@ func textsOf(raw json.RawMessage) iter.Seq2[string, string] {
 func eachText(at string, v any, yield func(string, string) bool) bool {
 	switch v := v.(type) {
 	case map[string]any:
-		for name, inner := range v {
-			if !eachText(at+"/"+pointerEscaper.Replace(name), inner, yield) {
+		for _, name := range slices.Sorted(maps.Keys(v)) { // the order of errors
+			if !eachText(at+"/"+input.Escape(name), v[name], yield) {
 				return false
 			}
 		}
@@ -82,9 +82,6 @@ func eachText(at string, v any, yield func(string, string) bool) bool {
 	}
 	return true
 }
-
-// pointerEscaper escapes a name in a JSON pointer (RFC 6901).
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1") //nolint:gochecknoglobals // a constant
 
 // decode decodes JSON without loss of digits.
 func decode(raw json.RawMessage) (v any, err error) {
