@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
@@ -29,6 +30,8 @@ type pipeline struct {
 	last         *pipelined            // the newest message
 	creator      *pipelined            // the newest independent message
 	byKey        map[string]*pipelined // the newest message with each key; it may have ended
+	// unreplied is the newest message of any order. Any goroutine may read it.
+	unreplied atomic.Pointer[pipelined]
 }
 
 // pipelined is a message in progress. Each channel is closed when the message reaches the state.
@@ -57,9 +60,20 @@ func newPipeline() *pipeline {
 	none.place(true)
 	close(none.processed)
 	close(none.replied)
-	return &pipeline{
+	p := &pipeline{
 		slots: semaphore.NewWeighted(maxPipelined), bytes: semaphore.NewWeighted(maxPipelinedBytes),
 		none: none, last: none, creator: none, byKey: map[string]*pipelined{},
+	}
+	p.unreplied.Store(none)
+	return p
+}
+
+// waitForReplies returns when the replies to all messages that were added before the call are written,
+// or when ctx ends. Any goroutine may call it.
+func (p *pipeline) waitForReplies(ctx context.Context) {
+	select {
+	case <-p.unreplied.Load().replied:
+	case <-ctx.Done():
 	}
 }
 
@@ -68,7 +82,10 @@ func newPipeline() *pipeline {
 func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, process func(placed func(ordered bool)) (reply func())) error {
 	if order.Key == "" && !order.Independent {
 		p.running.Wait()
+		m := newPipelined(order)
+		p.unreplied.Store(m)
 		process(nil)()
+		close(m.replied)
 		return nil
 	}
 	size := min(int64(length), maxPipelinedBytes)
@@ -80,6 +97,7 @@ func (p *pipeline) add(ctx context.Context, order protocol.Order, length int, pr
 		return err
 	}
 	m, prev, creator, dependency := newPipelined(order), p.last, p.creator, p.dependency(order)
+	p.unreplied.Store(m)
 	if p.last = m; order.Independent {
 		p.creator = m
 	} else {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"sync"
@@ -103,6 +104,29 @@ func TestPipeline(t *testing.T) {
 		a.steps <- finish
 		require.Equal(t, []string{"reply a", "reply b", "reply c"}, r.take())
 	})
+	for name, order := range map[string]protocol.Order{"a pipelined message": free, "a message that is processed alone": {}} {
+		runPipeline(t, "a delivery follows the reply to "+name, func(t *testing.T, r *pipelineRun) {
+			r.waitForReplies(t.Context()) // there is no message
+			a := &message{name: "a", order: order}
+			added := make(chan struct{})
+			go func() {
+				defer close(added)
+				r.add(t, 1, a)
+			}()
+			require.Equal(t, []string{"begin a"}, r.take())
+			go func() {
+				r.waitForReplies(t.Context())
+				r.record("deliver")
+			}()
+			require.Empty(t, r.take())
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			r.waitForReplies(ended)
+			a.steps <- finish
+			require.Equal(t, []string{"reply a", "deliver"}, r.take())
+			<-added
+		})
+	}
 	runPipeline(t, "messages with a key are processed one after the other", func(t *testing.T, r *pipelineRun) {
 		a, b, c := &message{name: "a", order: key}, &message{name: "b", order: report}, &message{name: "c", order: key}
 		r.add(t, 1, a, b, c)

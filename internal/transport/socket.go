@@ -41,6 +41,8 @@ type socket struct {
 	rejected atomic.Bool
 	// group contains the reader and the pings in progress.
 	group sync.WaitGroup
+	// pipeline processes the received messages.
+	pipeline *pipeline
 
 	mu sync.Mutex // held while a message is written on an unframed connection
 	// written holds the messages that were written completely on an unframed connection and that
@@ -51,7 +53,7 @@ type socket struct {
 
 // newSocket returns the socket of a connection. The caller sets conn and calls start.
 func (s *Server) newSocket(c *connection, verify func(context.Context) (models.Principal, error)) *socket {
-	return &socket{connection: c, server: s, verify: verify, written: map[string]bool{}}
+	return &socket{connection: c, server: s, verify: verify, pipeline: newPipeline(), written: map[string]bool{}}
 }
 
 // tokenVerifier returns a function that verifies a token again.
@@ -165,9 +167,11 @@ func (s *socket) serve(ctx context.Context) {
 	}
 }
 
-// deliver writes one message. On an unframed connection nothing that the agent sends acknowledges
-// the message until it is written completely.
+// deliver writes one message, after the replies to the messages that the agent sent before: it may be
+// about a task that such a reply names. On an unframed connection nothing that the agent sends
+// acknowledges the message until it is written completely.
 func (s *socket) deliver(out outbound) error {
+	s.pipeline.waitForReplies(s.done)
 	if !s.protocol.info.Framed {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -230,12 +234,11 @@ func (s *socket) close(cut context.CancelFunc) {
 
 // readLoop receives messages until the connection ends.
 func (s *socket) readLoop(ctx context.Context) {
-	pipeline := newPipeline()
 	defer func() { // acknowledgements in memory: the next connection may be to another process
 		err := s.server.core.Work.FlushAcknowledgements(context.WithoutCancel(ctx), s.agentID)
 		s.server.logWarning("cannot record an acknowledgement", s.agentID, err)
 	}()
-	defer pipeline.running.Wait()
+	defer s.pipeline.running.Wait()
 	defer s.end(endDisconnected)
 	for {
 		raw, verified := s.first, s.firstVerified
@@ -256,7 +259,7 @@ func (s *socket) readLoop(ctx context.Context) {
 			continue
 		}
 		release := s.server.opts.Limits.Bytes.Hold(ctx, len(raw), s.tokenID)
-		err = pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
+		err = s.pipeline.add(ctx, s.protocol.Order(raw), len(raw), func(placed func(bool)) func() {
 			// A message that was read is processed completely even if the connection has broken: a
 			// later message must not take effect without it.
 			msgCtx, cancel := context.WithTimeout(requestid.With(context.WithoutCancel(ctx), ""), bodyTimeout)

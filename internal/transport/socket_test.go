@@ -32,7 +32,7 @@ func TestReceivedNotices(t *testing.T) {
 	t.Parallel()
 	begin := func() (*socket, blockingConn, func(id string, outcome error, meanwhile func())) {
 		c := blockingConn{make(chan struct{}), make(chan error)}
-		s := &socket{connection: &connection{protocol: &describedProtocol{}, inFlight: &inFlight{}}, server: &Server{}, conn: c, written: map[string]bool{}}
+		s := &socket{connection: &connection{protocol: &describedProtocol{}, inFlight: &inFlight{}, done: t.Context()}, server: &Server{}, conn: c, pipeline: newPipeline(), written: map[string]bool{}}
 		return s, c, func(id string, outcome error, meanwhile func()) {
 			s.inFlight.put(id, delivery{attempts: 1, isTask: id == "work"})
 			done := make(chan error)
