@@ -24,6 +24,8 @@ type Builtin struct {
 	// Gateway tools reach other tools, and only those that the policy allows. So policies do not
 	// hide them unless they deny them, and their descriptions name the connected servers.
 	Gateway bool
+	// OmitServers leaves the connected servers out of the description of a gateway tool.
+	OmitServers bool
 	// Finder is the tool that finds others. The search index does not have it, and the error for an
 	// unknown tool names it.
 	Finder bool

@@ -1,5 +1,5 @@
-// Package builtin has comet's own tools: they search tools and run code (AgentCards, “Meta-Tools”),
-// and submit tasks to agents. To the package tools they are tools like any other.
+// Package builtin has comet's own tools: they search tools, run code and execute workflows (AgentCards,
+// “Meta-Tools”), and submit tasks to agents. To the package tools they are tools like any other.
 package builtin
 
 import (
@@ -14,6 +14,7 @@ import (
 	"comet/internal/sandbox"
 	"comet/internal/tools"
 	"comet/internal/toolsearch"
+	"comet/internal/workflow"
 	"comet/models"
 )
 
@@ -32,6 +33,7 @@ type Dependencies struct {
 	Auth         *auth.Auth
 	Index        *toolsearch.Index
 	Sandbox      *sandbox.Sandbox
+	Workflows    *workflow.Engine
 	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
 }
@@ -44,7 +46,7 @@ func Register(d Dependencies) {
 	if b.Clock == nil {
 		b.Clock = time.Now
 	}
-	d.Tools.Register([]tools.Builtin{
+	all := []tools.Builtin{
 		{
 			Server: agentCardsServer, Class: models.ToolRead, Gateway: true, Finder: true, Execute: b.searchTools,
 			Definition: &mcp.Tool{
@@ -93,7 +95,8 @@ func Register(d Dependencies) {
 				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(false), OpenWorldHint: new(false)},
 			},
 		},
-	})
+	}
+	d.Tools.Register(append(all, b.workflowTools()...))
 }
 
 // jsonResult returns a result: JSON, as text and as structured content.

@@ -1,0 +1,95 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/workflow/plan"
+	"comet/store/workflows"
+)
+
+// maxShown limits the steps of a checkpoint; further ones are asked about later.
+const maxShown = 16
+
+// pause pauses the workflow with a checkpoint. It reports false if a step that was to be shown has failed instead.
+func (x *execution) pause(ctx context.Context, next plan.Next, now time.Time) (paused bool, err error) {
+	c := workflows.Checkpoint{
+		ID: newID("cp_"), WorkflowID: x.row.ID, Kind: string(next.Pause), Layer: next.Layer, State: workflows.Open,
+		CreatedAt: now, ExpiresAt: now.Add(x.engine.opts.PauseTTL),
+	}
+	shown := []shownStep{}
+	if next.Pause != plan.PauseLayer {
+		for _, i := range next.Steps[:min(len(next.Steps), maxShown)] {
+			s, err := x.show(ctx, i)
+			switch {
+			case err != nil && ctx.Err() != nil, errs.Is(err, errs.Unavailable):
+				return false, err
+			case err != nil && next.Pause == plan.PauseApproval:
+				x.fail(i, err, now)
+				return false, nil
+			}
+			s.Error = x.steps[i].Error
+			shown = append(shown, s)
+		}
+	}
+	if c.Shown, err = json.Marshal(shown); err != nil {
+		return false, err
+	}
+	if c.Digest, err = digest(x.row.ID, c.Shown); err != nil {
+		return false, err
+	}
+	x.row.State, x.row.Pause, x.asked = workflows.Paused, string(next.Pause), &c
+	x.release()
+	x.emit(events.WorkflowPaused, events.WorkflowData{Pause: c.Kind, CheckpointID: c.ID, Layer: c.Layer})
+	return true, nil
+}
+
+// shownSteps returns the steps that a checkpoint shows.
+func shownSteps(c workflows.Checkpoint) (out []shownStep, err error) {
+	err = json.Unmarshal(c.Shown, &out)
+	return out, err
+}
+
+// settle records the decision on the open checkpoint and lets the workflow run again.
+func (x *execution) settle(state, by, feedback string) {
+	c := *x.checkpoint
+	c.State, c.DecidedBy, c.Feedback = state, by, feedback
+	x.decided = &c
+	x.row.State, x.row.Pause = workflows.Running, ""
+}
+
+// position returns the index of a step that the plan has.
+func (x *execution) position(id string) int {
+	for i := range x.plan.Steps {
+		if x.plan.Steps[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
+// none is approved.
+func (x *execution) approve(ctx context.Context) (current bool, err error) {
+	shown, err := shownSteps(*x.checkpoint)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range shown {
+		now, err := x.show(ctx, x.position(s.ID))
+		if errs.Is(err, errs.Unavailable) || ctx.Err() != nil {
+			return false, err
+		}
+		if err != nil || now.Digest != s.Digest {
+			return false, nil
+		}
+	}
+	for _, s := range shown {
+		i := x.position(s.ID)
+		x.steps[i].Approved, x.changed[i] = s.Digest, true
+	}
+	return true, nil
+}

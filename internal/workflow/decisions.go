@@ -1,0 +1,260 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/input"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store/workflows"
+)
+
+// Decision is the decision on a checkpoint.
+type Decision struct {
+	Approved bool
+	Feedback string
+	// Digest is the digest of the checkpoint that was decided on, "" for the current one.
+	Digest string
+	// Resolution says what happens to uncertain steps.
+	Resolution Resolution
+	// Results are the results of uncertain steps by their ids, for ResolutionAccept.
+	Results map[string]json.RawMessage
+}
+
+// Resolution is what happens to the steps whose results were lost.
+type Resolution string
+
+// Values of Resolution.
+const (
+	// ResolutionRetry runs the steps again.
+	ResolutionRetry Resolution = "retry"
+	// ResolutionAccept takes the steps for successful, with the results of the decision.
+	ResolutionAccept Resolution = "accept"
+	// ResolutionSkip skips the steps and those that depend on them.
+	ResolutionSkip Resolution = "skip"
+)
+
+// Continue confirms the results of a layer. It returns as soon as the workflow goes on; Wait waits for the next pause. It
+// has no effect on a workflow that runs.
+func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
+	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+		switch {
+		case x.row.State == workflows.Running:
+			return errUnchanged
+		case x.row.State != workflows.Paused:
+			return errState("the workflow %s cannot continue: its status is %s", id, status(x.row))
+		case x.row.Pause != string(plan.PauseLayer):
+			return errState("the workflow %s waits for a decision on the checkpoint %s; call agentcards:approval_response", id, x.checkpoint.ID)
+		}
+		x.row.Confirmed = x.checkpoint.Layer
+		x.settle(workflows.Approved, by.TokenID, reason)
+		return nil
+	})
+	return err
+}
+
+// Decide decides on the open checkpoint of a workflow. The same decision again has no effect. If what the checkpoint shows
+// has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
+func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
+	x, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+		open := x.checkpoint
+		if open == nil || open.ID != checkpoint {
+			return x.checkEarlier(ctx, checkpoint, d)
+		}
+		if open.State != workflows.Open {
+			return repeated(*open, d)
+		}
+		if d.Digest != "" && d.Digest != open.Digest {
+			return tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "the digest is not that of the checkpoint %s, which is %s", open.ID, open.Digest)
+		}
+		if !d.Approved {
+			x.settle(workflows.Rejected, by.TokenID, d.Feedback)
+			x.stop(codeRejected, d.Feedback, x.engine.Store.Now())
+			return nil
+		}
+		return x.accept(ctx, by, d)
+	})
+	if err == nil && x.checkpoint.ID != checkpoint && x.staleID == checkpoint {
+		err = tools.WithDetails(errStale(checkpoint), map[string]any{"checkpoint_id": x.checkpoint.ID})
+	}
+	return err
+}
+
+func errStale(id string) *errs.Error {
+	return tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "what the checkpoint %s shows has changed; nothing was approved. Decide on the newest checkpoint", id)
+}
+
+// accept applies an approval to the open checkpoint.
+func (x *execution) accept(ctx context.Context, by models.Principal, d Decision) error {
+	switch plan.Pause(x.row.Pause) {
+	case plan.PauseLayer:
+		x.row.Confirmed = x.checkpoint.Layer
+	case plan.PauseUncertain:
+		if err := x.resolve(d); err != nil {
+			return err
+		}
+	default:
+		current, err := x.approve(ctx)
+		if err != nil {
+			return err
+		}
+		if !current {
+			x.staleID = x.checkpoint.ID
+			x.settle(workflows.Stale, by.TokenID, d.Feedback)
+			return nil
+		}
+	}
+	x.settle(workflows.Approved, by.TokenID, d.Feedback)
+	return nil
+}
+
+// resolve applies the resolution to the steps of the open checkpoint.
+func (x *execution) resolve(d Decision) error {
+	shown, err := shownSteps(*x.checkpoint)
+	if err != nil {
+		return err
+	}
+	now := x.engine.Store.Now()
+	for _, s := range shown {
+		i := x.position(s.ID)
+		switch d.Resolution {
+		case ResolutionRetry: // the decision approves the repetition
+			x.steps[i].State, x.steps[i].Approved, x.changed[i] = int(plan.Pending), s.Digest, true
+		case ResolutionSkip:
+			x.end(i, plan.Skipped, now)
+		case ResolutionAccept:
+			value, ok := d.Results[s.ID]
+			if !ok || !json.Valid(value) {
+				return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "results must have the result of the step %q for the resolution accept", s.ID)
+			}
+			x.steps[i].Result, x.steps[i].ErrorCode, x.steps[i].Error = value, "", ""
+			x.end(i, plan.Success, now)
+		default:
+			return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the results of steps were lost: resolution must be retry, accept or skip, not %q", input.Clip(string(d.Resolution)))
+		}
+	}
+	return nil
+}
+
+// checkEarlier returns the error for a decision on a checkpoint that is not the newest one.
+func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) error {
+	c, err := workflows.GetCheckpoint(x.engine.Store.Reads(ctx), x.row.ID, id)
+	if errs.Is(err, errs.NotFound) {
+		return tools.NewError(errs.NotFound, "CHECKPOINT_NOT_FOUND", "the workflow %s has no checkpoint %q", x.row.ID, input.Clip(id))
+	}
+	if err != nil {
+		return err
+	}
+	return repeated(c, d)
+}
+
+// repeated returns errUnchanged if a decision repeats the one that was made, otherwise the error.
+func repeated(c workflows.Checkpoint, d Decision) error {
+	switch {
+	case c.State == workflows.Stale:
+		return errStale(c.ID)
+	case c.State == workflows.Approved && d.Approved, c.State == workflows.Rejected && !d.Approved:
+		return errUnchanged
+	}
+	return errState("the checkpoint %s was already %s", c.ID, c.State)
+}
+
+// Abort ends a workflow before its steps have ended.
+func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason string) error {
+	row, err := workflows.Get(e.Store.Reads(ctx), id)
+	if err = own(row, err, by, id); err != nil {
+		return err
+	}
+	if r := e.held(id); r != nil {
+		select {
+		case r.aborts <- abort{reason: reason}:
+			<-r.done
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	var tasks []string
+	_, err = e.transitionOf(ctx, by, id, func(x *execution) error {
+		switch {
+		case x.row.State == workflows.Aborted:
+			return errUnchanged
+		case x.row.State > workflows.Paused:
+			return errState("the workflow %s has already ended: its status is %s", id, status(x.row))
+		case x.row.State == workflows.Paused:
+			x.settle(workflows.Rejected, by.TokenID, reason)
+		}
+		tasks = x.stop("", reason, e.Store.Now())
+		return nil
+	})
+	e.cancelTasks(tasks)
+	return err
+}
+
+// errUnchanged ends a transition that has nothing to do.
+var errUnchanged = errors.New("the workflow is unchanged")
+
+// transitionOf is transition for a principal that may change the workflow.
+func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (*execution, error) {
+	check := func(row workflows.Workflow, err error) error { return own(row, err, by, id) }
+	return e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
+		if by.TokenID == x.row.TokenID {
+			x.by = by
+		}
+		return nil, change(x)
+	})
+}
+
+// transition changes a workflow that this process does not hold, and holds it if it runs afterwards. check receives the
+// row or the error of its read. change returns the steps that already run. It is called again if the workflow has changed
+// meanwhile; with errUnchanged nothing is stored.
+func (e *Engine) transition(ctx context.Context, id string, check func(workflows.Workflow, error) error, change func(*execution) ([]dispatch, error)) (*execution, error) {
+	for {
+		from := e.Store.Reads(ctx)
+		row, err := workflows.Get(from, id)
+		if err = check(row, err); err != nil {
+			return nil, err
+		}
+		x, err := e.load(from, row)
+		if err != nil {
+			return nil, err
+		}
+		first, err := change(x)
+		if errors.Is(err, errUnchanged) {
+			return x, nil
+		}
+		if err == nil && x.row.State == workflows.Running {
+			first, err = x.take(ctx, row, first)
+		}
+		if err == nil {
+			err = e.Store.Write(ctx, x.save)
+		}
+		switch {
+		case errors.Is(err, workflows.ErrFenced):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		x.saved()
+		if len(first) > 0 {
+			e.hold(newRun(x), first)
+		}
+		return x, nil
+	}
+}
+
+// take makes this process the holder, and returns the steps that run.
+func (x *execution) take(ctx context.Context, before workflows.Workflow, running []dispatch) ([]dispatch, error) {
+	x.row.Holder = x.engine.Store.Process()
+	x.row.Epoch++
+	if before.State == workflows.Paused {
+		x.emit(events.WorkflowResumed, events.WorkflowData{})
+	}
+	next, err := x.advance(ctx, x.engine.Store.Now())
+	return append(running, next...), err
+}

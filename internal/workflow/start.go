@@ -1,0 +1,114 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/workflows"
+)
+
+// Draft is a workflow that has not started.
+type Draft struct {
+	Steps    []plan.Step
+	Settings Settings
+}
+
+// Begin checks, stores and starts a workflow. at is the JSON pointer of the steps, for errors. It returns
+// errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
+// WORKFLOW_LIMIT if the token has too many workflows that have not ended.
+func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string) (id string, err error) {
+	p, err := plan.New(d.Steps, at)
+	if err != nil {
+		return "", err
+	}
+	x := &execution{engine: e, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
+	if x.row, err = e.newRow(by, d.Settings); err != nil {
+		return "", err
+	}
+	for i := range p.Steps {
+		if err := x.checkStep(ctx, i); err != nil {
+			return "", err
+		}
+		text, err := json.Marshal(p.Steps[i].Step)
+		if err != nil {
+			return "", err
+		}
+		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
+	}
+	now := x.row.CreatedAt
+	x.emit(events.WorkflowStarted, events.WorkflowData{})
+	first, err := x.advance(ctx, now)
+	if err != nil {
+		return "", err
+	}
+	err = e.Store.Write(ctx, func(tx *store.Tx) error {
+		active, err := workflows.CountActive(tx, x.row.TokenID)
+		if err == nil && active >= e.opts.MaxActive {
+			err = tools.NewError(errs.LimitReached, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait for one, or abort one", x.row.Actor, active)
+		}
+		if err != nil {
+			return err
+		}
+		row := x.row
+		row.Version++
+		if err := workflows.Create(tx, row, x.steps); err != nil {
+			return err
+		}
+		return x.saveNew(tx)
+	})
+	if err != nil {
+		return "", err
+	}
+	x.saved()
+	e.hold(newRun(x), first)
+	return x.row.ID, nil
+}
+
+func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
+	now := e.Store.Now()
+	options, err := json.Marshal(settings)
+	payer := by.Payer
+	if payer == "" {
+		payer = models.RootAgentID
+		if agent := by.Principal.AgentID; agent != nil {
+			payer = *agent
+		}
+	}
+	return workflows.Workflow{
+		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
+		Options: options, Holder: e.Store.Process(), Epoch: 1, CreatedAt: now, UpdatedAt: now,
+	}, err
+}
+
+// checkStep refuses a step that its caller may not execute.
+func (x *execution) checkStep(ctx context.Context, i int) error {
+	step := x.plan.Steps[i]
+	if step.Type == plan.KindAgent {
+		return requireSend(x.by)
+	}
+	t, err := x.lookup(ctx, i)
+	if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
+		err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
+	}
+	if err != nil {
+		return tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
+	}
+	return nil
+}
+
+// timeout returns the timeout of a step.
+func (x *execution) timeout(i int) time.Duration {
+	for _, ms := range []int64{x.plan.Steps[i].TimeoutMS, x.settings.TimeoutMS} {
+		if ms > 0 {
+			return time.Duration(ms) * time.Millisecond
+		}
+	}
+	return x.engine.opts.StepTimeout
+}

@@ -1,0 +1,185 @@
+package workflow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/orchestrator"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/workflows"
+)
+
+// maxResult limits the result of a step, in bytes.
+const maxResult = 10 << 20
+
+// outcome is how a step has ended.
+type outcome struct {
+	position int
+	value    json.RawMessage
+	taskID   string
+	err      error
+	lost     bool // the step may have acted, and err is why its result is unknown
+}
+
+// step is what the execution of a step needs. It does not change.
+type step struct {
+	dispatch
+	plan.Step
+	workflowID string
+	caller     tools.Caller
+	timeout    time.Duration
+	repeatable bool
+}
+
+func (x *execution) stepOf(d dispatch) step {
+	return step{
+		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: x.caller(), timeout: x.timeout(d.position),
+		repeatable: x.steps[d.position].Repeatable,
+	}
+}
+
+// runStep executes a step.
+func (e *Engine) runStep(ctx context.Context, s step) (o outcome) {
+	if s.Type == plan.KindAgent {
+		o = e.runAgentStep(ctx, s)
+	} else {
+		o = e.runToolStep(ctx, s)
+	}
+	if o.position = s.position; o.err == nil && len(o.value) > maxResult {
+		o.value, o.err = nil, tools.NewError(errs.InvalidRequest, "RESULT_TOO_LARGE", "the result has %d bytes; the limit is %d", len(o.value), maxResult)
+	}
+	return o
+}
+
+// runToolStep calls the tool of a tool or code step.
+func (e *Engine) runToolStep(parent context.Context, s step) (o outcome) {
+	if o.err = e.slots.Acquire(parent, 1); o.err != nil {
+		return o
+	}
+	defer e.slots.Release(1)
+	ctx, cancel := context.WithTimeout(parent, s.timeout)
+	defer cancel()
+	name := s.Tool
+	if s.Type == plan.KindCode {
+		name = codeTool
+	}
+	res, err := e.Tools.CallTool(ctx, s.caller, name, s.arguments, &tools.CallOptions{
+		Timeout: s.timeout, Meta: mcp.Meta{"comet/idempotency-key": s.workflowID + "/" + s.ID},
+	})
+	if err == nil {
+		var decoded *mcp.CallToolResult
+		if decoded, err = res.Decoded(); err == nil {
+			if o.value, err = tools.Value(decoded); err != nil {
+				err = tools.NewError(errs.UpstreamFailed, "TOOL_ERROR", "%s", err)
+			}
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) && parent.Err() == nil:
+		o.err = tools.NewError(errs.Timeout, "TIMEOUT", "the step took longer than %d ms", s.timeout.Milliseconds())
+		o.lost = !s.repeatable
+	case err == nil && s.Type == plan.KindCode:
+		o.value, o.err = valueOfCode(o.value)
+	default:
+		o.err = err
+	}
+	return o
+}
+
+// valueOfCode returns the value that code has returned.
+func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
+	var out struct{ Result json.RawMessage }
+	err := json.Unmarshal(result, &out)
+	if out.Result == nil {
+		out.Result = json.RawMessage("null")
+	}
+	return out.Result, err
+}
+
+// codeArguments returns the arguments of agentcards:execute_code for a code step: its context has the arguments of the
+// step and, in deps, the results of the steps that it depends on.
+func (x *execution) codeArguments(ctx context.Context, i int, arguments json.RawMessage) (json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(arguments, &fields); err != nil {
+		return nil, err
+	}
+	if _, taken := fields["deps"]; !taken {
+		deps := map[string]json.RawMessage{}
+		for _, to := range x.plan.Steps[i].Needs {
+			value, err := x.result(ctx)(to)
+			if err != nil {
+				return nil, err
+			}
+			deps[x.plan.Steps[to].ID] = value
+		}
+		text, err := json.Marshal(deps)
+		if err != nil {
+			return nil, err
+		}
+		fields["deps"] = text
+	}
+	return json.Marshal(map[string]any{
+		"code": x.plan.Steps[i].Code, "context": fields, "sandbox_config": map[string]any{"timeout": x.timeout(i).Milliseconds()},
+	})
+}
+
+// requireSend checks the scope that agent steps need.
+func requireSend(p models.Principal) error {
+	if err := auth.Require(p, models.ScopeMessagesSend); err != nil {
+		return tools.NewError(errs.ToolDenied, "PERMISSION_DENIED", "%s; steps of the type agent_task need it", errs.From(err).Detail)
+	}
+	return nil
+}
+
+// runAgentStep submits a task and waits for its end. The same attempt is submitted once, also by several processes.
+func (e *Engine) runAgentStep(ctx context.Context, s step) (o outcome) {
+	sub := orchestrator.Submission{
+		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,
+		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.TimeoutMS},
+		With: func(tx *store.Tx, t *models.Task) error { return workflows.SetTask(tx, s.workflowID, s.position, t.ID) },
+	}
+	if s.Capability != "" {
+		sub.Capabilities = []string{s.Capability}
+	}
+	made, err := e.Orchestrator.Submit(ctx, s.caller.Principal, sub, nil)
+	if o.err = err; err != nil {
+		return o
+	}
+	t := made.Task
+	o.taskID = t.ID
+	for !t.State.Ended() {
+		if t, err = e.Orchestrator.Wait(ctx, "", t.ID, time.Hour); err != nil {
+			o.err = err
+			return o
+		}
+		if o.err = ctx.Err(); o.err != nil {
+			return o
+		}
+	}
+	if t.State != models.TaskDone {
+		o.err = tools.NewError(errs.CodeFailed, "TASK_FAILED", "the task %s %s: %s", t.ID, t.State, t.Error)
+		return o
+	}
+	var text bytes.Buffer
+	o.err = e.Orchestrator.Output(ctx, t, models.StreamResult, 0, func(c models.OutputChunk) error {
+		if text.Len() <= maxResult {
+			text.Write(c.Data)
+		}
+		return nil
+	})
+	if o.value = text.Bytes(); !json.Valid(o.value) && o.err == nil {
+		o.value, o.err = json.Marshal(text.String())
+	}
+	return o
+}
