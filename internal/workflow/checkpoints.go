@@ -74,6 +74,9 @@ func (x *execution) position(id string) int {
 // approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
 // none is approved.
 func (x *execution) approve(ctx context.Context) (current bool, err error) {
+	if x.halted != nil { // no step begins
+		return false, nil
+	}
 	shown, err := shownSteps(*x.checkpoint)
 	if err != nil {
 		return false, err

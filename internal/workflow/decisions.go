@@ -199,15 +199,27 @@ func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason stri
 // errUnchanged ends a transition that has nothing to do.
 var errUnchanged = errors.New("the workflow is unchanged")
 
-// transitionOf is transition for a principal that may change the workflow.
+// transitionOf is transition for a principal that may change the workflow. A pause that has lasted too long ends the
+// workflow instead.
 func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (*execution, error) {
 	check := func(row workflows.Workflow, err error) error { return own(row, err, by, id) }
-	return e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
-		if by.TokenID == x.row.TokenID {
+	x, err := e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
+		if x.expired() {
+			x.expire()
+			return nil, nil
+		}
+		if x.by.TokenID == by.TokenID {
 			x.by = by
+		}
+		if err := x.checkStanding(ctx); err != nil {
+			return nil, err
 		}
 		return nil, change(x)
 	})
+	if err == nil {
+		err = own(x.row, nil, by, id)
+	}
+	return x, err
 }
 
 // transition changes a workflow that this process does not hold, and holds it if it runs afterwards. check receives the
@@ -241,6 +253,9 @@ func (e *Engine) transition(ctx context.Context, id string, check func(workflows
 			return nil, err
 		}
 		x.saved()
+		if r := e.held(id); r != nil { // this process was taken for dead
+			r.cancel()
+		}
 		if len(first) > 0 {
 			e.hold(newRun(x), first)
 		}

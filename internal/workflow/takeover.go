@@ -83,12 +83,22 @@ func (x *execution) recoverSteps(ctx context.Context, now time.Time) (again []di
 func (e *Engine) expire(ctx context.Context, job *jobs.Job) error {
 	exists := func(_ workflows.Workflow, err error) error { return err }
 	_, err := e.transition(ctx, job.Key, exists, func(x *execution) ([]dispatch, error) {
-		if x.row.State != workflows.Paused || x.checkpoint.ExpiresAt.After(e.Store.Now()) {
+		if !x.expired() {
 			return nil, errUnchanged
 		}
-		x.settle(workflows.Expired, "", "")
-		x.stop(codeExpired, "no decision was made in time", e.Store.Now())
+		x.expire()
 		return nil, nil
 	})
 	return err
+}
+
+// expired reports whether the pause of a workflow has lasted too long.
+func (x *execution) expired() bool {
+	return x.row.State == workflows.Paused && !x.checkpoint.ExpiresAt.After(x.engine.Store.Now())
+}
+
+// expire aborts a paused workflow.
+func (x *execution) expire() {
+	x.settle(workflows.Expired, "", "")
+	x.stop(codeExpired, "no decision was made in time", x.engine.Store.Now())
 }

@@ -78,8 +78,10 @@ func (b *builtins) workflowTools() []tools.Builtin {
 }
 
 type dagDraft struct {
-	Workflow           *struct{ Tasks []plan.Step } `json:"workflow"`
-	PerLayerValidation *bool                        `json:"per_layer_validation"`
+	Workflow *struct {
+		Tasks []plan.Step `json:"tasks"`
+	} `json:"workflow"`
+	PerLayerValidation *bool `json:"per_layer_validation"`
 	Config             struct {
 		PerLayerValidation *bool            `json:"per_layer_validation"`
 		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
