@@ -27,7 +27,10 @@ func eventScopes() []scopedEvents {
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,
 		}},
-		{models.ScopeToolsCall, []models.EventType{events.ToolCalled, events.ToolFailed}},
+		{models.ScopeToolsCall, []models.EventType{
+			events.ToolCalled, events.ToolFailed, events.WorkflowStarted, events.WorkflowStepStarted, events.WorkflowStepEnded,
+			events.WorkflowPaused, events.WorkflowResumed, events.WorkflowEnded,
+		}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
 			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
@@ -47,7 +50,7 @@ type scopedEvents struct {
 type eventFilter struct {
 	types       []models.EventType
 	agent, task string // "" for all
-	// caller limits tool calls to those of one agent, "" for none; nil for all agents.
+	// caller limits tool calls and workflows to those of one agent, "" for none; nil for all agents.
 	caller *string
 	// inSubtree reports whether one of the agents is in the subtree of a bound token; nil for others.
 	inSubtree func(agents []string) (bool, error)
@@ -95,7 +98,7 @@ func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
 		return false
 	}
-	if f.caller != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
+	if kind, _, _ := strings.Cut(string(e.Type), "."); f.caller != nil && (kind == "tool" || kind == "workflow") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
 		return false
 	}
 	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {

@@ -2,14 +2,74 @@ package workflow
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/tools"
 	"comet/internal/workflow/plan"
+	"comet/models"
 	"comet/store/workflows"
 )
+
+// shownStep is a step as a checkpoint shows it.
+type shownStep struct {
+	ID        string           `json:"id"`
+	Type      plan.Kind        `json:"type"`
+	Tool      string           `json:"tool,omitempty"`
+	Class     models.ToolClass `json:"class"`
+	Agent     string           `json:"agent_id,omitempty"`
+	Ability   string           `json:"capability,omitempty"`
+	Code      string           `json:"code,omitempty"`
+	Arguments json.RawMessage  `json:"arguments"`
+	// Digest is the digest of all that an approval covers: the definition of the tool, its class, the resolved arguments,
+	// the payer and the policies of the token.
+	Digest string `json:"digest"`
+	// Error is why the result of an uncertain step was lost, "" for other steps.
+	Error string `json:"error,omitempty"`
+
+	repeatable bool
+}
+
+// show returns a step with resolved references.
+func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) {
+	step := &x.plan.Steps[i]
+	out = shownStep{ID: step.ID, Type: step.Type, Agent: step.AgentID, Ability: step.Capability, Code: step.Code, Class: models.ToolDestructive}
+	if out.Arguments, err = x.plan.Resolve(i, x.result(ctx)); err != nil {
+		if errs.Is(err, errs.NotFound) {
+			err = tools.NewError(errs.InvalidRequest, "REFERENCE_NOT_FOUND", "%s", errs.From(err).Detail)
+		}
+		return out, err
+	}
+	facts := []any{x.row.ID, step, out.Arguments, x.row.Payer}
+	if step.Type == plan.KindAgent {
+		err = requireSend(x.by)
+		out.repeatable = true // the orchestrator starts the same request once
+	} else {
+		var t tools.Target
+		if t, err = x.lookup(ctx, i); err == nil {
+			out.Class, out.repeatable = t.Class, t.IsRepeatable()
+			facts = append(facts, t.Digest)
+			if out.Tool = t.ID; step.Type == plan.KindCode {
+				out.Arguments, err = x.codeArguments(ctx, i, out.Arguments)
+			}
+		}
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Digest, err = digest(facts...)
+	return out, err
+}
+
+func digest(facts ...any) (string, error) {
+	text, err := json.Marshal(facts)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
 
 // maxShown limits the steps of a checkpoint; further ones are asked about later.
 const maxShown = 16
@@ -41,8 +101,7 @@ func (x *execution) pause(ctx context.Context, next plan.Next, now time.Time) (p
 	if c.Digest, err = digest(x.row.ID, c.Shown); err != nil {
 		return false, err
 	}
-	x.row.State, x.row.Pause, x.asked = workflows.Paused, string(next.Pause), &c
-	x.release()
+	x.row.State, x.row.Pause, x.row.Holder, x.asked = workflows.Paused, string(next.Pause), "", &c
 	x.emit(events.WorkflowPaused, events.WorkflowData{Pause: c.Kind, CheckpointID: c.ID, Layer: c.Layer})
 	return true, nil
 }

@@ -61,7 +61,7 @@ func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason s
 // Decide decides on the open checkpoint of a workflow. The same decision again has no effect. If what the checkpoint shows
 // has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
 func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
-	x, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+	now, err := e.transitionOf(ctx, by, id, func(x *execution) error {
 		open := x.checkpoint
 		if open == nil || open.ID != checkpoint {
 			return x.checkEarlier(ctx, checkpoint, d)
@@ -79,8 +79,8 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		}
 		return x.accept(ctx, by, d)
 	})
-	if err == nil && x.checkpoint.ID != checkpoint && x.staleID == checkpoint {
-		err = tools.WithDetails(errStale(checkpoint), map[string]any{"checkpoint_id": x.checkpoint.ID})
+	if err == nil && now.staleID == checkpoint {
+		err = tools.WithDetails(errStale(checkpoint), map[string]any{"checkpoint_id": now.checkpointID})
 	}
 	return err
 }
@@ -179,7 +179,6 @@ func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason stri
 			return ctx.Err()
 		}
 	}
-	var tasks []string
 	_, err = e.transitionOf(ctx, by, id, func(x *execution) error {
 		switch {
 		case x.row.State == workflows.Aborted:
@@ -189,10 +188,23 @@ func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason stri
 		case x.row.State == workflows.Paused:
 			x.settle(workflows.Rejected, by.TokenID, reason)
 		}
-		tasks = x.stop("", reason, e.Store.Now())
+		x.stop("", reason, e.Store.Now())
 		return nil
 	})
-	e.cancelTasks(tasks)
+	if err == nil {
+		err = e.cancelTasks(ctx, id)
+	}
+	return err
+}
+
+// cancelTasks cancels the tasks of the agent steps of an aborted workflow.
+func (e *Engine) cancelTasks(ctx context.Context, id string) error {
+	tasks, err := workflows.Tasks(e.Store.Reads(ctx), id)
+	for _, task := range tasks {
+		if _, cancelErr := e.Orchestrator.Cancel(ctx, task, "the workflow was aborted", nil); cancelErr != nil && !errs.Is(cancelErr, errs.TaskState) {
+			err = cancelErr
+		}
+	}
 	return err
 }
 
@@ -201,9 +213,9 @@ var errUnchanged = errors.New("the workflow is unchanged")
 
 // transitionOf is transition for a principal that may change the workflow. A pause that has lasted too long ends the
 // workflow instead.
-func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (*execution, error) {
+func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (settled, error) {
 	check := func(row workflows.Workflow, err error) error { return own(row, err, by, id) }
-	x, err := e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
+	now, err := e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
 		if x.expired() {
 			x.expire()
 			return nil, nil
@@ -217,28 +229,34 @@ func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id strin
 		return nil, change(x)
 	})
 	if err == nil {
-		err = own(x.row, nil, by, id)
+		err = own(now.row, nil, by, id)
 	}
-	return x, err
+	return now, err
+}
+
+// settled is the state of a workflow after a transition: the newest checkpoint, and the one that has become stale.
+type settled struct {
+	row                   workflows.Workflow
+	checkpointID, staleID string
 }
 
 // transition changes a workflow that this process does not hold, and holds it if it runs afterwards. check receives the
 // row or the error of its read. change returns the steps that already run. It is called again if the workflow has changed
 // meanwhile; with errUnchanged nothing is stored.
-func (e *Engine) transition(ctx context.Context, id string, check func(workflows.Workflow, error) error, change func(*execution) ([]dispatch, error)) (*execution, error) {
+func (e *Engine) transition(ctx context.Context, id string, check func(workflows.Workflow, error) error, change func(*execution) ([]dispatch, error)) (now settled, err error) {
 	for {
 		from := e.Store.Reads(ctx)
 		row, err := workflows.Get(from, id)
 		if err = check(row, err); err != nil {
-			return nil, err
+			return now, err
 		}
 		x, err := e.load(from, row)
 		if err != nil {
-			return nil, err
+			return now, err
 		}
 		first, err := change(x)
 		if errors.Is(err, errUnchanged) {
-			return x, nil
+			return settled{row: row}, nil
 		}
 		if err == nil && x.row.State == workflows.Running {
 			first, err = x.take(ctx, row, first)
@@ -250,23 +268,25 @@ func (e *Engine) transition(ctx context.Context, id string, check func(workflows
 		case errors.Is(err, workflows.ErrFenced):
 			continue
 		case err != nil:
-			return nil, err
+			return now, err
 		}
 		x.saved()
+		if now = (settled{row: x.row, staleID: x.staleID}); x.checkpoint != nil {
+			now.checkpointID = x.checkpoint.ID
+		}
 		if r := e.held(id); r != nil { // this process was taken for dead
 			r.cancel()
 		}
 		if len(first) > 0 {
 			e.hold(newRun(x), first)
 		}
-		return x, nil
+		return now, nil
 	}
 }
 
 // take makes this process the holder, and returns the steps that run.
 func (x *execution) take(ctx context.Context, before workflows.Workflow, running []dispatch) ([]dispatch, error) {
 	x.row.Holder = x.engine.Store.Process()
-	x.row.Epoch++
 	if before.State == workflows.Paused {
 		x.emit(events.WorkflowResumed, events.WorkflowData{})
 	}

@@ -3,18 +3,16 @@ package workflow
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"time"
 
-	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
+	"comet/store/columns"
 	"comet/store/workflows"
 )
 
@@ -242,62 +240,6 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 	return &dispatch{i, s.Attempt, shown.Arguments}, nil
 }
 
-// shownStep is a step as a checkpoint shows it.
-type shownStep struct {
-	ID        string           `json:"id"`
-	Type      plan.Kind        `json:"type"`
-	Tool      string           `json:"tool,omitempty"`
-	Class     models.ToolClass `json:"class"`
-	Agent     string           `json:"agent_id,omitempty"`
-	Ability   string           `json:"capability,omitempty"`
-	Code      string           `json:"code,omitempty"`
-	Arguments json.RawMessage  `json:"arguments"`
-	// Digest is the digest of all that an approval covers: the definition of the tool, its class, the resolved arguments,
-	// the payer and the policies of the token.
-	Digest string `json:"digest"`
-	// Error is why the result of an uncertain step was lost, "" for other steps.
-	Error string `json:"error,omitempty"`
-
-	repeatable bool
-}
-
-// show returns a step with resolved references.
-func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) {
-	step := &x.plan.Steps[i]
-	out = shownStep{ID: step.ID, Type: step.Type, Agent: step.AgentID, Ability: step.Capability, Code: step.Code, Class: models.ToolDestructive}
-	if out.Arguments, err = x.plan.Resolve(i, x.result(ctx)); err != nil {
-		if errs.Is(err, errs.NotFound) {
-			err = tools.NewError(errs.InvalidRequest, "REFERENCE_NOT_FOUND", "%s", errs.From(err).Detail)
-		}
-		return out, err
-	}
-	facts := []any{x.row.ID, step, out.Arguments, x.row.Payer}
-	if step.Type == plan.KindAgent {
-		err = auth.Require(x.by, models.ScopeMessagesSend)
-		out.repeatable = true // the orchestrator starts the same request once
-	} else {
-		var t tools.Target
-		if t, err = x.lookup(ctx, i); err == nil {
-			out.Class, out.repeatable = t.Class, t.IsRepeatable()
-			facts = append(facts, t.Digest)
-			if out.Tool = t.ID; step.Type == plan.KindCode {
-				out.Arguments, err = x.codeArguments(ctx, i, out.Arguments)
-			}
-		}
-	}
-	if err != nil {
-		return out, err
-	}
-	out.Digest, err = digest(facts...)
-	return out, err
-}
-
-func digest(facts ...any) (string, error) {
-	text, err := json.Marshal(facts)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
-}
-
 // result returns the function that reads the result of a step that has succeeded.
 func (x *execution) result(ctx context.Context) func(int) (json.RawMessage, error) {
 	return func(i int) (json.RawMessage, error) {
@@ -332,31 +274,23 @@ func (x *execution) finish(failed bool, now time.Time) {
 	if x.halted != nil {
 		x.row.ErrorCode, x.row.Reason = tools.ErrorName(x.halted), tools.Detail(x.halted)
 	}
-	x.release()
+	x.row.Holder = ""
 	x.emit(events.WorkflowEnded, events.WorkflowData{Reason: x.row.Reason})
 }
 
-// release ends the hold of this process.
-func (x *execution) release() { x.row.Holder = "" }
-
 // stop ends a workflow before its steps have ended. Running steps are lost.
-func (x *execution) stop(code, reason string, now time.Time) (tasks []string) {
+func (x *execution) stop(code, reason string, now time.Time) {
 	for i := range x.steps {
-		s := &x.steps[i]
 		switch {
-		case x.state(i) == plan.Pending, x.state(i) == plan.Running && s.Repeatable:
-			if x.state(i) == plan.Running && s.TaskID != "" {
-				tasks = append(tasks, s.TaskID)
-			}
+		case x.state(i) == plan.Pending, x.state(i) == plan.Running && x.steps[i].Repeatable:
 			x.end(i, plan.Skipped, now)
 		case x.state(i) == plan.Running:
 			x.lose(i, "the workflow was aborted while the step ran", now)
 		}
 	}
 	x.row.State, x.row.Pause, x.row.EndedAt, x.row.ErrorCode, x.row.Reason = workflows.Aborted, "", now, code, reason
-	x.release()
+	x.row.Holder = ""
 	x.emit(events.WorkflowEnded, events.WorkflowData{Reason: reason})
-	return tasks
 }
 
 // lose makes a step uncertain: it may have acted.
@@ -370,61 +304,14 @@ func (x *execution) emit(kind models.EventType, d events.WorkflowData) {
 	x.events = append(x.events, store.EventDraft{Type: kind, Key: x.row.ID, Data: d})
 }
 
+// maxEventText is the longest error in an event, in bytes.
+const maxEventText = 500
+
 func (x *execution) emitStep(kind models.EventType, i int) {
 	s := x.steps[i]
-	d := events.WorkflowData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: s.Error}
+	d := events.WorkflowData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: columns.Text(s.Error, maxEventText)}
 	if !s.EndedAt.IsZero() && !s.StartedAt.IsZero() {
 		d.DurationMS = s.EndedAt.Sub(s.StartedAt).Milliseconds()
 	}
 	x.emit(kind, d)
-}
-
-// save stores the changes. It returns workflows.ErrFenced if another process has changed the workflow. It may be called
-// again with the same changes if the transaction is repeated.
-func (x *execution) save(tx *store.Tx) error {
-	if err := workflows.Save(tx, x.row); err != nil {
-		return err
-	}
-	for i := range x.steps {
-		if x.changed[i] {
-			if err := workflows.SaveStep(tx, x.steps[i]); err != nil {
-				return err
-			}
-		}
-	}
-	if x.decided != nil {
-		if err := workflows.Decide(tx, *x.decided); err != nil {
-			return err
-		}
-		if err := tx.Jobs().Delete(expireJob, x.row.ID); err != nil {
-			return err
-		}
-	}
-	return x.saveNew(tx)
-}
-
-// saveNew stores the new checkpoint and the events.
-func (x *execution) saveNew(tx *store.Tx) error {
-	if c := x.asked; c != nil {
-		if err := workflows.AddCheckpoint(tx, *c); err != nil {
-			return err
-		}
-		if _, err := tx.Jobs().Enqueue(store.Job{Kind: expireJob, Key: c.WorkflowID, RunAt: c.ExpiresAt}); err != nil {
-			return err
-		}
-	}
-	return tx.Events().EmitAll(x.events)
-}
-
-// saved forgets what was stored.
-func (x *execution) saved() {
-	x.row.Version++
-	clear(x.changed)
-	x.checkpoint = cmp.Or(x.asked, x.decided, x.checkpoint)
-	x.events, x.decided, x.asked = nil, nil, nil
-	for i := range x.steps {
-		if len(x.steps[i].Result) > maxCached {
-			x.steps[i].Result = nil
-		}
-	}
 }

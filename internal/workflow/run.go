@@ -24,7 +24,7 @@ type run struct {
 }
 
 // abort is a request to abort a workflow that runs.
-type abort struct{ code, reason string }
+type abort struct{ reason string }
 
 func newRun(x *execution) *run {
 	r := &run{execution: x, outcomes: make(chan outcome, len(x.steps)), aborts: make(chan abort), done: make(chan struct{})}
@@ -74,7 +74,6 @@ func (r *run) apply(o outcome) {
 	}
 	now := r.engine.Store.Now()
 	s := &r.execution.steps[o.position]
-	s.TaskID = o.taskID
 	switch {
 	case o.lost:
 		r.lose(o.position, o.err.Error(), now)
@@ -140,19 +139,9 @@ func (r *run) abort(a abort) {
 			waiting = false
 		}
 	}
-	tasks := r.stop(a.code, a.reason, r.engine.Store.Now())
+	r.stop("", a.reason, r.engine.Store.Now())
 	if err := r.retry(func() error { return r.engine.Store.Write(r.engine.work, r.save) }); err != nil {
 		return
 	}
 	r.saved()
-	r.engine.cancelTasks(tasks)
-}
-
-// cancelTasks cancels the tasks of agent steps.
-func (e *Engine) cancelTasks(tasks []string) {
-	for _, id := range tasks {
-		if _, err := e.Orchestrator.Cancel(e.work, id, "the workflow was aborted", nil); err != nil {
-			e.opts.Logger.Warn("a task of an aborted workflow was not cancelled", "task", id, "error", err)
-		}
-	}
 }

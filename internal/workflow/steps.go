@@ -27,7 +27,6 @@ const maxResult = 10 << 20
 type outcome struct {
 	position int
 	value    json.RawMessage
-	taskID   string
 	err      error
 	lost     bool // the step may have acted, and err is why its result is unknown
 }
@@ -157,7 +156,6 @@ func (e *Engine) runAgentStep(ctx context.Context, s step) (o outcome) {
 		return o
 	}
 	t := made.Task
-	o.taskID = t.ID
 	for !t.State.Ended() {
 		if t, err = e.Orchestrator.Wait(ctx, "", t.ID, time.Hour); err != nil {
 			o.err = err
@@ -178,8 +176,8 @@ func (e *Engine) runAgentStep(ctx context.Context, s step) (o outcome) {
 		}
 		return nil
 	})
-	if o.value = text.Bytes(); !json.Valid(o.value) && o.err == nil {
-		o.value, o.err = json.Marshal(text.String())
+	if o.value = bytes.ToValidUTF8(text.Bytes(), []byte("\uFFFD")); !json.Valid(o.value) && o.err == nil {
+		o.value, o.err = json.Marshal(string(o.value))
 	}
 	return o
 }

@@ -14,7 +14,6 @@ CREATE TABLE workflows (
     pause       TEXT COLLATE "C" NOT NULL, -- '' unless it is paused: layer, approval, uncertain
     confirmed   BIGINT           NOT NULL, -- the number of confirmed layers
     holder      TEXT COLLATE "C" NOT NULL, -- the process that runs it, '' for none
-    epoch       BIGINT           NOT NULL, -- increases with each holder
     error_code  TEXT COLLATE "C" NOT NULL,
     reason      TEXT             NOT NULL, -- why it has ended, '' if all steps did
     version     BIGINT           NOT NULL,

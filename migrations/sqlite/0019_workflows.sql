@@ -14,7 +14,6 @@ CREATE TABLE workflows (
     pause      TEXT    NOT NULL, -- '' unless it is paused: layer, approval, uncertain
     confirmed  INTEGER NOT NULL, -- the number of confirmed layers
     holder     TEXT    NOT NULL, -- the process that runs it, '' for none
-    epoch      INTEGER NOT NULL, -- increases with each holder
     error_code TEXT    NOT NULL,
     reason     TEXT    NOT NULL, -- why it has ended, '' if all steps did
     version    INTEGER NOT NULL,

@@ -34,9 +34,8 @@ type Workflow struct {
 	Pause string
 	// Confirmed is the number of confirmed layers.
 	Confirmed int
-	// Holder is the process that runs it, "" for none. Epoch increases with each holder.
+	// Holder is the process that runs it, "" for none.
 	Holder string
-	Epoch  int64
 	// ErrorCode and Reason say why it has ended, "" if all steps did.
 	ErrorCode, Reason    string
 	Version              int64
@@ -101,8 +100,8 @@ const (
 // TableName implements gorm's schema.Tabler.
 func (Checkpoint) TableName() string { return "checkpoints" }
 
-// ErrFenced says that another process holds the workflow, or that it is no longer in the state that the caller knows.
-var ErrFenced = errors.New("the workflow has another holder")
+// ErrFenced says that the workflow is no longer in the state that the caller knows: another process has changed it.
+var ErrFenced = errors.New("another process has changed the workflow")
 
 // Create stores a workflow and its steps.
 func Create(tx *store.Tx, w Workflow, steps []Step) error {
@@ -120,7 +119,7 @@ func Get(from store.Source, id string) (Workflow, error) {
 	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
 }
 
-const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, epoch, error_code, reason, version, created_at, updated_at, ended_at"
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, error_code, reason, version, created_at, updated_at, ended_at"
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
 func Steps(from store.Source, id string, maxResult int) ([]Step, error) {
@@ -144,9 +143,9 @@ func CountActive(tx *store.Tx, tokenID string) (int, error) {
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
 // that of w.
 func Save(tx *store.Tx, w Workflow) error {
-	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, epoch = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
+	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
 		WHERE id = ? AND version = ?`,
-		w.State, w.Pause, w.Confirmed, w.Holder, w.Epoch, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
+		w.State, w.Pause, w.Confirmed, w.Holder, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}
@@ -156,11 +155,11 @@ func Save(tx *store.Tx, w Workflow) error {
 // maxText is the longest error or reason that is stored, in bytes.
 const maxText = 4000
 
-// SaveStep stores the state of a step.
+// SaveStep stores the state of a step, except for its task.
 func SaveStep(tx *store.Tx, s Step) error {
-	_, err := tx.Exec(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, task_id = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, result = ?
+	_, err := tx.Exec(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, result = ?
 		WHERE workflow_id = ? AND position = ?`,
-		s.State, s.Attempt, s.Repeatable, s.Approved, s.TaskID, s.ErrorCode, columns.Text(s.Error, maxText), s.StartedAt, s.EndedAt, s.Result, s.WorkflowID, s.Position)
+		s.State, s.Attempt, s.Repeatable, s.Approved, s.ErrorCode, columns.Text(s.Error, maxText), s.StartedAt, s.EndedAt, s.Result, s.WorkflowID, s.Position)
 	return err
 }
 
@@ -168,6 +167,11 @@ func SaveStep(tx *store.Tx, s Step) error {
 func SetTask(tx *store.Tx, id string, position int, taskID string) error {
 	_, err := tx.Exec("UPDATE workflow_steps SET task_id = ? WHERE workflow_id = ? AND position = ?", taskID, id, position)
 	return err
+}
+
+// Tasks returns the tasks of the agent steps of a workflow.
+func Tasks(from store.Source, id string) ([]string, error) {
+	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' ORDER BY position", id)
 }
 
 // NewestCheckpoint returns the newest checkpoint of a workflow, or errs.NotFound. Only the newest one may be open.

@@ -5,6 +5,7 @@ package builtin
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -96,7 +97,7 @@ func Register(d Dependencies) {
 			},
 		},
 	}
-	d.Tools.Register(append(all, b.workflowTools()...))
+	d.Tools.Register(slices.Insert(all, 2, b.workflowTools()...)) // after the other tools of AgentCards
 }
 
 // jsonResult returns a result: JSON, as text and as structured content.

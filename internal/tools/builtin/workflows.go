@@ -62,7 +62,7 @@ const (
 func (b *builtins) workflowTools() []tools.Builtin {
 	tool := func(name, title, description, schema string, execute func(context.Context, *tools.Invocation) (*mcp.CallToolResult, error)) tools.Builtin {
 		return tools.Builtin{
-			Server: agentCardsServer, Class: models.ToolDestructive, Gateway: true, OmitServers: name != "execute_dag", Execute: execute,
+			Server: agentCardsServer, Class: models.ToolDestructive, Gateway: true, Follows: name != "execute_dag", Execute: execute,
 			Definition: &mcp.Tool{
 				Name: name, Title: title, Description: description, InputSchema: json.RawMessage(schema),
 				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
