@@ -13,6 +13,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/workflow"
 	"comet/models"
 )
 
@@ -28,8 +29,8 @@ func eventScopes() []scopedEvents {
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,
 		}},
 		{models.ScopeToolsCall, []models.EventType{
-			events.ToolCalled, events.ToolFailed, events.WorkflowStarted, events.WorkflowStepStarted, events.WorkflowStepEnded,
-			events.WorkflowPaused, events.WorkflowResumed, events.WorkflowEnded,
+			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
+			workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
 		}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,

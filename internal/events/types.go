@@ -79,18 +79,6 @@ const (
 	MetricsUpdated models.EventType = "graph.metrics_updated"
 )
 
-// The events of workflows, whose key is the workflow's id.
-const (
-	WorkflowStarted     models.EventType = "workflow.started"
-	WorkflowStepStarted models.EventType = "workflow.step_started"
-	// WorkflowStepEnded is sent when a step has succeeded or failed, was skipped, or its result was lost.
-	WorkflowStepEnded models.EventType = "workflow.step_ended"
-	// WorkflowPaused is sent with the checkpoint that waits for a decision.
-	WorkflowPaused  models.EventType = "workflow.paused"
-	WorkflowResumed models.EventType = "workflow.resumed"
-	WorkflowEnded   models.EventType = "workflow.ended"
-)
-
 // ForWebhooks returns the events that webhooks can subscribe to, those of CHE·NU §9 first.
 func ForWebhooks() []models.EventType {
 	return []models.EventType{AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead}
@@ -119,27 +107,6 @@ type TaskData struct {
 	Options  []string `json:"options,omitempty"`
 	Reply    string   `json:"reply,omitempty"`
 	Version  int64    `json:"version"`
-}
-
-// WorkflowData is the data of the events of workflows.
-type WorkflowData struct {
-	WorkflowID string `json:"workflow_id"`
-	// AgentID is the agent that is charged.
-	AgentID string `json:"agent_id"`
-	// Status is that of the workflow: running, paused, complete, aborted or error.
-	Status string `json:"status"`
-	// Pause and CheckpointID belong to workflow.paused, and Layer to a pause after a layer.
-	Pause        string `json:"pause,omitempty"`
-	CheckpointID string `json:"checkpoint_id,omitempty"`
-	Layer        int    `json:"layer,omitempty"`
-	// Step and the members below belong to the events of steps.
-	Step       string `json:"step,omitempty"`
-	StepStatus string `json:"step_status,omitempty"`
-	Attempt    int    `json:"attempt,omitempty"`
-	DurationMS int64  `json:"duration_ms,omitempty"`
-	Error      string `json:"error,omitempty"`
-	Reason     string `json:"reason,omitempty"`
-	Version    int64  `json:"version"`
 }
 
 // WorkerData is the data of worker.changed.

@@ -3,10 +3,8 @@ package workflow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
@@ -74,7 +72,7 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		}
 		if !d.Approved {
 			x.settle(workflows.Rejected, by.TokenID, d.Feedback)
-			x.stop(codeRejected, d.Feedback, x.engine.Store.Now())
+			x.stop(codeRejected, d.Feedback, x.env.Store.Now())
 			return nil
 		}
 		return x.accept(ctx, by, d)
@@ -113,13 +111,39 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	return nil
 }
 
+// approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
+// none is approved.
+func (x *execution) approve(ctx context.Context) (current bool, err error) {
+	if x.halted != nil { // no step begins
+		return false, nil //nolint:nilerr // the workflow ends with this error
+	}
+	shown, err := shownSteps(*x.checkpoint)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range shown {
+		now, err := x.show(ctx, x.position(s.ID))
+		if errs.Is(err, errs.Unavailable) || ctx.Err() != nil {
+			return false, err
+		}
+		if err != nil || now.Digest != s.Digest {
+			return false, nil
+		}
+	}
+	for _, s := range shown {
+		i := x.position(s.ID)
+		x.steps[i].Approved, x.changed[i] = s.Digest, true
+	}
+	return true, nil
+}
+
 // resolve applies the resolution to the steps of the open checkpoint.
 func (x *execution) resolve(d Decision) error {
 	shown, err := shownSteps(*x.checkpoint)
 	if err != nil {
 		return err
 	}
-	now := x.engine.Store.Now()
+	now := x.env.Store.Now()
 	for _, s := range shown {
 		i := x.position(s.ID)
 		switch d.Resolution {
@@ -143,7 +167,7 @@ func (x *execution) resolve(d Decision) error {
 
 // checkEarlier returns the error for a decision on a checkpoint that is not the newest one.
 func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) error {
-	c, err := workflows.GetCheckpoint(x.engine.Store.Reads(ctx), x.row.ID, id)
+	c, err := workflows.GetCheckpoint(x.env.Store.Reads(ctx), x.row.ID, id)
 	if errs.Is(err, errs.NotFound) {
 		return tools.NewError(errs.NotFound, "CHECKPOINT_NOT_FOUND", "the workflow %s has no checkpoint %q", x.row.ID, input.Clip(id))
 	}
@@ -206,90 +230,4 @@ func (e *Engine) cancelTasks(ctx context.Context, id string) error {
 		}
 	}
 	return err
-}
-
-// errUnchanged ends a transition that has nothing to do.
-var errUnchanged = errors.New("the workflow is unchanged")
-
-// transitionOf is transition for a principal that may change the workflow. A pause that has lasted too long ends the
-// workflow instead.
-func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (settled, error) {
-	check := func(row workflows.Workflow, err error) error { return own(row, err, by, id) }
-	now, err := e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
-		if x.expired() {
-			x.expire()
-			return nil, nil
-		}
-		if x.by.TokenID == by.TokenID {
-			x.by = by
-		}
-		if err := x.checkStanding(ctx); err != nil {
-			return nil, err
-		}
-		return nil, change(x)
-	})
-	if err == nil {
-		err = own(now.row, nil, by, id)
-	}
-	return now, err
-}
-
-// settled is the state of a workflow after a transition: the newest checkpoint, and the one that has become stale.
-type settled struct {
-	row                   workflows.Workflow
-	checkpointID, staleID string
-}
-
-// transition changes a workflow that this process does not hold, and holds it if it runs afterwards. check receives the
-// row or the error of its read. change returns the steps that already run. It is called again if the workflow has changed
-// meanwhile; with errUnchanged nothing is stored.
-func (e *Engine) transition(ctx context.Context, id string, check func(workflows.Workflow, error) error, change func(*execution) ([]dispatch, error)) (now settled, err error) {
-	for {
-		from := e.Store.Reads(ctx)
-		row, err := workflows.Get(from, id)
-		if err = check(row, err); err != nil {
-			return now, err
-		}
-		x, err := e.load(from, row)
-		if err != nil {
-			return now, err
-		}
-		first, err := change(x)
-		if errors.Is(err, errUnchanged) {
-			return settled{row: row}, nil
-		}
-		if err == nil && x.row.State == workflows.Running {
-			first, err = x.take(ctx, row, first)
-		}
-		if err == nil {
-			err = e.Store.Write(ctx, x.save)
-		}
-		switch {
-		case errors.Is(err, workflows.ErrFenced):
-			continue
-		case err != nil:
-			return now, err
-		}
-		x.saved()
-		if now = (settled{row: x.row, staleID: x.staleID}); x.checkpoint != nil {
-			now.checkpointID = x.checkpoint.ID
-		}
-		if r := e.held(id); r != nil { // this process was taken for dead
-			r.cancel()
-		}
-		if len(first) > 0 {
-			e.hold(newRun(x), first)
-		}
-		return now, nil
-	}
-}
-
-// take makes this process the holder, and returns the steps that run.
-func (x *execution) take(ctx context.Context, before workflows.Workflow, running []dispatch) ([]dispatch, error) {
-	x.row.Holder = x.engine.Store.Process()
-	if before.State == workflows.Paused {
-		x.emit(events.WorkflowResumed, events.WorkflowData{})
-	}
-	next, err := x.advance(ctx, x.engine.Store.Now())
-	return append(running, next...), err
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/models"
@@ -35,12 +34,15 @@ const (
 	codeLost     = "RESULT_LOST"
 )
 
+// expireJob is the kind of the job that ends a pause; its key is the id of the workflow.
+const expireJob = "workflows.expire"
+
 // maxCached is the longest result that the holder keeps in memory, in bytes; longer ones are read again.
 const maxCached = 64 << 10
 
 // execution is the state of a workflow as its holder knows it.
 type execution struct {
-	engine     *Engine
+	env        *environment
 	row        workflows.Workflow
 	settings   Settings
 	plan       *plan.Plan
@@ -65,8 +67,8 @@ type dispatch struct {
 }
 
 // load reads the state of a workflow. If another process changes it meanwhile, save returns workflows.ErrFenced.
-func (e *Engine) load(from store.Source, row workflows.Workflow) (*execution, error) {
-	x := &execution{engine: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}}
+func (e *environment) load(from store.Source, row workflows.Workflow) (*execution, error) {
+	x := &execution{env: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}}
 	if err := json.Unmarshal(row.Options, &x.settings); err != nil {
 		return nil, err
 	}
@@ -92,152 +94,16 @@ func (e *Engine) load(from store.Source, row workflows.Workflow) (*execution, er
 	return x, err
 }
 
-// advance decides what follows, and changes the state accordingly. It returns the steps that begin after the commit. It
-// writes nothing.
-func (x *execution) advance(ctx context.Context, now time.Time) ([]dispatch, error) {
-	if err := x.checkStanding(ctx); err != nil {
-		return nil, err
-	}
-	for {
-		if x.halted != nil {
-			x.skipPending(now)
-		}
-		next := x.plan.Next(x.progress(ctx))
-		for _, i := range next.Skip {
-			x.end(i, plan.Skipped, now)
-		}
-		var run []dispatch
-		repeat := false // a step has failed before it began, so that others may follow
-		for _, i := range next.Run {
-			d, err := x.begin(ctx, i, now)
-			switch {
-			case err != nil && ctx.Err() != nil, errs.Is(err, errs.Unavailable): // of the database
-				x.undo(run)
-				return nil, err
-			case err != nil:
-				x.fail(i, err, now)
-				repeat = true
-			case d == nil: // it has to be approved again
-				repeat = true
-			default:
-				run = append(run, *d)
-			}
-		}
-		if repeat {
-			x.undo(run)
-			continue
-		}
-		for _, d := range run {
-			x.emitStep(events.WorkflowStepStarted, d.position)
-		}
-		switch {
-		case next.Ended:
-			x.finish(next.Failed, now)
-		case next.Pause != "":
-			if paused, err := x.pause(ctx, next, now); err != nil {
-				return nil, err
-			} else if !paused {
-				continue
-			}
-		}
-		return run, nil
-	}
-}
-
-// undo makes steps pending again that advance has begun and not committed.
-func (x *execution) undo(run []dispatch) {
-	for _, d := range run {
-		s := &x.steps[d.position]
-		s.State, s.StartedAt = int(plan.Pending), time.Time{}
-		s.Attempt--
-	}
-}
-
-// checkStanding halts a workflow whose token is no longer accepted.
-func (x *execution) checkStanding(ctx context.Context) error {
-	by, err := x.engine.standing(ctx, x.by)
-	switch {
-	case errs.Is(err, errs.Unauthenticated):
-		x.halted = tools.NewError(errs.ToolDenied, "PERMISSION_DENIED", "%s; no further step begins", errs.From(err).Detail)
-	case err != nil:
-		return err
-	default:
-		x.by = by
-	}
-	return nil
-}
-
-func (x *execution) skipPending(now time.Time) {
-	for i := range x.steps {
-		if x.state(i) == plan.Pending {
-			x.end(i, plan.Skipped, now)
-		}
-	}
-}
-
 func (x *execution) state(i int) plan.State { return plan.State(x.steps[i].State) }
 
-func (x *execution) progress(ctx context.Context) plan.Progress {
-	now := plan.Progress{
-		States: make([]plan.State, len(x.steps)), ValidateLayers: x.settings.ValidateLayers, Confirmed: x.row.Confirmed,
-		AbortOnError: x.settings.AbortOnError, MaxRunning: x.engine.opts.MaxRunning,
-		NeedsApproval: func(i int) bool { return x.needsApproval(ctx, i) },
-		Approved:      func(i int) bool { return x.steps[i].Approved != "" },
-	}
-	for i := range x.steps {
-		now.States[i] = x.state(i)
-	}
-	return now
-}
-
-// needsApproval reports whether a step needs approval. A tool that cannot be called needs none: the step fails.
-func (x *execution) needsApproval(ctx context.Context, i int) bool {
-	if x.plan.Steps[i].Approve || x.settings.Approvals == "" {
-		return x.plan.Steps[i].Approve
-	}
-	class := models.ToolDestructive // of code and of agents
-	if x.plan.Steps[i].Type == plan.KindTool {
-		t, err := x.lookup(ctx, i)
-		if err != nil {
-			return false
+// position returns the index of a step that the plan has.
+func (x *execution) position(id string) int {
+	for i := range x.plan.Steps {
+		if x.plan.Steps[i].ID == id {
+			return i
 		}
-		class = t.Class
 	}
-	return class == models.ToolDestructive || class == x.settings.Approvals
-}
-
-func (x *execution) caller() tools.Caller {
-	return tools.Caller{Principal: x.by, Source: tools.SourceWorkflow, Session: x.row.Session, Parent: x.row.ID, TraceID: x.row.TraceID, Payer: x.row.Payer}
-}
-
-// codeTool is the tool that executes the code of a step.
-const codeTool = "agentcards:execute_code"
-
-// lookup returns the tool of a tool or code step.
-func (x *execution) lookup(ctx context.Context, i int) (tools.Target, error) {
-	name := x.plan.Steps[i].Tool
-	if x.plan.Steps[i].Type == plan.KindCode {
-		name = codeTool
-	}
-	return x.engine.Tools.Lookup(ctx, x.caller(), name)
-}
-
-// begin makes a step run. It returns nil if the step has to be approved again, because what was approved has changed.
-func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch, error) {
-	shown, err := x.show(ctx, i)
-	if err != nil {
-		return nil, err
-	}
-	s := &x.steps[i]
-	if s.Approved != "" && s.Approved != shown.Digest {
-		s.Approved, x.changed[i] = "", true
-		return nil, nil
-	}
-	s.State, s.StartedAt, s.EndedAt, s.ErrorCode, s.Error = int(plan.Running), now, time.Time{}, "", ""
-	s.Attempt++
-	s.Repeatable = shown.repeatable
-	x.changed[i] = true
-	return &dispatch{i, s.Attempt, shown.Arguments}, nil
+	return -1
 }
 
 // result returns the function that reads the result of a step that has succeeded.
@@ -246,7 +112,7 @@ func (x *execution) result(ctx context.Context) func(int) (json.RawMessage, erro
 		if r := x.steps[i].Result; r != nil {
 			return r, nil
 		}
-		return workflows.Result(x.engine.Store.Reads(ctx), x.row.ID, i)
+		return workflows.Result(x.env.Store.Reads(ctx), x.row.ID, i)
 	}
 }
 
@@ -262,7 +128,30 @@ func (x *execution) end(i int, state plan.State, now time.Time) {
 	s := &x.steps[i]
 	s.State, s.EndedAt = int(state), now
 	x.changed[i] = true
-	x.emitStep(events.WorkflowStepEnded, i)
+	x.emitStep(EventStepEnded, i)
+}
+
+// lose makes a step uncertain: it may have acted.
+func (x *execution) lose(i int, why string, now time.Time) {
+	x.steps[i].ErrorCode, x.steps[i].Error = codeLost, why
+	x.end(i, plan.Uncertain, now)
+}
+
+func (x *execution) skipPending(now time.Time) {
+	for i := range x.steps {
+		if x.state(i) == plan.Pending {
+			x.end(i, plan.Skipped, now)
+		}
+	}
+}
+
+// undo makes steps pending again that advance has begun and not committed.
+func (x *execution) undo(run []dispatch) {
+	for _, d := range run {
+		s := &x.steps[d.position]
+		s.State, s.StartedAt = int(plan.Pending), time.Time{}
+		s.Attempt--
+	}
 }
 
 // finish ends a workflow whose steps have all ended.
@@ -275,7 +164,7 @@ func (x *execution) finish(failed bool, now time.Time) {
 		x.row.ErrorCode, x.row.Reason = tools.ErrorName(x.halted), tools.Detail(x.halted)
 	}
 	x.row.Holder = ""
-	x.emit(events.WorkflowEnded, events.WorkflowData{Reason: x.row.Reason})
+	x.emit(EventEnded, EventData{Reason: x.row.Reason})
 }
 
 // stop ends a workflow before its steps have ended. Running steps are lost.
@@ -290,16 +179,18 @@ func (x *execution) stop(code, reason string, now time.Time) {
 	}
 	x.row.State, x.row.Pause, x.row.EndedAt, x.row.ErrorCode, x.row.Reason = workflows.Aborted, "", now, code, reason
 	x.row.Holder = ""
-	x.emit(events.WorkflowEnded, events.WorkflowData{Reason: reason})
+	x.emit(EventEnded, EventData{Reason: reason})
 }
 
-// lose makes a step uncertain: it may have acted.
-func (x *execution) lose(i int, why string, now time.Time) {
-	x.steps[i].ErrorCode, x.steps[i].Error = codeLost, why
-	x.end(i, plan.Uncertain, now)
+// settle records the decision on the open checkpoint and lets the workflow run again.
+func (x *execution) settle(state, by, feedback string) {
+	c := *x.checkpoint
+	c.State, c.DecidedBy, c.Feedback = state, by, feedback
+	x.decided = &c
+	x.row.State, x.row.Pause = workflows.Running, ""
 }
 
-func (x *execution) emit(kind models.EventType, d events.WorkflowData) {
+func (x *execution) emit(kind models.EventType, d EventData) {
 	d.WorkflowID, d.AgentID, d.Status, d.Version = x.row.ID, x.row.Payer, status(x.row), x.row.Version+1
 	x.events = append(x.events, store.EventDraft{Type: kind, Key: x.row.ID, Data: d})
 }
@@ -309,9 +200,68 @@ const maxEventText = 500
 
 func (x *execution) emitStep(kind models.EventType, i int) {
 	s := x.steps[i]
-	d := events.WorkflowData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: columns.Text(s.Error, maxEventText)}
+	d := EventData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: columns.Text(s.Error, maxEventText)}
 	if !s.EndedAt.IsZero() && !s.StartedAt.IsZero() {
 		d.DurationMS = s.EndedAt.Sub(s.StartedAt).Milliseconds()
 	}
 	x.emit(kind, d)
+}
+
+// status returns the WorkflowStatus of AgentCards.
+func status(w workflows.Workflow) string {
+	return [...]string{"running", "paused", "complete", "aborted", "error"}[w.State]
+}
+
+func stepStatus(s workflows.Step) string {
+	return [...]string{"pending", "running", "success", "error", "skipped", "uncertain"}[s.State]
+}
+
+// save stores the changes. It returns workflows.ErrFenced if another process has changed the workflow. It may be called
+// again with the same changes if the transaction is repeated.
+func (x *execution) save(tx *store.Tx) error {
+	if err := workflows.Save(tx, x.row); err != nil {
+		return err
+	}
+	for i := range x.steps {
+		if x.changed[i] {
+			if err := workflows.SaveStep(tx, x.steps[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if x.decided != nil {
+		if err := workflows.Decide(tx, *x.decided); err != nil {
+			return err
+		}
+		if err := tx.Jobs().Delete(expireJob, x.row.ID); err != nil {
+			return err
+		}
+	}
+	return x.saveNew(tx)
+}
+
+// saveNew stores the new checkpoint and the events.
+func (x *execution) saveNew(tx *store.Tx) error {
+	if c := x.asked; c != nil {
+		if err := workflows.AddCheckpoint(tx, *c); err != nil {
+			return err
+		}
+		if _, err := tx.Jobs().Enqueue(store.Job{Kind: expireJob, Key: c.WorkflowID, RunAt: c.ExpiresAt}); err != nil {
+			return err
+		}
+	}
+	return tx.Events().EmitAll(x.events)
+}
+
+// saved forgets what was stored.
+func (x *execution) saved() {
+	x.row.Version++
+	clear(x.changed)
+	x.checkpoint = cmp.Or(x.asked, x.decided, x.checkpoint)
+	x.events, x.decided, x.asked = nil, nil, nil
+	for i := range x.steps {
+		if len(x.steps[i].Result) > maxCached {
+			x.steps[i].Result = nil
+		}
+	}
 }

@@ -1,14 +1,15 @@
 package workflow_test
 
 import (
-	"comet/internal/testkit"
-	"comet/store/workflows"
 	"context"
 	"encoding/json"
 	"os"
 	"slices"
 	"testing"
 	"time"
+
+	"comet/internal/testkit"
+	"comet/store/workflows"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"

@@ -28,7 +28,7 @@ type abort struct{ reason string }
 
 func newRun(x *execution) *run {
 	r := &run{execution: x, outcomes: make(chan outcome, len(x.steps)), aborts: make(chan abort), done: make(chan struct{})}
-	r.ctx, r.cancel = context.WithCancel(x.engine.work)
+	r.ctx, r.cancel = context.WithCancel(x.env.work)
 	return r
 }
 
@@ -59,7 +59,7 @@ func (r *run) execute(first []dispatch) {
 // continues reports whether further steps may begin.
 func (r *run) continues() bool {
 	select {
-	case <-r.engine.draining:
+	case <-r.env.draining:
 		return false
 	default:
 		return true
@@ -72,7 +72,7 @@ func (r *run) apply(o outcome) {
 	if o.err != nil && r.ctx.Err() != nil && errors.Is(o.err, context.Canceled) {
 		return
 	}
-	now := r.engine.Store.Now()
+	now := r.env.Store.Now()
 	s := &r.execution.steps[o.position]
 	switch {
 	case o.lost:
@@ -90,7 +90,7 @@ func (r *run) apply(o outcome) {
 func (r *run) commit(advance bool) (next []dispatch, err error) {
 	if advance {
 		if err = r.retry(func() error {
-			next, err = r.advance(r.engine.work, r.engine.Store.Now())
+			next, err = r.advance(r.env.work, r.env.Store.Now())
 			return err
 		}); err != nil {
 			return nil, err
@@ -99,7 +99,7 @@ func (r *run) commit(advance bool) (next []dispatch, err error) {
 	if len(r.changed) == 0 {
 		return next, nil
 	}
-	if err = r.retry(func() error { return r.engine.Store.Write(r.engine.work, r.save) }); err == nil {
+	if err = r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) }); err == nil {
 		r.saved()
 	}
 	return next, err
@@ -110,11 +110,11 @@ func (r *run) retry(do func() error) error {
 	backoff := background.NewBackoff(background.MaxBackoff)
 	for {
 		err := do()
-		if err == nil || errors.Is(err, workflows.ErrFenced) || r.engine.work.Err() != nil {
+		if err == nil || errors.Is(err, workflows.ErrFenced) || r.env.work.Err() != nil {
 			return err
 		}
-		r.engine.opts.Logger.Warn("the state of a workflow cannot be stored; trying again", "workflow", r.row.ID, "error", err)
-		_ = background.Sleep(r.engine.work, backoff.NextBackOff())
+		r.env.opts.Logger.Warn("the state of a workflow cannot be stored; trying again", "workflow", r.row.ID, "error", err)
+		_ = background.Sleep(r.env.work, backoff.NextBackOff())
 	}
 }
 
@@ -122,14 +122,14 @@ func (r *run) dispatch(list []dispatch) {
 	for _, d := range list {
 		r.inFlight++
 		s := r.stepOf(d)
-		r.steps.Go(func() { r.outcomes <- r.engine.runStep(r.ctx, s) })
+		r.steps.Go(func() { r.outcomes <- r.env.runStep(r.ctx, s) })
 	}
 }
 
 // abort cancels the steps that run, waits for them for a while, and ends the workflow.
 func (r *run) abort(a abort) {
 	r.cancel()
-	grace := time.NewTimer(r.engine.opts.AbortGrace)
+	grace := time.NewTimer(r.env.opts.AbortGrace)
 	defer grace.Stop()
 	for waiting := true; waiting && r.inFlight > 0; {
 		select {
@@ -139,8 +139,8 @@ func (r *run) abort(a abort) {
 			waiting = false
 		}
 	}
-	r.stop("", a.reason, r.engine.Store.Now())
-	if err := r.retry(func() error { return r.engine.Store.Write(r.engine.work, r.save) }); err != nil {
+	r.stop("", a.reason, r.env.Store.Now())
+	if err := r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) }); err != nil {
 		return
 	}
 	r.saved()

@@ -3,10 +3,8 @@ package workflow
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/models"
@@ -28,7 +26,7 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string)
 	if err != nil {
 		return "", err
 	}
-	x := &execution{engine: e, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
+	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
 	if x.row, err = e.newRow(by, d.Settings); err != nil {
 		return "", err
 	}
@@ -43,7 +41,7 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string)
 		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
 	}
 	now := x.row.CreatedAt
-	x.emit(events.WorkflowStarted, events.WorkflowData{})
+	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, now)
 	if err != nil {
 		return "", err
@@ -67,7 +65,7 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string)
 		return "", err
 	}
 	x.saved()
-	e.hold(newRun(x), first)
+	e.hold(x, first)
 	return x.row.ID, nil
 }
 
@@ -101,14 +99,4 @@ func (x *execution) checkStep(ctx context.Context, i int) error {
 		return tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
 	}
 	return nil
-}
-
-// timeout returns the timeout of a step.
-func (x *execution) timeout(i int) time.Duration {
-	for _, ms := range []int64{x.plan.Steps[i].TimeoutMS, x.settings.TimeoutMS} {
-		if ms > 0 {
-			return time.Duration(ms) * time.Millisecond
-		}
-	}
-	return x.engine.opts.StepTimeout
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
@@ -49,7 +48,7 @@ func (x *execution) stepOf(d dispatch) step {
 }
 
 // runStep executes a step.
-func (e *Engine) runStep(ctx context.Context, s step) (o outcome) {
+func (e *environment) runStep(ctx context.Context, s step) (o outcome) {
 	if s.Type == plan.KindAgent {
 		o = e.runAgentStep(ctx, s)
 	} else {
@@ -62,7 +61,7 @@ func (e *Engine) runStep(ctx context.Context, s step) (o outcome) {
 }
 
 // runToolStep calls the tool of a tool or code step.
-func (e *Engine) runToolStep(parent context.Context, s step) (o outcome) {
+func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 	if o.err = e.slots.Acquire(parent, 1); o.err != nil {
 		return o
 	}
@@ -106,43 +105,8 @@ func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
 	return out.Result, err
 }
 
-// codeArguments returns the arguments of agentcards:execute_code for a code step: its context has the arguments of the
-// step and, in deps, the results of the steps that it depends on.
-func (x *execution) codeArguments(ctx context.Context, i int, arguments json.RawMessage) (json.RawMessage, error) {
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(arguments, &fields); err != nil {
-		return nil, err
-	}
-	if _, taken := fields["deps"]; !taken {
-		deps := map[string]json.RawMessage{}
-		for _, to := range x.plan.Steps[i].Needs {
-			value, err := x.result(ctx)(to)
-			if err != nil {
-				return nil, err
-			}
-			deps[x.plan.Steps[to].ID] = value
-		}
-		text, err := json.Marshal(deps)
-		if err != nil {
-			return nil, err
-		}
-		fields["deps"] = text
-	}
-	return json.Marshal(map[string]any{
-		"code": x.plan.Steps[i].Code, "context": fields, "sandbox_config": map[string]any{"timeout": x.timeout(i).Milliseconds()},
-	})
-}
-
-// requireSend checks the scope that agent steps need.
-func requireSend(p models.Principal) error {
-	if err := auth.Require(p, models.ScopeMessagesSend); err != nil {
-		return tools.NewError(errs.ToolDenied, "PERMISSION_DENIED", "%s; steps of the type agent_task need it", errs.From(err).Detail)
-	}
-	return nil
-}
-
 // runAgentStep submits a task and waits for its end. The same attempt is submitted once, also by several processes.
-func (e *Engine) runAgentStep(ctx context.Context, s step) (o outcome) {
+func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 	sub := orchestrator.Submission{
 		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,
 		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.TimeoutMS},

@@ -91,14 +91,3 @@ func (e *Engine) expire(ctx context.Context, job *jobs.Job) error {
 	})
 	return err
 }
-
-// expired reports whether the pause of a workflow has lasted too long.
-func (x *execution) expired() bool {
-	return x.row.State == workflows.Paused && !x.checkpoint.ExpiresAt.After(x.engine.Store.Now())
-}
-
-// expire aborts a paused workflow.
-func (x *execution) expire() {
-	x.settle(workflows.Expired, "", "")
-	x.stop(codeExpired, "no decision was made in time", x.engine.Store.Now())
-}

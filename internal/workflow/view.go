@@ -72,15 +72,6 @@ type TaskResult struct {
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// status returns the WorkflowStatus of AgentCards.
-func status(w workflows.Workflow) string {
-	return [...]string{"running", "paused", "complete", "aborted", "error"}[w.State]
-}
-
-func stepStatus(s workflows.Step) string {
-	return [...]string{"pending", "running", "success", "error", "skipped", "uncertain"}[s.State]
-}
-
 // Wait waits until a workflow that this process holds is paused or has ended, and returns its state.
 func (e *Engine) Wait(ctx context.Context, by models.Principal, id string) (View, error) {
 	if r := e.held(id); r != nil {

@@ -1,6 +1,7 @@
 package workflow_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -263,7 +264,7 @@ func TestAbortOfARunningWorkflow(t *testing.T) {
 		got := f.call(t, "abort", map[string]any{"workflow_id": id, "reason": "enough"})
 		require.Equal(t, "aborted", got["status"])
 		requireStates(t, got, "uncertain", "skipped")
-		receive(t, ended)
+		require.ErrorIs(t, receive(t, ended), context.Canceled)
 		require.Equal(t, got, receive(t, first))
 	})
 }
@@ -299,8 +300,7 @@ func TestAuthority(t *testing.T) {
 		f.SetPolicy(t, `{"deny":[{"tool":"paper:shred"}]}`)
 		f.RequireFails(t, "TOOL_NOT_FOUND", "agentcards:execute_dag", map[string]any{"workflow": json.RawMessage(`{"tasks":[{"id":"a","tool":"paper:note"},{"id":"b","tool":"paper:shred"}]}`)})
 		require.Zero(t, f.count(t, "note"))
-		reader := &fixture{Client: f.tools.Client(t, ""), tools: f.tools}
-		reader.RequireFails(t, "PERMISSION_DENIED", "agentcards:execute_dag", map[string]any{"workflow": json.RawMessage(`{"tasks":[{"id":"a","type":"agent_task","capability":"custom:paper:echo"}]}`)})
+		f.tools.Client(t, "").RequireFails(t, "PERMISSION_DENIED", "agentcards:execute_dag", map[string]any{"workflow": json.RawMessage(`{"tasks":[{"id":"a","type":"agent_task","capability":"custom:paper:echo"}]}`)})
 	})
 }
 

@@ -1,0 +1,139 @@
+package workflow
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store/workflows"
+)
+
+// shownStep is a step as a checkpoint shows it.
+type shownStep struct {
+	ID        string           `json:"id"`
+	Type      plan.Kind        `json:"type"`
+	Tool      string           `json:"tool,omitempty"`
+	Class     models.ToolClass `json:"class"`
+	Agent     string           `json:"agent_id,omitempty"`
+	Ability   string           `json:"capability,omitempty"`
+	Code      string           `json:"code,omitempty"`
+	Arguments json.RawMessage  `json:"arguments"`
+	// Digest is the digest of all that an approval covers: the definition of the tool, its class, the resolved arguments,
+	// the payer and the policies of the token.
+	Digest string `json:"digest"`
+	// Error is why the result of an uncertain step was lost, "" for other steps.
+	Error string `json:"error,omitempty"`
+
+	repeatable bool
+}
+
+// show returns a step with resolved references.
+func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) {
+	step := &x.plan.Steps[i]
+	out = shownStep{ID: step.ID, Type: step.Type, Agent: step.AgentID, Ability: step.Capability, Code: step.Code, Class: models.ToolDestructive}
+	if out.Arguments, err = x.plan.Resolve(i, x.result(ctx)); err != nil {
+		if errs.Is(err, errs.NotFound) {
+			err = tools.NewError(errs.InvalidRequest, "REFERENCE_NOT_FOUND", "%s", errs.From(err).Detail)
+		}
+		return out, err
+	}
+	facts := []any{x.row.ID, step, out.Arguments, x.row.Payer}
+	if step.Type == plan.KindAgent {
+		err = requireSend(x.by)
+		out.repeatable = true // the orchestrator starts the same request once
+	} else {
+		var t tools.Target
+		if t, err = x.lookup(ctx, i); err == nil {
+			out.Class, out.repeatable = t.Class, t.IsRepeatable()
+			facts = append(facts, t.Digest)
+			if out.Tool = t.ID; step.Type == plan.KindCode {
+				out.Arguments, err = x.codeArguments(ctx, i, out.Arguments)
+			}
+		}
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Digest, err = digest(facts...)
+	return out, err
+}
+
+func digest(facts ...any) (string, error) {
+	text, err := json.Marshal(facts)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// shownSteps returns the steps that a checkpoint shows.
+func shownSteps(c workflows.Checkpoint) (out []shownStep, err error) {
+	err = json.Unmarshal(c.Shown, &out)
+	return out, err
+}
+
+func (x *execution) caller() tools.Caller {
+	return tools.Caller{Principal: x.by, Source: tools.SourceWorkflow, Session: x.row.Session, Parent: x.row.ID, TraceID: x.row.TraceID, Payer: x.row.Payer}
+}
+
+// codeTool is the tool that executes the code of a step.
+const codeTool = "agentcards:execute_code"
+
+// lookup returns the tool of a tool or code step.
+func (x *execution) lookup(ctx context.Context, i int) (tools.Target, error) {
+	name := x.plan.Steps[i].Tool
+	if x.plan.Steps[i].Type == plan.KindCode {
+		name = codeTool
+	}
+	return x.env.Tools.Lookup(ctx, x.caller(), name)
+}
+
+// codeArguments returns the arguments of agentcards:execute_code for a code step: its context has the arguments of the
+// step and, in deps, the results of the steps that it depends on.
+func (x *execution) codeArguments(ctx context.Context, i int, arguments json.RawMessage) (json.RawMessage, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(arguments, &fields); err != nil {
+		return nil, err
+	}
+	if _, taken := fields["deps"]; !taken {
+		deps := map[string]json.RawMessage{}
+		for _, to := range x.plan.Steps[i].Needs {
+			value, err := x.result(ctx)(to)
+			if err != nil {
+				return nil, err
+			}
+			deps[x.plan.Steps[to].ID] = value
+		}
+		text, err := json.Marshal(deps)
+		if err != nil {
+			return nil, err
+		}
+		fields["deps"] = text
+	}
+	return json.Marshal(map[string]any{
+		"code": x.plan.Steps[i].Code, "context": fields, "sandbox_config": map[string]any{"timeout": x.timeout(i).Milliseconds()},
+	})
+}
+
+// timeout returns the timeout of a step.
+func (x *execution) timeout(i int) time.Duration {
+	for _, ms := range []int64{x.plan.Steps[i].TimeoutMS, x.settings.TimeoutMS} {
+		if ms > 0 {
+			return time.Duration(ms) * time.Millisecond
+		}
+	}
+	return x.env.opts.StepTimeout
+}
+
+// requireSend checks the scope that agent steps need.
+func requireSend(p models.Principal) error {
+	if err := auth.Require(p, models.ScopeMessagesSend); err != nil {
+		return tools.NewError(errs.ToolDenied, "PERMISSION_DENIED", "%s; steps of the type agent_task need it", errs.From(err).Detail)
+	}
+	return nil
+}
