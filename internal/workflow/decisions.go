@@ -40,6 +40,7 @@ const (
 // Continue confirms the results of a layer. It returns as soon as the workflow goes on; Wait waits for the next pause. It
 // has no effect on a workflow that runs.
 func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
+	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
 		switch {
 		case x.row.State == workflows.Running:
@@ -59,6 +60,7 @@ func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason s
 // Decide decides on the open checkpoint of a workflow. The same decision again has no effect. If what the checkpoint shows
 // has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
 func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
+	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	now, err := e.transitionOf(ctx, by, id, func(x *execution) error {
 		open := x.checkpoint
 		if open == nil || open.ID != checkpoint {
@@ -89,6 +91,10 @@ func errStale(id string) *errs.Error {
 
 // accept applies an approval to the open checkpoint.
 func (x *execution) accept(ctx context.Context, by models.Principal, d Decision) error {
+	if x.halted != nil { // the workflow ends with this error
+		x.settle(workflows.Stale, by.TokenID, d.Feedback)
+		return nil
+	}
 	switch plan.Pause(x.row.Pause) {
 	case plan.PauseLayer:
 		x.row.Confirmed = x.checkpoint.Layer
@@ -114,9 +120,6 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 // approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
 // none is approved.
 func (x *execution) approve(ctx context.Context) (current bool, err error) {
-	if x.halted != nil { // no step begins
-		return false, nil //nolint:nilerr // the workflow ends with this error
-	}
 	shown, err := shownSteps(*x.checkpoint)
 	if err != nil {
 		return false, err

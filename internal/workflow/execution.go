@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"comet/internal/errs"
@@ -119,7 +120,8 @@ func (x *execution) result(ctx context.Context) func(int) (json.RawMessage, erro
 // fail ends a step with an error.
 func (x *execution) fail(i int, err error, now time.Time) {
 	s := &x.steps[i]
-	s.ErrorCode, s.Error = cmp.Or(tools.ErrorName(err), "INTERNAL_ERROR"), tools.Detail(err)
+	code := strings.ToUpper(strings.ReplaceAll(string(errs.CodeOf(err)), "-", "_")) // of an error of the orchestrator
+	s.ErrorCode, s.Error = cmp.Or(tools.ErrorName(err), code), tools.Detail(errs.From(err))
 	x.end(i, plan.Error, now)
 }
 

@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,14 +14,19 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
+	"comet/internal/upstream"
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
 	"comet/store/workflows"
 )
 
-// maxResult limits the result of a step, in bytes.
-const maxResult = 10 << 20
+const (
+	// maxResult limits the result of a step, in bytes.
+	maxResult = 10 << 20
+	// timeoutMargin lets the timeout of a step end before that of the request to its upstream.
+	timeoutMargin = 5 * time.Second
+)
 
 // outcome is how a step has ended.
 type outcome struct {
@@ -37,13 +43,16 @@ type step struct {
 	workflowID string
 	caller     tools.Caller
 	timeout    time.Duration
-	repeatable bool
+	// agentTimeout is the timeout of an agent step in milliseconds, 0 for that of the orchestrator.
+	agentTimeout int64
+	repeatable   bool
 }
 
 func (x *execution) stepOf(d dispatch) step {
 	return step{
 		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: x.caller(), timeout: x.timeout(d.position),
-		repeatable: x.steps[d.position].Repeatable,
+		agentTimeout: cmp.Or(x.plan.Steps[d.position].TimeoutMS, x.settings.TimeoutMS),
+		repeatable:   x.steps[d.position].Repeatable,
 	}
 }
 
@@ -73,7 +82,7 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 		name = codeTool
 	}
 	res, err := e.Tools.CallTool(ctx, s.caller, name, s.arguments, &tools.CallOptions{
-		Timeout: s.timeout, Meta: mcp.Meta{"comet/idempotency-key": s.workflowID + "/" + s.ID},
+		Timeout: s.timeout + timeoutMargin, Meta: mcp.Meta{"comet/idempotency-key": s.workflowID + "/" + s.ID},
 	})
 	if err == nil {
 		var decoded *mcp.CallToolResult
@@ -89,8 +98,8 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 		o.lost = !s.repeatable
 	case err == nil && s.Type == plan.KindCode:
 		o.value, o.err = valueOfCode(o.value)
-	default:
-		o.err = err
+	case err != nil:
+		o.err, o.lost = err, !s.repeatable && tools.ErrorDetails(err)[upstream.MayHaveActed] == true
 	}
 	return o
 }
@@ -109,7 +118,7 @@ func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
 func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 	sub := orchestrator.Submission{
 		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,
-		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.TimeoutMS},
+		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.agentTimeout},
 		With: func(tx *store.Tx, t *models.Task) error { return workflows.SetTask(tx, s.workflowID, s.position, t.ID) },
 	}
 	if s.Capability != "" {

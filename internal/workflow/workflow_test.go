@@ -214,6 +214,14 @@ func TestUncertainSteps(t *testing.T) {
 	testOnDatabases(t, "a rejection leaves the step uncertain", workflow.Options{}, func(t *testing.T, f *fixture) {
 		requireStates(t, f.decide(t, lost(t, f), false), "uncertain", "skipped")
 	})
+	testOnDatabases(t, "the upstream ends while a step runs", workflow.Options{}, func(t *testing.T, f *fixture) {
+		began, proceed := f.gate(t, "slow", nil)
+		defer close(proceed)
+		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
+		receive(t, began)
+		f.paper.CloseConnections()
+		require.Equal(t, "uncertain", receive(t, first)["status"])
+	})
 	testOnDatabases(t, "a step that takes too long is uncertain unless it may be repeated", workflow.Options{}, func(t *testing.T, f *fixture) {
 		v := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}]`)
 		require.Equal(t, "uncertain", v["status"])
@@ -288,6 +296,19 @@ func TestAuthority(t *testing.T) {
 		requireStates(t, v, "success", "skipped")
 		require.Contains(t, v["reason"], "revoked")
 	})
+	testOnDatabases(t, "an approval for a revoked token ends the workflow", workflow.Options{}, func(t *testing.T, f *fixture) {
+		v := f.dag(t, `[{"id": "a", "tool": "paper:shred", "approve": true}]`)
+		require.NoError(t, f.tools.Tokens.Revoke(t.Context(), testkit.Admin(), f.Principal.TokenID, nil))
+		admin := &fixture{Client: f.tools.Admin(), tools: f.tools}
+		got := admin.decide(t, v, true)
+		require.Equal(t, "error", got["status"])
+		require.Contains(t, got["reason"], "revoked")
+	})
+	testOnDatabases(t, "an agent step that no agent can do fails", workflow.Options{}, func(t *testing.T, f *fixture) {
+		v := f.dag(t, `[{"id": "a", "type": "agent_task", "capability": "custom:none"}, {"id": "b", "type": "agent_task", "agent_id": "nova-none"}]`)
+		requireStates(t, v, "error", "error")
+		require.Equal(t, "UNSUPPORTED_WORK", v["task_results"].([]any)[0].(map[string]any)["error_code"])
+	})
 	testOnDatabases(t, "a token has a limited number of workflows that have not ended", workflow.Options{MaxActive: 2}, func(t *testing.T, f *fixture) {
 		const tasks = `[{"id": "a", "tool": "paper:note", "approve": true}]`
 		f.dag(t, tasks)
@@ -332,8 +353,10 @@ func TestRefusedWorkflows(t *testing.T) {
 		for name, args := range map[string]string{"continue": `{"workflow_id":"wf_none"}`, "abort": `{"workflow_id":"wf_none","reason":"x"}`, "approval_response": `{"workflow_id":"wf_none","checkpoint_id":"cp_x","approved":true}`} {
 			f.RequireFails(t, "WORKFLOW_NOT_FOUND", "agentcards:"+name, json.RawMessage(args))
 		}
-		for name, args := range map[string]string{"continue": `{}`, "abort": `{"workflow_id":"wf_none"}`, "approval_response": `{"workflow_id":"wf_none","checkpoint_id":"cp_x"}`} {
-			f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:"+name, json.RawMessage(args))
+		for name, c := range map[string][2]string{
+			"continue": {`{}`, "workflow_id"}, "abort": {`{"workflow_id":"wf_none"}`, "reason"}, "approval_response": {`{"workflow_id":"wf_none","checkpoint_id":"cp_x"}`, "approved"},
+		} {
+			require.Contains(t, f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:"+name, json.RawMessage(c[0])), c[1]+" is required")
 		}
 	})
 }
