@@ -151,7 +151,7 @@ func markLost(failed, cause error) error {
 	e, ok := errors.AsType[*errs.Error](failed)
 	dial, isDial := errors.AsType[*net.OpError](cause)
 	if ok && e.Meta["reason"] != nil && e.Meta["rpc_code"] == nil && e.Meta["reason"] != ReasonScope && !(isDial && dial.Op == "dial") {
-		e.With(MayHaveActed, true)
+		return e.With(MayHaveActed, true)
 	}
 	return failed
 }

@@ -91,9 +91,9 @@ func errStale(id string) *errs.Error {
 
 // accept applies an approval to the open checkpoint.
 func (x *execution) accept(ctx context.Context, by models.Principal, d Decision) error {
-	if x.halted != nil { // the workflow ends with this error
+	if x.halted != nil {
 		x.settle(workflows.Stale, by.TokenID, d.Feedback)
-		return nil
+		return nil //nolint:nilerr // the workflow ends with this error
 	}
 	switch plan.Pause(x.row.Pause) {
 	case plan.PauseLayer:
