@@ -77,12 +77,20 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 				l.svc.stale.Add(server)
 				continue
 			}
-			if s, _ := l.svc.upstreams.Server(e.Key); e.Type == events.UpstreamAuthorized && s.State == upstream.AuthorizationRequired {
-				_ = l.svc.upstreams.Restart(e.Key) // it fails if the upstream was removed
+			if e.Type == events.UpstreamAuthorized {
+				l.reconnect(e.Key)
 			}
 			changed = true
 		}
 	}
+}
+
+// reconnect starts an upstream that another replica has authorized. FinishAuthorization restarts those
+// that this one authorizes.
+func (l *definitionLoader) reconnect(id string) {
+	l.applying.Lock()
+	defer l.applying.Unlock()
+	l.svc.upstreams.StartAuthorized(id)
 }
 
 func (l *definitionLoader) loadStored(ctx context.Context) error {
