@@ -1,0 +1,210 @@
+package intent
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"comet/internal/input"
+)
+
+const (
+	maxDepth  = 4
+	maxFields = 200
+)
+
+// form is the arguments of a tool as fields to fill in.
+type form struct {
+	*lexicon
+	tool     *Tool
+	clause   *clause
+	number   int                  // of the clause
+	resolved *jsonschema.Resolved // nil for a schema that cannot be used
+	root     *group
+	fields   []*field
+	used     map[int]bool // tokens that are arguments
+	named    map[int]bool // words that name an argument
+	pronoun  string       // refers to the result of the step before, "" for none
+	refers   bool         // an argument is that result
+}
+
+// group is the arguments or an object in them, which may be the only member of a list.
+type group struct {
+	parent *group
+	name   string
+	at     string // JSON pointer
+	list   bool
+	needed bool
+	depth  int
+	object map[string]any
+}
+
+// field is an argument, or a member of one.
+type field struct {
+	*group
+	name    string
+	words   []string // of the name
+	aliases [][]string
+	schema  *jsonschema.Schema
+	list    bool // of texts
+	needed  bool // within its group
+	set     bool
+}
+
+// newForm returns the form of a tool, filled with the values of a clause and of the context.
+func (l *lexicon) newForm(t *Tool, c *clause, number int, context map[string]json.RawMessage) *form {
+	f := &form{lexicon: l, tool: t, clause: c, number: number, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
+	var s *jsonschema.Schema
+	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
+		return f
+	}
+	f.resolved, _ = s.Resolve(nil) // nil with an error
+	if f.resolved == nil {
+		return f
+	}
+	f.addFields(s, f.root, context)
+	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only argument
+		only := f.fields[0]
+		only.needed = typeOf(only.schema) != "boolean" && only.schema.Default == nil
+	}
+	f.setAliases()
+	f.fillNamed()
+	f.fillRepository()
+	f.fillStates()
+	f.fillUnnamed()
+	for _, field := range f.fields {
+		if field.group == f.root && !field.set {
+			field.putFrom(context)
+		}
+	}
+	f.fillUnnamed()
+	f.fillReference()
+	return f
+}
+
+// addFields adds the fields of an object. A member of the context replaces the fields of an inner object.
+func (f *form) addFields(s *jsonschema.Schema, g *group, context map[string]json.RawMessage) {
+	names := slices.Concat(s.Required, slices.Sorted(maps.Keys(s.Properties)))
+	for i, name := range names {
+		if slices.Contains(names[:i], name) || len(f.fields) >= maxFields {
+			continue
+		}
+		added := &field{group: g, name: name, words: wordsOf(name), schema: variant(s.Properties[name]), needed: slices.Contains(s.Required, name)}
+		object, isList := added.schema, typeOf(added.schema) == "array"
+		if isList {
+			object = variant(added.schema.Items)
+			added.list = object == nil || typeOf(object) == "string"
+		}
+		if object != nil && len(object.Properties) > 0 && g.depth < maxDepth && (g != f.root || !added.putFrom(context)) {
+			inner := &group{parent: g, name: name, at: added.pointer(), list: isList, needed: added.needed, depth: g.depth + 1, object: map[string]any{}}
+			if isList {
+				inner.at += "/0"
+			}
+			f.addFields(object, inner, context)
+			continue
+		}
+		f.fields = append(f.fields, added)
+	}
+}
+
+// put sets the field to a valid value.
+func (f *field) put(value any) bool {
+	if f.schema == nil {
+		return false
+	}
+	r, err := f.schema.CloneSchemas().Resolve(nil)
+	if err != nil || r.Validate(value) != nil {
+		return false
+	}
+	f.set = true
+	f.group.put(f.name, value)
+	return true
+}
+
+func (g *group) put(name string, value any) {
+	if g.parent != nil && len(g.object) == 0 {
+		var object any = g.object
+		if g.list {
+			object = []any{g.object}
+		}
+		g.parent.put(g.name, object)
+	}
+	g.object[name] = value
+}
+
+// putFrom sets the field to the member of its name that the context has.
+func (f *field) putFrom(context map[string]json.RawMessage) bool {
+	raw, given := context[f.name]
+	var value any
+	if !given || referencePattern.Match(raw) || json.Unmarshal(raw, &value) != nil || value == nil || !f.put(value) {
+		return false
+	}
+	f.object[f.name] = raw // it has all digits of numbers
+	return true
+}
+
+func (f *field) pointer() string { return f.at + "/" + input.Escape(f.name) }
+
+// required reports whether the arguments are incomplete without the field.
+func (f *field) required() bool {
+	for g := f.group; g != nil; g = g.parent {
+		if !g.needed && len(g.object) == 0 {
+			return false
+		}
+	}
+	return f.needed
+}
+
+func (f *form) missing() []*field {
+	return slices.DeleteFunc(slices.Clone(f.fields), func(field *field) bool { return field.set || !field.required() })
+}
+
+// faults returns how badly the clause and the arguments fit.
+func (f *form) faults() int { return len(f.missing()) + len(f.unexpressed()) }
+
+// valid reports whether the arguments are valid.
+func (f *form) valid() bool {
+	var arguments any
+	return f.resolved != nil && json.Unmarshal(encode(f.root.object), &arguments) == nil && f.resolved.Validate(arguments) == nil
+}
+
+// variant returns the schema itself, or its only variant that is not null.
+func variant(s *jsonschema.Schema) *jsonschema.Schema {
+	if s == nil || s.Type != "" || s.Types != nil {
+		return s
+	}
+	all := slices.DeleteFunc(slices.Concat(s.AnyOf, s.OneOf), func(v *jsonschema.Schema) bool { return v == nil || v.Type == "null" })
+	if len(all) == 1 {
+		return all[0]
+	}
+	return s
+}
+
+// typeOf returns the type of a schema apart from null, "" for any or several.
+func typeOf(s *jsonschema.Schema) string {
+	if s == nil {
+		return ""
+	}
+	types := slices.DeleteFunc(slices.Clone(s.Types), func(t string) bool { return t == "null" })
+	if len(types) == 1 {
+		return types[0]
+	}
+	return s.Type
+}
+
+// wordsOf splits a name into words in lower case.
+func wordsOf(name string) []string {
+	var out strings.Builder
+	before := ' '
+	for _, r := range name {
+		if r >= 'A' && r <= 'Z' && before >= 'a' && before <= 'z' {
+			out.WriteByte(' ')
+		}
+		out.WriteRune(r)
+		before = r
+	}
+	return strings.FieldsFunc(plain(out.String()), func(r rune) bool { return strings.ContainsRune("_-:. ", r) })
+}

@@ -1,0 +1,219 @@
+package intent_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/toolsearch"
+	"comet/internal/workflow/intent"
+	"comet/internal/workflow/plan"
+	"comet/models"
+)
+
+// catalogue is tools with an index of their descriptions.
+type catalogue struct {
+	*toolsearch.Index
+	tools map[string]intent.Tool
+}
+
+// publishedTools returns the tools of published servers (testdata/README.md), or only those of a catalogue.
+func publishedTools(tb testing.TB, onlyCatalogue bool) *catalogue {
+	tb.Helper()
+	var classes map[string]models.ToolClass
+	readJSON(tb, "testdata/catalogue.json", &classes)
+	files, err := os.ReadDir("../../toolsearch/testdata/tools")
+	require.NoError(tb, err)
+	paths := []string{"testdata/fetch.json"}
+	for _, f := range files {
+		paths = append(paths, "../../toolsearch/testdata/tools/"+f.Name())
+	}
+	out := &catalogue{toolsearch.New(nil, nil), map[string]intent.Tool{}}
+	for _, path := range paths {
+		var list struct {
+			Server string
+			Tools  []struct {
+				Name, Title, Description string
+				InputSchema              json.RawMessage
+			}
+		}
+		readJSON(tb, path, &list)
+		var indexed []toolsearch.Tool
+		for _, t := range list.Tools {
+			id := list.Server + ":" + t.Name
+			class, listed := classes[id]
+			if onlyCatalogue && !listed {
+				continue
+			}
+			out.tools[id] = intent.Tool{ID: id, Description: t.Description, InputSchema: t.InputSchema, Class: class}
+			indexed = append(indexed, toolsearch.Tool{ID: id, Server: list.Server, Name: t.Name, Title: t.Title, Description: t.Description, InputSchema: t.InputSchema})
+		}
+		out.Replace(list.Server, indexed)
+	}
+	if onlyCatalogue {
+		require.Len(tb, out.tools, len(classes))
+	}
+	return out
+}
+
+func readJSON(tb testing.TB, path string, into any) {
+	tb.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(tb, err)
+	require.NoError(tb, json.Unmarshal(text, into), path)
+}
+
+// propose returns the proposal with the scores of the index, without a usage graph.
+func (c *catalogue) propose(tb testing.TB, sentence string, context json.RawMessage) intent.Proposal {
+	tb.Helper()
+	p, err := intent.Propose(intent.Request{
+		Sentence: sentence, Context: context, Hops: func(string, string) int { return 0 },
+		Find: func(text string) (found []intent.Tool) {
+			r, err := c.Search(tb.Context(), toolsearch.Query{Text: text, Limit: 10})
+			require.NoError(tb, err)
+			for _, h := range r.Hits {
+				t := c.tools[h.ID]
+				t.Score = h.Score
+				found = append(found, t)
+			}
+			return found
+		},
+	})
+	require.NoError(tb, err)
+	return p
+}
+
+type sentence struct {
+	Lang, Sentence string
+	Context        json.RawMessage
+	Steps          []struct {
+		Tools     []string
+		Arguments json.RawMessage
+		Missing   []string
+		After     []int
+	}
+}
+
+// rightTools reports whether each step has one of its right tools. Without a tool for a sentence, the right answer is none.
+func (s *sentence) rightTools(p *intent.Proposal) bool {
+	if len(s.Steps) == 0 {
+		return p.Verdict == intent.ExplicitRequired
+	}
+	if len(s.Steps) != len(p.Steps) {
+		return false
+	}
+	for i, want := range s.Steps {
+		if !slices.Contains(want.Tools, p.Steps[i].Tool) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlan reports whether a proposal with the right tools is the expected plan.
+func (s *sentence) isPlan(t *testing.T, p *intent.Proposal) bool {
+	made, err := plan.New(p.Steps, "")
+	require.NoError(t, err)
+	for i, want := range s.Steps {
+		var expected, got any
+		require.NoError(t, json.Unmarshal(want.Arguments, &expected))
+		require.NoError(t, json.Unmarshal(p.Steps[i].Arguments, &got))
+		if !assert.ObjectsAreEqual(expected, got) || !slices.Equal(want.After, made.Steps[i].Needs) {
+			return false
+		}
+	}
+	return true
+}
+
+func missingOf(p *intent.Proposal, step string) (out []string) {
+	for _, m := range p.Missing {
+		if m.Step == step {
+			out = append(out, m.Argument)
+		}
+	}
+	return out
+}
+
+// TestSentences measures the proposals for sentences whose plans were written before (testdata/README.md).
+func TestSentences(t *testing.T) {
+	tools := publishedTools(t, true)
+	var sentences []sentence
+	readJSON(t, "testdata/sentences.json", &sentences)
+	require.Len(t, sentences, 60)
+	verdicts := map[intent.Verdict]int{}
+	wrong, right, plans, unnamed := 0, 0, 0, 0
+	for _, s := range sentences {
+		p := tools.propose(t, s.Sentence, s.Context)
+		verdicts[p.Verdict]++
+		rightTools := s.rightTools(&p)
+		isPlan := rightTools && len(s.Steps) > 0 && s.isPlan(t, &p)
+		switch {
+		case rightTools:
+			right++
+		default:
+			t.Logf("%q: other tools: %s %.2f %s", s.Sentence, p.Verdict, p.Confidence, summary(&p))
+		}
+		if isPlan || rightTools && len(s.Steps) == 0 {
+			plans++
+		} else if rightTools {
+			t.Logf("%q: other plan: %s %.2f %s missing %v", s.Sentence, p.Verdict, p.Confidence, summary(&p), p.Missing)
+		}
+		if p.Verdict != intent.Execute { t.Logf("   %q %.2f %v", s.Sentence, p.Confidence, p.Unclear) }
+		missing := 0
+		for i := range s.Steps {
+			if rightTools {
+				named := missingOf(&p, p.Steps[i].ID)
+				for _, want := range s.Steps[i].Missing {
+					missing++
+					if !slices.Contains(named, want) {
+						unnamed++
+						t.Errorf("%q: %s of step %d is not reported as missing", s.Sentence, want, i+1)
+					}
+				}
+			}
+		}
+		unnamed += unreported(t, tools, &p)
+		if p.Verdict == intent.Execute && (!isPlan || missing > 0) {
+			wrong++
+			t.Errorf("%q: would execute %s", s.Sentence, summary(&p))
+		}
+	}
+	t.Logf("%d sentences: %d execute, %d suggestions, %d need explicit steps; right tools %d, the whole plan %d; wrong executions %d, missing arguments not named %d",
+		len(sentences), verdicts[intent.Execute], verdicts[intent.Suggestion], verdicts[intent.ExplicitRequired], right, plans, wrong, unnamed)
+	assert.Zero(t, wrong, "wrong executions")
+	assert.Zero(t, unnamed, "missing arguments that are not named")
+	assert.GreaterOrEqual(t, right*100, len(sentences)*80, "right tools")
+}
+
+// unreported returns how many required arguments of the top level have no value and are not reported.
+func unreported(t *testing.T, tools *catalogue, p *intent.Proposal) (n int) {
+	for _, s := range p.Steps {
+		var schema jsonschema.Schema
+		require.NoError(t, json.Unmarshal(tools.tools[s.Tool].InputSchema, &schema))
+		var arguments map[string]any
+		require.NoError(t, json.Unmarshal(s.Arguments, &arguments))
+		for _, name := range schema.Required {
+			_, given := arguments[name]
+			if !given && !slices.ContainsFunc(missingOf(p, s.ID), func(at string) bool { return at == "/"+name || strings.HasPrefix(at, "/"+name+"/") }) {
+				t.Errorf("%s: %s has no value and is not reported", s.Tool, name)
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func summary(p *intent.Proposal) string {
+	var out []string
+	for _, s := range p.Steps {
+		out = append(out, s.Tool+" "+string(s.Arguments))
+	}
+	return cmp.Or(strings.Join(out, "; "), "nothing")
+}
