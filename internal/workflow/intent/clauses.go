@@ -11,47 +11,53 @@ import (
 //go:embed words.txt
 var wordsText string
 
-// lexicon is the table of words.
-type lexicon struct {
-	lists map[string]map[string]bool
-	// names and values are the names and the values that a word stands for.
-	names, values map[string][]string
-}
+// lexicon is the table of words: lists by name.
+type lexicon map[string]map[string]bool
 
-func newLexicon() *lexicon {
-	l := &lexicon{lists: map[string]map[string]bool{"verbs": {}}, names: map[string][]string{}, values: map[string][]string{}}
-	for line := range strings.SplitSeq(wordsText, "\n") {
+func newLexicon() lexicon {
+	l := lexicon{}
+	for line := range strings.Lines(wordsText) {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] == "#" {
 			continue
 		}
+		if l[words[0]] == nil {
+			l[words[0]] = map[string]bool{}
+		}
 		for _, w := range words[1:] {
-			switch head := words[0]; {
-			case strings.HasSuffix(head, ":"):
-				l.names[w] = append(l.names[w], head[:len(head)-1])
-			case strings.HasSuffix(head, "|"):
-				l.values[w] = append(l.values[w], head[:len(head)-1])
-			case head == "verbs_er":
-				for _, ending := range []string{"er", "e", "es", "ez"} {
-					l.lists["verbs"][strings.TrimSuffix(w, "er")+ending] = true
-				}
-			default:
-				if l.lists[head] == nil {
-					l.lists[head] = map[string]bool{}
-				}
-				if w != "=" || words[1] != w || len(words) == 2 {
-					l.lists[head][w] = true
-				}
-			}
+			l[words[0]][w] = true
 		}
 	}
-	l.lists["connectives"]["="] = true
 	return l
 }
 
 // has reports whether a list has a word or a separator.
-func (l *lexicon) has(list string, t token) bool {
-	return t.kind == word && l.lists[list][t.plain] || t.kind == separator && l.lists[list][t.text]
+func (l lexicon) has(list string, t token) bool {
+	return t.kind == word && l[list][t.plain] || t.kind == separator && l[list][t.text]
+}
+
+func (l lexicon) isVerb(t token) bool {
+	t.plain, _, _ = strings.Cut(t.plain, "-") // "donne-moi"
+	imperative := func(ending string) bool {
+		root, ok := strings.CutSuffix(t.plain, ending)
+		return ok && l["verbs_er"][root+"er"]
+	}
+	return l.has("verbs", t) || t.kind == word && slices.ContainsFunc([]string{"er", "e", "es", "ez"}, imperative)
+}
+
+// isRequest reports whether the first word that is no filler is a verb.
+func (l lexicon) isRequest(tokens []token) bool {
+	for i, t := range tokens {
+		isNoun := i > 0 && l.has("clitics", tokens[i-1]) && !strings.HasSuffix(t.plain, "r") && !strings.HasSuffix(t.plain, "re")
+		isHow := t.plain == "comment" && i+1 < len(tokens) && l.isVerb(tokens[i+1]) // in French
+		switch {
+		case l.isVerb(t) && !isNoun && !isHow:
+			return true
+		case t.kind != separator && !l.has("fillers", t) && !l.has("sequential", t):
+			return false
+		}
+	}
+	return false
 }
 
 // clause is the part of a sentence that one step executes.
@@ -62,18 +68,17 @@ type clause struct {
 }
 
 // split splits a sentence at conjunctions and separators that a verb follows, and at "then".
-func (l *lexicon) split(tokens []token) []*clause {
-	current := &clause{}
-	out := []*clause{current}
+func (l lexicon) split(tokens []token) []*clause {
+	out := []*clause{{}}
 	for i := 0; i < len(tokens); {
 		end, sequential := i, false
 		for end < len(tokens) && (tokens[end].kind == separator || l.has("conjunctions", tokens[end])) {
 			sequential = sequential || l.has("sequential", tokens[end])
 			end++
 		}
-		if end > i && end < len(tokens) && len(current.tokens) > 0 && (sequential || l.isImperative(tokens[end:])) {
-			current = &clause{sequential: sequential}
-			out = append(out, current)
+		current := out[len(out)-1]
+		if end > i && end < len(tokens) && len(current.tokens) > 0 && (sequential || l.isRequest(tokens[end:])) {
+			out = append(out, &clause{sequential: sequential})
 		} else {
 			end = max(end, i+1)
 			current.tokens = append(current.tokens, tokens[i:end]...)
@@ -83,24 +88,8 @@ func (l *lexicon) split(tokens []token) []*clause {
 	return out
 }
 
-// isImperative reports whether the first word that is no filler is a verb.
-func (l *lexicon) isImperative(tokens []token) bool {
-	for i, t := range tokens {
-		t.plain, _, _ = strings.Cut(t.plain, "-") // "donne-moi"
-		isNoun := i > 0 && l.has("clitics", tokens[i-1]) && !strings.HasSuffix(t.plain, "r") && !strings.HasSuffix(t.plain, "re")
-		isHow := t.plain == "comment" && i+1 < len(tokens) && l.has("verbs", tokens[i+1]) // in French
-		switch {
-		case l.has("verbs", t) && !isNoun && !isHow:
-			return true
-		case t.kind != separator && !l.has("fillers", t) && !l.has("sequential", t):
-			return false
-		}
-	}
-	return false
-}
-
 // text returns the text to search tools for: the words that are not explained, with words for paths and URLs.
-func (l *lexicon) text(c *clause, explained map[int]bool) string {
+func (l lexicon) text(c *clause, explained map[int]bool) string {
 	var out []string
 	file := slices.ContainsFunc(c.tokens, func(t token) bool { return l.has("files", t) })
 	for i, t := range c.tokens {

@@ -1,6 +1,7 @@
 package intent
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"comet/internal/input"
+	"comet/models"
 )
 
 const (
@@ -16,19 +18,30 @@ const (
 	maxFields = 200
 )
 
+// Tool is a tool that may serve a clause.
+type Tool struct {
+	// ID is serverId:toolName.
+	ID, Description string
+	InputSchema     json.RawMessage
+	// Class is "" for an unclassified tool, which counts as destructive.
+	Class models.ToolClass
+	// Score is the score of the search and PageRank the rank in the usage graph, both in 0…1.
+	Score, PageRank float64
+}
+
 // form is the arguments of a tool as fields to fill in.
 type form struct {
-	*lexicon
+	lexicon
+	*clause
 	tool     *Tool
-	clause   *clause
-	number   int                  // of the clause
+	result   string               // reference to the result of the step before, "" without one
 	resolved *jsonschema.Resolved // nil for a schema that cannot be used
 	root     *group
 	fields   []*field
 	used     map[int]bool // tokens that are arguments
 	named    map[int]bool // words that name an argument
-	pronoun  string       // refers to the result of the step before, "" for none
-	refers   bool         // an argument is that result
+	pronoun  string       // refers to the result, "" for none
+	refers   bool         // an argument is the result
 }
 
 // group is the arguments or an object in them, which may be the only member of a list.
@@ -45,43 +58,32 @@ type group struct {
 // field is an argument, or a member of one.
 type field struct {
 	*group
-	name    string
-	words   []string // of the name
-	aliases [][]string
-	schema  *jsonschema.Schema
-	list    bool // of texts
-	needed  bool // within its group
-	set     bool
+	name   string
+	words  []string // of the name
+	short  string   // "issue" for issue_number and "type" for entityType, "" where two fields have it
+	schema *jsonschema.Schema
+	list   bool // of texts
+	needed bool // within its group
+	set    bool
 }
 
 // newForm returns the form of a tool, filled with the values of a clause and of the context.
-func (l *lexicon) newForm(t *Tool, c *clause, number int, context map[string]json.RawMessage) *form {
-	f := &form{lexicon: l, tool: t, clause: c, number: number, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
+func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]json.RawMessage) *form {
+	f := &form{lexicon: l, clause: c, tool: t, result: result, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
 	var s *jsonschema.Schema
 	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
 		return f
 	}
-	f.resolved, _ = s.Resolve(nil) // nil with an error
-	if f.resolved == nil {
+	if f.resolved, _ = s.Resolve(nil); f.resolved == nil {
 		return f
 	}
 	f.addFields(s, f.root, context)
-	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only argument
+	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only text
 		only := f.fields[0]
-		only.needed = typeOf(only.schema) != "boolean" && only.schema.Default == nil
+		only.needed = only.list || typeOf(only.schema) == "string" && only.schema.Default == nil && only.schema.Enum == nil
 	}
-	f.setAliases()
-	f.fillNamed()
-	f.fillRepository()
-	f.fillStates()
-	f.fillUnnamed()
-	for _, field := range f.fields {
-		if field.group == f.root && !field.set {
-			field.putFrom(context)
-		}
-	}
-	f.fillUnnamed()
-	f.fillReference()
+	f.setShortNames()
+	f.fill(context)
 	return f
 }
 
@@ -110,10 +112,32 @@ func (f *form) addFields(s *jsonschema.Schema, g *group, context map[string]json
 	}
 }
 
-// put sets the field to a valid value.
+func (f *form) setShortNames() {
+	count := map[string]int{}
+	for _, field := range f.fields {
+		n := len(field.words)
+		if n > 1 && f.lexicon["generic"][field.words[n-1]] {
+			n--
+		}
+		if n > 0 {
+			field.short = field.words[n-1]
+			count[field.short]++
+		}
+	}
+	for _, field := range f.fields {
+		if count[field.short] > 1 && len(field.words) > 1 {
+			field.short = ""
+		}
+	}
+}
+
+// put sets the field to a valid value. A list can have one text as value.
 func (f *field) put(value any) bool {
 	if f.schema == nil {
 		return false
+	}
+	if text, ok := value.(string); ok && f.list {
+		value = []any{text}
 	}
 	r, err := f.schema.CloneSchemas().Resolve(nil)
 	if err != nil || r.Validate(value) != nil {
@@ -207,4 +231,13 @@ func wordsOf(name string) []string {
 		before = r
 	}
 	return strings.FieldsFunc(plain(out.String()), func(r rune) bool { return strings.ContainsRune("_-:. ", r) })
+}
+
+// encode encodes what was decoded from JSON.
+func encode(v any) json.RawMessage {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // it cannot fail
+	return bytes.TrimSpace(out.Bytes())
 }

@@ -5,7 +5,6 @@
 package intent
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -37,18 +36,9 @@ const (
 	// comparable is the share of the best rank from which a tool can replace the best one because
 	// the arguments fit it better, and from which a tool of another server makes a step ambiguous.
 	comparable = 0.85
+	// unknownWord is the factor by which a word that the tool does not have lowers its score at least.
+	unknownWord = 1.05
 )
-
-// Tool is a tool that may serve a clause.
-type Tool struct {
-	// ID is serverId:toolName.
-	ID, Description string
-	InputSchema     json.RawMessage
-	// Class is "" for an unclassified tool, which counts as destructive.
-	Class models.ToolClass
-	// Score is the score of the search and PageRank the rank in the usage graph, both in 0…1.
-	Score, PageRank float64
-}
 
 // Request is a sentence with the knowledge about tools.
 type Request struct {
@@ -126,7 +116,11 @@ func Propose(r Request) (Proposal, error) {
 	}
 	var steps []*step
 	for i, c := range clauses {
-		s := r.match(words, c, i, context)
+		result := ""
+		if i > 0 {
+			result = "$" + stepID(i-1) + ".result"
+		}
+		s := r.match(words, c, result, context)
 		if s == nil {
 			out.Unclear = append(out.Unclear, words.text(c, nil))
 			return out, nil
@@ -161,7 +155,7 @@ type step struct {
 }
 
 // match returns the step for a clause, nil without a tool: of the best tools, the first that fits the clause best.
-func (r *Request) match(words *lexicon, c *clause, number int, context map[string]json.RawMessage) *step {
+func (r *Request) match(words lexicon, c *clause, result string, context map[string]json.RawMessage) *step {
 	var kept []*step
 	text := words.text(c, nil)
 	if text != "" {
@@ -175,7 +169,7 @@ func (r *Request) match(words *lexicon, c *clause, number int, context map[strin
 	}
 	var best *step
 	for _, s := range kept {
-		s.form = words.newForm(s.tool, c, number, context)
+		s.form = words.newForm(s.tool, c, result, context)
 		better := best != nil && s.rank >= comparable*kept[0].rank && s.faults() < best.faults() && danger(s.tool) <= danger(kept[0].tool)
 		if best == nil || better {
 			best = s
@@ -192,14 +186,37 @@ func (r *Request) match(words *lexicon, c *clause, number int, context map[strin
 			best.unclear = append(best.unclear, "either "+best.tool.ID+" or "+s.tool.ID)
 		}
 	}
-	if rest := words.text(c, best.explained()); rest != "" && rest != text { // arguments express the other words
-		for _, t := range r.Find(rest) {
-			if t.ID == best.tool.ID {
-				best.tool.Score = max(best.tool.Score, t.Score)
+	r.scoreAgain(words, best)
+	return best
+}
+
+// scoreAgain sets the score to that of the words that arguments do not express. A word without which the score
+// is higher says something that the tool does not do.
+func (r *Request) scoreAgain(words lexicon, s *step) {
+	explained := s.explained()
+	score := r.score(words.text(s.clause, explained), s.tool.ID)
+	s.tool.Score = max(s.tool.Score, score)
+	for i, t := range s.clause.tokens {
+		if t.kind == word && !explained[i] && !s.isOfTool(t.plain) {
+			explained[i] = true
+			if r.score(words.text(s.clause, explained), s.tool.ID) > unknownWord*score {
+				s.unclear = append(s.unclear, t.text)
+			}
+			explained[i] = false
+		}
+	}
+}
+
+// score returns the score of a tool for a text.
+func (r *Request) score(text, id string) float64 {
+	if text != "" {
+		for _, t := range r.Find(text) {
+			if t.ID == id {
+				return t.Score
 			}
 		}
 	}
-	return best
+	return 0
 }
 
 // dependencies returns the steps that a step needs, and the strength of its path in the usage graph. Steps that change something
@@ -264,12 +281,3 @@ func danger(t *Tool) int {
 }
 
 func stepID(i int) string { return fmt.Sprintf("t%d", i+1) }
-
-// encode encodes what was decoded from JSON.
-func encode(v any) json.RawMessage {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // it cannot fail
-	return bytes.TrimSpace(out.Bytes())
-}

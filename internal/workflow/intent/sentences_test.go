@@ -132,9 +132,10 @@ func (s *sentence) isPlan(t *testing.T, p *intent.Proposal) bool {
 	return true
 }
 
+// missingOf returns the pointers of the missing arguments of a step, or of all.
 func missingOf(p *intent.Proposal, step string) (out []string) {
 	for _, m := range p.Missing {
-		if m.Step == step {
+		if m.Step == step || step == "" {
 			out = append(out, m.Argument)
 		}
 	}
@@ -163,9 +164,8 @@ func TestSentences(t *testing.T) {
 		if isPlan || rightTools && len(s.Steps) == 0 {
 			plans++
 		} else if rightTools {
-			t.Logf("%q: other plan: %s %.2f %s missing %v", s.Sentence, p.Verdict, p.Confidence, summary(&p), p.Missing)
+			t.Logf("%q: other plan: %s %.2f %s missing %v", s.Sentence, p.Verdict, p.Confidence, summary(&p), missingOf(&p, ""))
 		}
-		if p.Verdict != intent.Execute { t.Logf("   %q %.2f %v", s.Sentence, p.Confidence, p.Unclear) }
 		missing := 0
 		for i := range s.Steps {
 			if rightTools {
@@ -190,6 +190,42 @@ func TestSentences(t *testing.T) {
 	assert.Zero(t, wrong, "wrong executions")
 	assert.Zero(t, unnamed, "missing arguments that are not named")
 	assert.GreaterOrEqual(t, right*100, len(sentences)*80, "right tools")
+}
+
+// TestTraps has sentences that no tool executes as they are meant, among them negations, conditions, choices,
+// and values that are missing, ambiguous or of no use.
+func TestTraps(t *testing.T) {
+	var traps []string
+	readJSON(t, "testdata/traps.json", &traps)
+	for _, tools := range []*catalogue{publishedTools(t, true), publishedTools(t, false)} {
+		for _, s := range traps {
+			p := tools.propose(t, s, nil)
+			assert.NotEqual(t, intent.Execute, p.Verdict, "%q: %s", s, summary(&p))
+		}
+	}
+}
+
+// TestSearchQueriesAsSentences proposes plans for the queries of the evaluation of the search, among all tools.
+func TestSearchQueriesAsSentences(t *testing.T) {
+	tools := publishedTools(t, false)
+	var queries []struct {
+		Query string
+		Wants []string
+	}
+	readJSON(t, "../../toolsearch/testdata/queries.json", &queries)
+	right, executed := 0, 0
+	for _, q := range queries {
+		p := tools.propose(t, q.Query, nil)
+		isRight := len(p.Steps) == 1 && slices.Contains(q.Wants, p.Steps[0].Tool)
+		if isRight {
+			right++
+		}
+		if p.Verdict == intent.Execute {
+			executed++
+			assert.True(t, isRight, "%q: would execute %s", q.Query, summary(&p))
+		}
+	}
+	t.Logf("%d queries: right tools %d, %d execute", len(queries), right, executed)
 }
 
 // unreported returns how many required arguments of the top level have no value and are not reported.

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -17,7 +18,6 @@ const (
 	separator
 	quoted
 	filePath // a name or path of a file or a directory, or owner/repo
-	glob
 	webURL
 	email
 	number
@@ -34,7 +34,7 @@ type token struct {
 var (
 	// tokenPattern has a group for each kind of quotation marks, then for URLs, words, and separators.
 	tokenPattern = regexp.MustCompile("\"([^\"]*)\"|“([^”]*)”|«([^»]*)»|‘([^’]*)’|`([^`]*)`|(?:^|[\\s(:=])'([^']*)'" +
-		"|([A-Za-z][A-Za-z0-9+.-]*://[^\\s\"<>«»“”]*[^\\s\"<>«»“”.,;:!?)'])|([^\\s,;=!?()\\[\\]{}\"«»“”`…]+)|([,;=!])")
+		"|([A-Za-z][A-Za-z0-9+.-]*://[^\\s\"<>«»“”]*[^\\s\"<>«»“”.,;:!?)'])|([^\\s,;=!?()\\[\\]{}\"«»“”`…]+)|([,;=!\"«»“”`])")
 	wordPattern       = regexp.MustCompile(`^(?:(\pL+)(['’]|:[^\\/]))?(.*?)(?:['’]s)?([.:'’]*)$`)
 	urlPattern        = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://\S+$`)
 	emailPattern      = regexp.MustCompile(`^[\pL\pN._%+-]+@[\pL\pN-]+(\.[\pL\pN-]+)+$`)
@@ -58,7 +58,10 @@ func scan(sentence string) (out []token) {
 			group++
 		}
 		text := sentence[m[2*group]:m[2*group+1]]
+		next, _ := utf8.DecodeRuneInString(sentence[m[1]:])
 		switch {
+		case group < url && (unicode.IsLetter(next) || unicode.IsDigit(next) || isQuote(next)), group > words && isQuote([]rune(text)[0]):
+			out = append(out, token{kind: quoted}) // the marks are unclear, and no argument takes it
 		case group < url:
 			t := classify(strings.TrimSpace(text))
 			if t.kind == word || t.kind == number || t.kind == identifier {
@@ -75,6 +78,8 @@ func scan(sentence string) (out []token) {
 	}
 	return out
 }
+
+func isQuote(r rune) bool { return strings.ContainsRune("\"'«»“”`", r) }
 
 // appendWord appends a word without the marks around it: an elision or the name before ":" is a word of its own.
 func appendWord(out []token, text string) []token {
@@ -105,7 +110,7 @@ func classify(text string) token {
 	case numberPattern.MatchString(text):
 		t.kind = number
 	case globPattern.MatchString(text):
-		t.kind = glob
+		t.kind = quoted
 	case pathPattern.MatchString(text):
 		t.kind = filePath
 	case identifierPattern.MatchString(text):
