@@ -5,11 +5,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"comet/models"
 )
 
-// fill fills the fields with what the clause and the context state.
-func (f *form) fill(context map[string]json.RawMessage) {
+// newForm returns the form of a tool, filled with the values of a clause and of the context.
+func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]json.RawMessage) *form {
+	f := &form{lexicon: l, clause: c, tool: t, result: result, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
+	var s *jsonschema.Schema
+	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
+		return f
+	}
+	if f.resolved, _ = s.Resolve(nil); f.resolved == nil {
+		return f
+	}
+	f.addFields(s, f.root, context)
+	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only text
+		only := f.fields[0]
+		only.needed = only.list || typeOf(only.schema) == "string" && only.schema.Default == nil && only.schema.Enum == nil
+	}
+	f.setShortNames()
 	f.fillNamed()
 	f.fillRepository()
 	f.fillStates()
@@ -21,6 +37,7 @@ func (f *form) fill(context map[string]json.RawMessage) {
 	}
 	f.fillUnnamed()
 	f.fillReference()
+	return f
 }
 
 // nameAt returns how many tokens from i on name a field, 0 for none.
@@ -242,7 +259,7 @@ func (f *form) explained() map[int]bool {
 func (f *form) unexpressed() (out []string) {
 	for i, t := range f.tokens {
 		isName := slices.ContainsFunc(f.fields, func(field *field) bool {
-			return !field.set && !field.required() && !slices.ContainsFunc(field.words, f.isOfTool) && f.nameAt(field, i) >= len(field.words)
+			return !field.set && !field.required() && !slices.ContainsFunc(field.words, f.isOfTool) && f.nameAt(field, i) >= max(1, len(field.words))
 		})
 		if !f.used[i] && !f.named[i] && t.kind != separator && (t.kind != word || isName) {
 			out = append(out, t.text)
@@ -253,6 +270,9 @@ func (f *form) unexpressed() (out []string) {
 	}
 	return out
 }
+
+// faults returns how badly the clause and the arguments fit.
+func (f *form) faults() int { return len(f.missing()) + len(f.unexpressed()) }
 
 // unsupported returns the words that a plan cannot express, and a clause that asks for no action.
 func (f *form) unsupported() (out []string) {

@@ -13,10 +13,8 @@ import (
 	"comet/models"
 )
 
-const (
-	maxDepth  = 4
-	maxFields = 200
-)
+// maxFields limits the fields of a tool.
+const maxFields = 200
 
 // Tool is a tool that may serve a clause.
 type Tool struct {
@@ -51,7 +49,6 @@ type group struct {
 	at     string // JSON pointer
 	list   bool
 	needed bool
-	depth  int
 	object map[string]any
 }
 
@@ -67,26 +64,6 @@ type field struct {
 	set    bool
 }
 
-// newForm returns the form of a tool, filled with the values of a clause and of the context.
-func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]json.RawMessage) *form {
-	f := &form{lexicon: l, clause: c, tool: t, result: result, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
-	var s *jsonschema.Schema
-	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
-		return f
-	}
-	if f.resolved, _ = s.Resolve(nil); f.resolved == nil {
-		return f
-	}
-	f.addFields(s, f.root, context)
-	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only text
-		only := f.fields[0]
-		only.needed = only.list || typeOf(only.schema) == "string" && only.schema.Default == nil && only.schema.Enum == nil
-	}
-	f.setShortNames()
-	f.fill(context)
-	return f
-}
-
 // addFields adds the fields of an object. A member of the context replaces the fields of an inner object.
 func (f *form) addFields(s *jsonschema.Schema, g *group, context map[string]json.RawMessage) {
 	names := slices.Concat(s.Required, slices.Sorted(maps.Keys(s.Properties)))
@@ -100,8 +77,8 @@ func (f *form) addFields(s *jsonschema.Schema, g *group, context map[string]json
 			object = variant(added.schema.Items)
 			added.list = object == nil || typeOf(object) == "string"
 		}
-		if object != nil && len(object.Properties) > 0 && g.depth < maxDepth && (g != f.root || !added.putFrom(context)) {
-			inner := &group{parent: g, name: name, at: added.pointer(), list: isList, needed: added.needed, depth: g.depth + 1, object: map[string]any{}}
+		if object != nil && len(object.Properties) > 0 && (g != f.root || !added.putFrom(context)) {
+			inner := &group{parent: g, name: name, at: added.pointer(), list: isList, needed: added.needed, object: map[string]any{}}
 			if isList {
 				inner.at += "/0"
 			}
@@ -185,9 +162,6 @@ func (f *field) required() bool {
 func (f *form) missing() []*field {
 	return slices.DeleteFunc(slices.Clone(f.fields), func(field *field) bool { return field.set || !field.required() })
 }
-
-// faults returns how badly the clause and the arguments fit.
-func (f *form) faults() int { return len(f.missing()) + len(f.unexpressed()) }
 
 // valid reports whether the arguments are valid.
 func (f *form) valid() bool {

@@ -33,9 +33,9 @@ const (
 const (
 	scoreShare, rankShare = 0.8, 0.2
 	keptTools             = 5
-	// comparable is the share of the best rank from which a tool can replace the best one because
+	// closeRank is the share of the best rank from which a tool can replace the best one because
 	// the arguments fit it better, and from which a tool of another server makes a step ambiguous.
-	comparable = 0.85
+	closeRank = 0.85
 	// unknownWord is the factor by which a word that the tool does not have lowers its score at least.
 	unknownWord = 1.05
 )
@@ -170,7 +170,7 @@ func (r *Request) match(words lexicon, c *clause, result string, context map[str
 	var best *step
 	for _, s := range kept {
 		s.form = words.newForm(s.tool, c, result, context)
-		better := best != nil && s.rank >= comparable*kept[0].rank && s.faults() < best.faults() && danger(s.tool) <= danger(kept[0].tool)
+		better := best != nil && s.rank >= closeRank*kept[0].rank && s.faults() < best.faults() && danger(s.tool) <= danger(kept[0].tool)
 		if best == nil || better {
 			best = s
 		}
@@ -182,7 +182,7 @@ func (r *Request) match(words lexicon, c *clause, result string, context map[str
 			continue
 		}
 		best.others = append(best.others, s)
-		if s.rank >= comparable*best.rank && s.faults() <= best.faults() && !strings.HasPrefix(s.tool.ID, server+":") {
+		if s.rank >= closeRank*best.rank && s.faults() <= best.faults() && !strings.HasPrefix(s.tool.ID, server+":") {
 			best.unclear = append(best.unclear, "either "+best.tool.ID+" or "+s.tool.ID)
 		}
 	}
@@ -219,19 +219,22 @@ func (r *Request) score(text, id string) float64 {
 	return 0
 }
 
-// dependencies returns the steps that a step needs, and the strength of its path in the usage graph. Steps that change something
-// keep the order of the sentence.
+// dependencies returns the steps that a step needs, and the strength of its best path in the usage graph. Steps
+// that change something keep the order of the sentence, and so do steps around "then".
 func (r *Request) dependencies(steps []*step, i int) (needs []string, strength float64) {
 	strengths := []float64{0.50, 0.95, 0.80, 0.65} // by hops, first for no path
 	strength = strengths[0]
+	then := i
+	for then > 0 && !steps[then].clause.sequential {
+		then--
+	}
 	for k, earlier := range steps[:i] {
 		hops := r.Hops(earlier.tool.ID, steps[i].tool.ID)
 		if hops < 0 || hops >= len(strengths) {
 			hops = 0
 		}
 		strength = max(strength, strengths[hops])
-		inOrder := steps[i].clause.sequential || steps[i].refers || danger(earlier.tool)+danger(steps[i].tool) > 0
-		if hops > 0 || k == i-1 && inOrder {
+		if hops > 0 || k < then || danger(earlier.tool)+danger(steps[i].tool) > 0 || k == i-1 && steps[i].refers {
 			needs = append(needs, stepID(k))
 		}
 	}
@@ -271,13 +274,7 @@ func confidence(t *Tool, path, density float64) float64 {
 
 // danger returns 0 for a tool that reads, 1 for one that writes, and 2 for others.
 func danger(t *Tool) int {
-	switch t.Class {
-	case models.ToolRead:
-		return 0
-	case models.ToolWrite:
-		return 1
-	}
-	return 2
+	return 2 + map[models.ToolClass]int{models.ToolRead: -2, models.ToolWrite: -1}[t.Class]
 }
 
 func stepID(i int) string { return fmt.Sprintf("t%d", i+1) }

@@ -250,6 +250,28 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+func TestOrderOfSteps(t *testing.T) {
+	find := func(text string) []intent.Tool {
+		x := tool(`{"type": "object"}`)
+		if strings.Contains(text, "write") {
+			x.ID, x.Class = "x:write", models.ToolWrite
+		}
+		return []intent.Tool{x}
+	}
+	for sentence, last := range map[string][]string{
+		"read this and read that and read more":   nil,
+		"read this, then read that and read more": {"t1"},
+		"read this and read that and write more":  {"t1", "t2"},
+		"write this and read that and read more":  {"t1"},
+		"read this, read that, then read more":    {"t1", "t2"},
+	} {
+		p, err := intent.Propose(intent.Request{Sentence: sentence, Find: find, Hops: noPaths})
+		require.NoError(t, err)
+		require.Len(t, p.Steps, 3)
+		assert.Equal(t, last, p.Steps[2].DependsOn, sentence)
+	}
+}
+
 func TestReferences(t *testing.T) {
 	for name, c := range map[string]struct{ sentence, properties, required, want, missing, unclear string }{
 		"its content":           {"read this and save its content", `"content": {"type": "string"}`, `"content"`, `{"content": "$t1.result"}`, "", ""},

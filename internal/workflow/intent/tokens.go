@@ -41,7 +41,6 @@ var (
 	numberPattern     = regexp.MustCompile(`^#?-?\d{1,15}(?:\.\d{1,15})?$`)
 	globPattern       = regexp.MustCompile(`^[^\s()]*\*[^\s()]*$`)
 	pathPattern       = regexp.MustCompile(`^[\pL\pN_-][\pL\pN_.-]*\.[A-Za-z][A-Za-z0-9]{0,9}$|^\.[A-Za-z][\pL\pN_.-]*$|^(?:~|[A-Za-z]:)?[\pL\pN_./\\@+-]*[/\\][\pL\pN_./\\@+-]*$`)
-	abbreviation      = regexp.MustCompile(`^(?:and/or|et/ou|e\.g|i\.e|p\.ex|/|\\)$`)
 	identifierPattern = regexp.MustCompile(`^[\pL\pN][\pL\pN:.-]*[\d_][\pL\pN_:.-]*$|^\d[\pL\pN_:.-]*$`)
 	// repositoryPattern matches a repository with its owner.
 	repositoryPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.-]*)/([A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
@@ -53,24 +52,24 @@ var (
 func scan(sentence string) (out []token) {
 	const url, words = 7, 8
 	for _, m := range tokenPattern.FindAllStringSubmatchIndex(sentence, -1) {
-		group := 1
-		for m[2*group] < 0 {
-			group++
+		g := 1
+		for m[2*g] < 0 {
+			g++
 		}
-		text := sentence[m[2*group]:m[2*group+1]]
+		text := sentence[m[2*g]:m[2*g+1]]
 		next, _ := utf8.DecodeRuneInString(sentence[m[1]:])
 		switch {
-		case group < url && (unicode.IsLetter(next) || unicode.IsDigit(next) || isQuote(next)), group > words && isQuote([]rune(text)[0]):
+		case g < url && (unicode.IsLetter(next) || unicode.IsDigit(next) || isQuote(next)), g > words && isQuote([]rune(text)[0]):
 			out = append(out, token{kind: quoted}) // the marks are unclear, and no argument takes it
-		case group < url:
+		case g < url:
 			t := classify(strings.TrimSpace(text))
 			if t.kind == word || t.kind == number || t.kind == identifier {
 				t.kind = quoted
 			}
 			out = append(out, t)
-		case group == url:
+		case g == url:
 			out = append(out, token{kind: webURL, text: text})
-		case group == words:
+		case g == words:
 			out = appendWord(out, text)
 		default:
 			out = append(out, token{kind: separator, text: text})
@@ -102,7 +101,6 @@ func appendWord(out []token, text string) []token {
 func classify(text string) token {
 	t := token{text: text, plain: plain(text)}
 	switch {
-	case abbreviation.MatchString(t.plain):
 	case urlPattern.MatchString(text):
 		t.kind = webURL
 	case emailPattern.MatchString(text):
