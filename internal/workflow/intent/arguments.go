@@ -79,16 +79,25 @@ func (f *form) fillNamed() {
 }
 
 // mayFollow reports whether a token can be the value after a name. A word needs "is", "named" or the like
-// before it, and the next word must not belong to the same value.
+// before it, and the next word must not belong to the same value. A number in a text and an identifier need it, too.
 func (f *form) mayFollow(field *field, i int, explicit bool) bool {
-	switch t := f.tokens[i]; {
-	case t.kind != word || strings.Contains(t.plain, "-") || field.schema != nil && field.schema.Enum != nil:
-		return t.kind != separator
-	case !explicit && typeOf(field.schema) != "boolean" || f.has("following", t) || f.has("determiners", t):
+	t, kind := f.tokens[i], typeOf(field.schema)
+	isName := f.is(field, "stated") || f.is(field, "paths")
+	switch {
+	case t.kind == separator:
+		return false
+	case t.kind == number || t.kind == identifier:
+		return explicit || isName || kind == "number" || kind == "integer"
+	case t.kind != word || field.schema != nil && field.schema.Enum != nil || isName && strings.Contains(t.plain, "-") && !f.isVerb(t):
+		return true
+	case !explicit && kind != "boolean" || f.has("following", t) || f.has("determiners", t):
 		return false
 	}
-	return i+1 == len(f.tokens) || f.has("following", f.tokens[i+1])
+	return f.isLast(i)
 }
+
+// isLast reports whether what follows a token does not belong to it.
+func (f *form) isLast(i int) bool { return i+1 == len(f.tokens) || f.has("following", f.tokens[i+1]) }
 
 // putToken sets a field to the value of a token, which stands after its name or not.
 func (f *form) putToken(field *field, i int, named bool) bool {
@@ -130,7 +139,7 @@ func (f *form) accepts(field *field, t token, named bool) bool {
 			role = list
 		}
 	}
-	own := map[kind]string{filePath: "paths", webURL: "urls", email: "emails"}[t.kind]
+	own := map[kind]string{filePath: "paths", repository: "paths", webURL: "urls", email: "emails"}[t.kind]
 	switch {
 	case !named:
 		return own == role && (own != "" || t.kind == quoted)
@@ -159,10 +168,11 @@ func (f *form) only(selects func(*field) bool) *field {
 
 // fillRepository sets owner and repo to the halves of the only owner/repo.
 func (f *form) fillRepository() {
-	at := slices.IndexFunc(f.tokens, token.isRepository)
+	isRepository := func(t token) bool { return t.kind == repository }
+	at := slices.IndexFunc(f.tokens, isRepository)
 	owner := f.only(func(field *field) bool { return field.group == f.root && field.name == "owner" })
 	repo := f.only(func(field *field) bool { return field.group == f.root && field.name == "repo" })
-	if at >= 0 && !f.used[at] && owner != nil && repo != nil && !slices.ContainsFunc(f.tokens[at+1:], token.isRepository) {
+	if at >= 0 && !f.used[at] && owner != nil && repo != nil && !slices.ContainsFunc(f.tokens[at+1:], isRepository) {
 		parts := repositoryPattern.FindStringSubmatch(f.tokens[at].text)
 		f.used[at] = owner.put(parts[1]) && repo.put(parts[2])
 	}
@@ -192,28 +202,30 @@ func (f *form) fillStates() {
 	}
 }
 
-// fillUnnamed sets the only field for a kind of value to the only value of the kind, or a list to all.
+// fillUnnamed sets the only field for a kind of value to the only value of the kind, or a list to the values of an enumeration.
 func (f *form) fillUnnamed() {
-	for _, k := range []kind{filePath, webURL, email, number, quoted} {
+	for _, k := range []kind{filePath, repository, webURL, email, number, quoted} {
 		var at []int
 		var values []any
-		repositories := 0
+		adjacent := true
 		for i, t := range f.tokens {
-			if t.kind == k && !f.used[i] {
-				at, values = append(at, i), append(values, t.text)
-				if t.isRepository() {
-					repositories++
-				}
+			if t.kind != k || f.used[i] || k == number && t.text[0] != '#' && !f.isLast(i) { // "5 things" are a number of things
+				continue
 			}
+			if len(at) > 0 {
+				between := f.tokens[at[len(at)-1]+1 : i]
+				adjacent = adjacent && !slices.ContainsFunc(between, func(t token) bool { return t.text != "," && !f.has("conjunctions", t) })
+			}
+			at, values = append(at, i), append(values, t.text)
 		}
-		if len(at) == 0 || repositories > 0 && repositories < len(at) {
+		if len(at) == 0 {
 			continue
 		}
 		switch field := f.only(func(field *field) bool { return f.valueOf(field, f.tokens[at[0]], false) != nil }); {
 		case field == nil:
 		case len(at) == 1:
 			f.putToken(field, at[0], false)
-		case field.list && !slices.ContainsFunc(at, func(i int) bool { return f.valueOf(field, f.tokens[i], false) == nil }) && field.put(values):
+		case field.list && adjacent && !slices.ContainsFunc(at, func(i int) bool { return f.valueOf(field, f.tokens[i], false) == nil }) && field.put(values):
 			for _, i := range at {
 				f.used[i] = true
 			}

@@ -101,7 +101,7 @@ func (l lexicon) text(c *clause, explained map[int]bool) string {
 			out = append(out, "URL")
 		case t.kind == email:
 			out = append(out, "email")
-		case t.kind == filePath && !file && !t.isRepository():
+		case t.kind == filePath && !file:
 			out, file = append(out, map[bool]string{true: "directory", false: "file"}[strings.HasSuffix(t.text, "/")]), true
 		}
 	}

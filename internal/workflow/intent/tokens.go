@@ -17,7 +17,8 @@ const (
 	word kind = iota
 	separator
 	quoted
-	filePath // a name or path of a file or a directory, or owner/repo
+	filePath   // a name or path of a file or a directory
+	repository // owner/repo, or a path of this form
 	webURL
 	email
 	number
@@ -42,7 +43,6 @@ var (
 	globPattern       = regexp.MustCompile(`^[^\s()]*\*[^\s()]*$`)
 	pathPattern       = regexp.MustCompile(`^[\pL\pN_-][\pL\pN_.-]*\.[A-Za-z][A-Za-z0-9]{0,9}$|^\.[A-Za-z][\pL\pN_.-]*$|^(?:~|[A-Za-z]:)?[\pL\pN_./\\@+-]*[/\\][\pL\pN_./\\@+-]*$`)
 	identifierPattern = regexp.MustCompile(`^[\pL\pN][\pL\pN:.-]*[\d_][\pL\pN_:.-]*$|^\d[\pL\pN_:.-]*$`)
-	// repositoryPattern matches a repository with its owner.
 	repositoryPattern = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9_.-]*)/([A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
 	// referencePattern matches what a plan could take for a reference.
 	referencePattern = regexp.MustCompile(`(?:\$|\\u0024)(?:[A-Za-z_][A-Za-z0-9_-]*\.|OUTPUT\[)`)
@@ -109,17 +109,14 @@ func classify(text string) token {
 		t.kind = number
 	case globPattern.MatchString(text):
 		t.kind = quoted
+	case repositoryPattern.MatchString(text) && path.Ext(text) == "":
+		t.kind = repository
 	case pathPattern.MatchString(text):
 		t.kind = filePath
 	case identifierPattern.MatchString(text):
 		t.kind = identifier
 	}
 	return t
-}
-
-// isRepository reports whether a token has the form owner/repo and not that of a file.
-func (t token) isRepository() bool {
-	return t.kind == filePath && repositoryPattern.MatchString(t.text) && path.Ext(t.text) == ""
 }
 
 // plain returns a text in lower case without accents.
