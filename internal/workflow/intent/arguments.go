@@ -17,9 +17,7 @@ func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]j
 	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
 		return f
 	}
-	if f.resolved, _ = s.Resolve(nil); f.resolved == nil {
-		return f
-	}
+	f.resolved = resolve(s)
 	f.addFields(s, f.root, context)
 	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only text
 		only := f.fields[0]

@@ -339,10 +339,18 @@ func TestChangesMustBeRequested(t *testing.T) {
 }
 
 func TestSchemaThatCannotBeUsed(t *testing.T) {
-	for _, schema := range []string{``, `null`, `[]`, `{"type": 5}`, `{"pattern": "(?=x)"}`, `{"$ref": "https://example.com/schema.json"}`} {
+	for _, schema := range []string{``, `null`, `[]`, `{"type": 5}`} {
 		p := propose(t, "read a.txt", "", tool(schema))
 		assert.Equal(t, intent.Suggestion, p.Verdict, schema)
 		assert.JSONEq(t, `{}`, string(p.Steps[0].Arguments))
+	}
+	for _, property := range []string{`{"pattern": "(?=x)"}`, `{"$ref": "https://example.com/schema.json"}`, `{"$ref": "#"}`, `{"allOf": [{"\u0024ref": "#/properties/path"}]}`, `{"$dynamicRef": "#"}`} {
+		p := propose(t, "read a.txt and b.txt", `{"path": "c.txt"}`, tool(`{"properties": {"path": `+property+`}, "required": ["path"]}`))
+		assert.Equal(t, intent.Suggestion, p.Verdict, property)
+		assert.Equal(t, []string{"/path"}, missingOf(&p, "t1"), property)
+	}
+	for _, schema := range []string{`{"$ref": "#"}`, `{"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#/$defs/a"}}}`} {
+		assert.Equal(t, intent.Suggestion, propose(t, "read things", "", tool(schema)).Verdict, schema)
 	}
 }
 
