@@ -24,8 +24,8 @@ func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]j
 		only.needed = only.list || typeOf(only.schema) == "string" && only.schema.Default == nil && only.schema.Enum == nil
 	}
 	f.setShortNames()
-	f.fillNamed()
 	f.fillRepository()
+	f.fillNamed()
 	f.fillStates()
 	f.fillUnnamed()
 	for _, field := range f.fields {
