@@ -36,6 +36,8 @@ const (
 	// closeRank is the share of the best rank from which a tool can replace the best one because
 	// the arguments fit it better, and from which a tool of another server makes a step ambiguous.
 	closeRank = 0.85
+	// maxWords is the number of words of a clause that every search takes into account.
+	maxWords = 60
 	// unknownWord is the factor by which a word that the tool does not have lowers its score at least.
 	unknownWord = 1.05
 )
@@ -45,7 +47,7 @@ type Request struct {
 	Sentence string
 	// Context is nil or a JSON object whose members are values of properties of the same name.
 	Context json.RawMessage
-	// Find returns the tools for a text that says what one step does.
+	// Find returns at least the ten best tools for a text that says what one step does.
 	Find func(text string) []Tool
 	// Hops returns the length of the shortest path between two tools in the usage graph, 0 for none.
 	Hops func(from, to string) int
@@ -196,7 +198,13 @@ func (r *Request) scoreAgain(words lexicon, s *step) {
 	explained := s.explained()
 	score := r.score(words.text(s.clause, explained), s.tool.ID)
 	s.tool.Score = max(s.tool.Score, score)
-	for i, t := range s.clause.tokens {
+	if len(s.tokens) > maxWords {
+		s.unclear = append(s.unclear, fmt.Sprintf("more than %d words in one step", maxWords))
+	}
+	if len(s.unclear) > 0 || s.tool.Score < suggestionConfidence { // it is not executed
+		return
+	}
+	for i, t := range s.tokens {
 		if t.kind == word && !explained[i] && !s.isOfTool(t.plain) {
 			explained[i] = true
 			if r.score(words.text(s.clause, explained), s.tool.ID) > unknownWord*score {
@@ -225,7 +233,7 @@ func (r *Request) dependencies(steps []*step, i int) (needs []string, strength f
 	strengths := []float64{0.50, 0.95, 0.80, 0.65} // by hops, first for no path
 	strength = strengths[0]
 	then := i
-	for then > 0 && !steps[then].clause.sequential {
+	for then > 0 && !steps[then].sequential {
 		then--
 	}
 	for k, earlier := range steps[:i] {

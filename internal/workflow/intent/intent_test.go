@@ -330,6 +330,11 @@ func TestUnknownWordIsUnclear(t *testing.T) {
 	assert.Equal(t, []string{"yellow"}, p.Unclear)
 }
 
+func TestLongClauseIsNotExecuted(t *testing.T) {
+	assert.Equal(t, intent.Execute, propose(t, "read"+strings.Repeat(" things", 59), "", tool(`{"type": "object"}`)).Verdict)
+	assert.Equal(t, intent.Suggestion, propose(t, "read"+strings.Repeat(" things", 60), "", tool(`{"type": "object"}`)).Verdict)
+}
+
 func TestChangesMustBeRequested(t *testing.T) {
 	x := tool(`{"type": "object", "properties": {"id": {"type": "integer"}, "title": {"type": "string"}}, "required": ["id"]}`)
 	x.ID, x.Class = "x:update", models.ToolWrite
