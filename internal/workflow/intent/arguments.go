@@ -12,7 +12,7 @@ import (
 
 // newForm returns the form of a tool, filled with the values of a clause and of the context.
 func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]json.RawMessage) *form {
-	f := &form{lexicon: l, clause: c, tool: t, result: result, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
+	f := &form{lexicon: l, clause: c, tool: t, id: wordsOf(t.ID), result: result, root: &group{needed: true, object: map[string]any{}}, used: map[int]bool{}, named: map[int]bool{}}
 	var s *jsonschema.Schema
 	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
 		return f
@@ -63,8 +63,9 @@ func (f *form) fillNamed() {
 			if at == start || field.set || f.named[start] {
 				continue
 			}
-			explicit := f.has("connectives", f.tokens[start]) // "named"
-			for ; at < len(f.tokens) && (f.has("connectives", f.tokens[at]) || f.has("links", f.tokens[at])); at++ {
+			explicit := f.has("connectives", f.tokens[start])                           // "named"
+			isLink := func(t token) bool { return field.isEnum() && f.has("links", t) } // "sorted by X"
+			for ; at < len(f.tokens) && (f.has("connectives", f.tokens[at]) || isLink(f.tokens[at])); at++ {
 				explicit = explicit || f.has("connectives", f.tokens[at])
 			}
 			if at < len(f.tokens) && !f.used[at] && f.mayFollow(field, at, explicit) && f.putToken(field, at, true) {
@@ -76,17 +77,17 @@ func (f *form) fillNamed() {
 	}
 }
 
-// mayFollow reports whether a token can be the value after a name. A word needs "is", "named" or the like
-// before it, and the next word must not belong to the same value. A number in a text and an identifier need it, too.
+// mayFollow reports whether a token can be the value after a name. A word needs "is", "named" or the like before it, and
+// the next word must not belong to the same value. In a text, all but quoted texts need it, too: "the content of a.txt".
 func (f *form) mayFollow(field *field, i int, explicit bool) bool {
 	t, kind := f.tokens[i], typeOf(field.schema)
-	isName := f.is(field, "stated") || f.is(field, "paths")
+	isText := kind != "number" && kind != "integer" && f.role(field) == ""
 	switch {
 	case t.kind == separator:
 		return false
-	case t.kind == number || t.kind == identifier:
-		return explicit || isName || kind == "number" || kind == "integer"
-	case t.kind != word || field.schema != nil && field.schema.Enum != nil || isName && strings.Contains(t.plain, "-") && !f.isVerb(t):
+	case t.kind != word && t.kind != quoted:
+		return explicit || !isText
+	case t.kind == quoted || field.isEnum() || !isText && strings.Contains(t.plain, "-") && !f.isVerb(t):
 		return true
 	case !explicit && kind != "boolean" || f.has("following", t) || f.has("determiners", t):
 		return false
@@ -109,11 +110,12 @@ func (f *form) valueOf(field *field, t token, named bool) any {
 	if field.schema == nil || t.text == "" || referencePattern.MatchString(t.text) {
 		return nil
 	}
-	if field.schema.Enum != nil {
-		if i := slices.IndexFunc(field.schema.Enum, func(v any) bool { text, ok := v.(string); return ok && plain(text) == t.plain }); i >= 0 && named {
-			return field.schema.Enum[i]
+	if field.isEnum() {
+		i := slices.IndexFunc(field.schema.Enum, func(v any) bool { text, ok := v.(string); return ok && plain(text) == t.plain })
+		if i < 0 || !named {
+			return nil
 		}
-		return nil
+		return field.schema.Enum[i]
 	}
 	switch kind := typeOf(field.schema); {
 	case kind == "boolean" && named && (f.lexicon["true"][t.plain] || f.lexicon["false"][t.plain]):
@@ -129,14 +131,22 @@ func (f *form) valueOf(field *field, t token, named bool) any {
 	return nil
 }
 
+// role returns the list of words that says what texts a field takes, "" for any.
+func (f *form) role(field *field) string {
+	if field.schema != nil && field.schema.Format == "uri" {
+		return "urls"
+	}
+	if i := slices.IndexFunc(roles(), func(list string) bool { return f.is(field, list) }); i >= 0 {
+		return roles()[i]
+	}
+	return ""
+}
+
+func roles() []string { return []string{"urls", "emails", "paths", "stated"} }
+
 // accepts reports whether a field can have a text.
 func (f *form) accepts(field *field, t token, named bool) bool {
-	role := map[string]string{"uri": "urls", "email": "emails"}[field.schema.Format]
-	for _, list := range []string{"urls", "emails", "paths", "stated"} {
-		if role == "" && f.is(field, list) {
-			role = list
-		}
-	}
+	role := f.role(field)
 	own := map[kind]string{filePath: "paths", repository: "paths", webURL: "urls", email: "emails"}[t.kind]
 	switch {
 	case !named:
@@ -179,7 +189,7 @@ func (f *form) fillRepository() {
 // fillStates sets states and the like to the only value that a word after the verb states.
 func (f *form) fillStates() {
 	for _, field := range f.fields {
-		if field.set || field.schema == nil || field.schema.Enum == nil || !f.is(field, "states") {
+		if field.set || !field.isEnum() || !f.is(field, "states") {
 			continue
 		}
 		found := map[string]int{}
@@ -239,8 +249,8 @@ func (f *form) fillReference() {
 			next = f.tokens[i+1]
 		}
 		isPossessive := f.has("possessives", t) && next.kind == word
-		isResult := isPossessive || f.has("results", t) || f.has("contents", t) && !f.has("of", next)
-		if !f.used[i] && (f.has("pronouns", t) || f.result != "" && isResult) {
+		isResult := f.has("results", t) || f.has("contents", t) && !f.has("of", next)
+		if !f.used[i] && (f.has("pronouns", t) || isPossessive || f.result != "" && isResult) {
 			f.pronoun = t.text
 			f.named[i], f.named[i+1] = true, f.named[i+1] || isPossessive
 		}
@@ -253,7 +263,7 @@ func (f *form) fillReference() {
 
 // isOfTool reports whether a word is in the id of the tool.
 func (f *form) isOfTool(word string) bool {
-	return slices.ContainsFunc(wordsOf(f.tool.ID), func(w string) bool { return singular(w) == singular(word) })
+	return slices.ContainsFunc(f.id, func(w string) bool { return singular(w) == singular(word) })
 }
 
 // explained returns the words that arguments express, except words of the tool's id.
@@ -269,7 +279,7 @@ func (f *form) explained() map[int]bool {
 func (f *form) unexpressed() (out []string) {
 	for i, t := range f.tokens {
 		isName := slices.ContainsFunc(f.fields, func(field *field) bool {
-			return !field.set && !field.required() && !slices.ContainsFunc(field.words, f.isOfTool) && f.nameAt(field, i) >= max(1, len(field.words))
+			return f.nameAt(field, i) >= max(1, len(field.words)) && !field.set && !field.required() && !slices.ContainsFunc(field.words, f.isOfTool)
 		})
 		if !f.used[i] && !f.named[i] && t.kind != separator && (t.kind != word || isName) {
 			out = append(out, t.text)
@@ -288,12 +298,17 @@ func (f *form) faults() int { return len(f.missing()) + len(f.unexpressed()) }
 func (f *form) unsupported() (out []string) {
 	lists := slices.ContainsFunc(f.tokens, func(t token) bool { return f.has("listing", t) })
 	for i, t := range f.tokens {
-		if (f.has("unsupported", t) || f.has("totals", t) && !lists) && !f.used[i] && !f.named[i] {
+		next := i + 1 // "and" joins arguments only
+		for next < len(f.tokens) && (f.has("determiners", f.tokens[next]) || f.has("following", f.tokens[next])) {
+			next++
+		}
+		isOther := f.has("unsupported", t) || f.has("totals", t) && !lists || f.has("and", t) && !f.used[next] && !f.named[next]
+		if isOther && !f.used[i] && !f.named[i] {
 			out = append(out, t.text)
 		}
 	}
 	optional := slices.DeleteFunc(slices.Clone(f.fields), func(field *field) bool { return field.needed })
-	isUpdate := slices.ContainsFunc(wordsOf(f.tool.ID), func(w string) bool { return f.lexicon["updates"][w] })
+	isUpdate := slices.ContainsFunc(f.id, func(w string) bool { return f.lexicon["updates"][w] })
 	isChanged := len(optional) == 0 || slices.ContainsFunc(optional, func(field *field) bool { return field.set })
 	if f.tool.Class != models.ToolRead && (!f.isRequest(f.tokens) || isUpdate && !isChanged) {
 		out = append(out, f.text(f.clause, nil))

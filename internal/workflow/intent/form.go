@@ -35,6 +35,7 @@ type form struct {
 	lexicon
 	*clause
 	tool     *Tool
+	id       []string             // words of the id of the tool
 	result   string               // reference to the result of the step before, "" without one
 	resolved *jsonschema.Resolved // nil for a schema that cannot be used
 	root     *group
@@ -149,6 +150,8 @@ func (f *field) putFrom(context map[string]json.RawMessage) bool {
 	f.object[f.name] = raw // it has all digits of numbers
 	return true
 }
+
+func (f *field) isEnum() bool { return f.schema != nil && f.schema.Enum != nil }
 
 func (f *field) pointer() string { return f.at + "/" + input.Escape(f.name) }
 
