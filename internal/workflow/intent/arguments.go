@@ -136,13 +136,13 @@ func (f *form) role(field *field) string {
 	if field.schema != nil && field.schema.Format == "uri" {
 		return "urls"
 	}
-	if i := slices.IndexFunc(roles(), func(list string) bool { return f.is(field, list) }); i >= 0 {
-		return roles()[i]
+	for _, list := range []string{"urls", "emails", "paths", "stated"} {
+		if f.is(field, list) {
+			return list
+		}
 	}
 	return ""
 }
-
-func roles() []string { return []string{"urls", "emails", "paths", "stated"} }
 
 // accepts reports whether a field can have a text.
 func (f *form) accepts(field *field, t token, named bool) bool {
