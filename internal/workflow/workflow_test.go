@@ -3,9 +3,11 @@ package workflow_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/testkit"
@@ -358,5 +360,33 @@ func TestRefusedWorkflows(t *testing.T) {
 		} {
 			require.Contains(t, f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:"+name, json.RawMessage(c[0])), c[1]+" is required")
 		}
+	})
+}
+
+// TestIntent: an intent that states everything is executed, a destructive step asks, and a plan with missing arguments is
+// returned (AgentCards, “Mode Intent”).
+func TestIntent(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "files", workflow.Options{}, func(t *testing.T, f *fixture) {
+		path := json.RawMessage(`{"type":"object","properties":{"path":{"type":"string","description":"Path of the file"}},"required":["path"]}`)
+		says := func(name, description string, class *mcp.ToolAnnotations) {
+			f.paper.Tool(&mcp.Tool{Name: name, Description: description, Annotations: class, InputSchema: path}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcptest.Texts(name + " " + string(r.Params.Arguments)), nil
+			})
+		}
+		says("read_file", "Read the complete contents of a file", mcptest.Reads())
+		says("delete_file", "Delete a file", nil)
+		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:delete_file") }, testkit.Timeout, time.Millisecond)
+		v := f.call(t, "execute_dag", map[string]any{"intent": "Read the file config.json"})
+		require.Equal(t, "complete", v["status"], "%v", v)
+		require.Equal(t, map[string]any{"t1": `read_file {"path":"config.json"}`}, v["results"])
+		v = f.call(t, "execute_dag", map[string]any{"intent": "Delete the file old.txt"})
+		require.Equal(t, "approval_required", v["status"], "%v", v)
+		require.Equal(t, "complete", f.decide(t, v, true)["status"])
+		v = f.call(t, "execute_dag", map[string]any{"intent": "Read the file"})
+		require.Equal(t, "suggestion", v["status"], "%v", v)
+		require.Equal(t, "/path", v["missing"].([]any)[0].(map[string]any)["argument"])
+		v = f.call(t, "execute_dag", map[string]any{"intent": "Dance in the rain"})
+		require.Equal(t, "explicit_required", v["status"], "%v", v)
 	})
 }

@@ -16,6 +16,7 @@ import (
 // The input schemas of the tools for workflows (AgentCards, “agentcards:execute_dag” and those after it).
 const (
 	dagSchema = `{"type":"object","properties":{
+"intent":{"type":"string","maxLength":8000,"description":"What to do, in English or French, with the arguments; instead of workflow. A plan that is not certain or not complete is returned and not executed; destructive steps ask for approval"},
 "workflow":{"type":"object","description":"The steps and their dependencies","properties":{
 "tasks":{"type":"array","minItems":1,"maxItems":500,"items":{"type":"object","properties":{
 "id":{"type":"string","description":"Unique in the workflow"},
@@ -38,7 +39,7 @@ const (
 "approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
 "task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000}},
 "additionalProperties":false}},
-"required":["workflow"],"additionalProperties":false}`
+"additionalProperties":false}`
 	continueSchema = `{"type":"object","properties":{
 "workflow_id":{"type":"string"},
 "reason":{"type":"string","maxLength":2000}},
@@ -70,18 +71,22 @@ func (b *builtins) workflowTools() []tools.Builtin {
 		}
 	}
 	return []tools.Builtin{
-		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
+		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
 		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
 		tool("abort", "Abort a workflow", "Aborts a workflow and returns its completed layers and partial results.", abortSchema, b.abortWorkflow),
 		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), or decides about tasks whose results were lost (status uncertain).", approvalSchema, b.decideOnCheckpoint),
 	}
 }
 
+// dag is a workflow as AgentCards writes it (“DAGStructure”).
+type dag struct {
+	Tasks []plan.Step `json:"tasks"`
+}
+
 type dagDraft struct {
-	Workflow *struct {
-		Tasks []plan.Step `json:"tasks"`
-	} `json:"workflow"`
-	PerLayerValidation *bool `json:"per_layer_validation"`
+	Intent             *string `json:"intent"`
+	Workflow           *dag    `json:"workflow"`
+	PerLayerValidation *bool   `json:"per_layer_validation"`
 	Config             struct {
 		PerLayerValidation *bool            `json:"per_layer_validation"`
 		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
@@ -96,13 +101,17 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	if d.Workflow == nil {
-		return nil, c.Invalid("workflow is required, with tasks")
+	if (d.Workflow == nil) == (d.Intent == nil) {
+		return nil, c.Invalid("either intent or workflow is required, and not both")
 	}
 	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
-	id, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
+	settings := workflow.Settings{
 		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
-	}}, "/workflow/tasks")
+	}
+	if d.Intent != nil {
+		return b.executeIntent(ctx, c, *d.Intent, settings)
+	}
+	id, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks")
 	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
 		return nil, c.Invalid("%s", pointedDetail(err))
 	}
