@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -141,19 +140,6 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 		return none, markLost(s.describeFailure(ctx, c, what, err), err)
 	}
 	return out, nil
-}
-
-// MayHaveActed is a member of the error of a request that may have been sent and whose response was lost.
-const MayHaveActed = "may_have_acted"
-
-// markLost adds MayHaveActed to the failure of a request, unless the upstream has returned an error or was not reached.
-func markLost(failed, cause error) error {
-	e, ok := errors.AsType[*errs.Error](failed)
-	dial, isDial := errors.AsType[*net.OpError](cause)
-	if ok && e.Meta["reason"] != nil && e.Meta["rpc_code"] == nil && e.Meta["reason"] != ReasonScope && !(isDial && dial.Op == "dial") {
-		return e.With(MayHaveActed, true)
-	}
-	return failed
 }
 
 func (s *session) describeFailure(ctx context.Context, c *call, what string, err error) error {

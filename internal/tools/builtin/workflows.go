@@ -9,7 +9,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
-	"comet/internal/workflow/plan"
 	"comet/models"
 )
 
@@ -78,11 +77,6 @@ func (b *builtins) workflowTools() []tools.Builtin {
 	}
 }
 
-// dag is a workflow as AgentCards writes it (“DAGStructure”).
-type dag struct {
-	Tasks []plan.Step `json:"tasks"`
-}
-
 type dagDraft struct {
 	Intent             *string `json:"intent"`
 	Workflow           *dag    `json:"workflow"`
@@ -116,22 +110,6 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 		return nil, c.Invalid("%s", pointedDetail(err))
 	}
 	return b.awaitWorkflow(ctx, c, id, err)
-}
-
-// awaitWorkflow waits until a workflow is paused or has ended, unless err is set.
-func (b *builtins) awaitWorkflow(ctx context.Context, c *tools.Invocation, id string, err error) (*mcp.CallToolResult, error) {
-	if err != nil {
-		return nil, err
-	}
-	v, err := b.Workflows.Wait(ctx, c.Caller.Principal, id)
-	if err != nil {
-		return nil, err
-	}
-	res, err := jsonResult(v)
-	if err == nil {
-		res.IsError = v.Status == "error"
-	}
-	return res, err
 }
 
 // continueWorkflow executes agentcards:continue.
