@@ -100,13 +100,13 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 		return nil, c.Invalid("workflow is required, with tasks")
 	}
 	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
-	id, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
+	begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
 		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
-	}}, "/workflow/tasks")
+	}}, "/workflow/tasks", nil)
 	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
 		return nil, c.Invalid("%s", pointedDetail(err))
 	}
-	return b.awaitWorkflow(ctx, c, id, err)
+	return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
 }
 
 // awaitWorkflow waits until a workflow is paused or has ended, unless err is set.
