@@ -30,7 +30,7 @@ type View struct {
 	Description  string             `json:"description,omitempty" example:"These steps begin only if they are approved."`            // The question of the checkpoint.
 	Context      *CheckpointContext `json:"context,omitempty"`                                                                       // What the checkpoint shows.
 	Options      []string           `json:"options,omitempty" example:"approve,reject"`                                              // What can be done with a paused workflow.
-	ExpiresAt    string             `json:"expires_at,omitempty" example:"2026-01-10T16:30:00Z"`                                     // When a paused workflow is aborted.
+	ExpiresAt    string             `json:"expires_at,omitempty" format:"date-time" example:"2026-01-10T16:30:00Z"`                  // When a paused workflow is aborted.
 
 	Results         map[string]any `json:"results,omitempty"`                         // The results by task id, after the end.
 	PartialResults  map[string]any `json:"partial_results,omitempty"`                 // The results by task id of an aborted workflow.
