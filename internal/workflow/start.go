@@ -100,12 +100,15 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 // checkStep refuses a step that its caller may not execute.
 func (x *execution) checkStep(ctx context.Context, i int) error {
 	step := x.plan.Steps[i]
+	var err error
 	if step.Type == plan.KindAgent {
-		return requireSend(x.by)
-	}
-	t, err := x.lookup(ctx, i)
-	if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
-		err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
+		err = requireSend(x.by)
+	} else {
+		var t tools.Target
+		t, err = x.lookup(ctx, i)
+		if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
+			err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
+		}
 	}
 	if err != nil {
 		return tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
