@@ -58,7 +58,9 @@ func badWorkflows() []badInput {
 		return badInput{name: "workflow: " + name, target: "/api/v1/workflows", body: body, want: want}
 	}
 	tasks := func(name, tasks, want string) badInput { return post(name, `{"workflow":{"tasks":[`+tasks+`]}}`, want) }
-	step := func(name, member, value, want string) badInput { return tasks(name, replaceMember(goodStep, member, value), want) }
+	step := func(name, member, value, want string) badInput {
+		return tasks(name, replaceMember(goodStep, member, value), want)
+	}
 	config := func(name, config, want string) badInput {
 		return post(name, `{"workflow":{"tasks":[`+goodStep+`]},"config":`+config+`}`, want)
 	}
@@ -167,7 +169,7 @@ func TestLimitOfWorkflows(t *testing.T) {
 		h.do(t, "GET", "/api/v1/workflows?limit=1000", "").decode(t, http.StatusOK, &page)
 		require.Len(t, page.Workflows, 101)
 		last := page.Workflows[100].ID
-		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows/"+last+"/abort", `{"reason":"to make room"}`).status)
+		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows/"+last+"/abort", `{"reason":"not needed"}`).status)
 		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows", goodWorkflow, "Idempotency-Key", "later").status, "the refusal used no key")
 	})
 }

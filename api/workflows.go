@@ -130,7 +130,7 @@ func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string
 	}
 	release, err := s.streams.Acquire(caller(r).TokenID)
 	if err != nil {
-		return v, nil //nolint:nilerr // the workflow exists all the same
+		return v, nil // the workflow exists all the same
 	}
 	defer release()
 	w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
