@@ -49,8 +49,8 @@ type scopedEvents struct {
 
 // eventFilter selects the events of a stream.
 type eventFilter struct {
-	types       []models.EventType
-	agent, task string // "" for all
+	types                 []models.EventType
+	agent, task, workflow string // "" for all
 	// caller limits tool calls and workflows to those of one agent, "" for none; nil for all agents.
 	caller *string
 	// inSubtree reports whether one of the agents is in the subtree of a bound token; nil for others.
@@ -61,6 +61,7 @@ type eventFilter struct {
 // may see; a requested type that the caller may not see is errs.MissingScope.
 func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	f.agent, f.task = orZero(q.OptString("agent_id", input.MaxID)), orZero(q.OptString("task_id", input.MaxID))
+	f.workflow = orZero(q.OptString("workflow_id", input.MaxID))
 	var wanted []string
 	if list := q.OptString("types", 1000); list != nil {
 		wanted = strings.Split(*list, ",")
@@ -99,10 +100,11 @@ func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
 		return false
 	}
-	if kind, _, _ := strings.Cut(string(e.Type), "."); f.caller != nil && (kind == "tool" || kind == "workflow") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
+	kind, _, _ := strings.Cut(string(e.Type), ".")
+	if f.caller != nil && (kind == "tool" || kind == "workflow") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
 		return false
 	}
-	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {
+	if f.task != "" && (e.Key != f.task || kind != "task") || f.workflow != "" && (e.Key != f.workflow || kind != "workflow") {
 		return false
 	}
 	return f.agent == "" || concernsAgent(e, f.agent)

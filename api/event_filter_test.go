@@ -34,3 +34,14 @@ func TestEventFilterOfToolCalls(t *testing.T) {
 		require.Equal(t, []bool{c.own, c.others, c.edge, c.down}, []bool{f.wants(called(agent)), f.wants(called("bob")), f.wants(edge), f.wants(down)}, name)
 	}
 }
+
+// TestEventFilterByWorkflow selects the events of one workflow.
+func TestEventFilterByWorkflow(t *testing.T) {
+	t.Parallel()
+	f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events?workflow_id=wf_1", nil), "types", "workflow_id"), models.Principal{Scopes: []models.Scope{models.ScopeAdmin}})
+	require.NoError(t, err)
+	for event, wanted := range map[models.EventType]bool{events.WorkflowPaused: true, events.WorkflowStepEnded: true, events.TaskCreated: false} {
+		require.Equal(t, wanted, f.wants(models.Event{Type: event, Key: "wf_1", Data: []byte(`{}`)}), event)
+		require.False(t, f.wants(models.Event{Type: event, Key: "wf_2", Data: []byte(`{}`)}), event)
+	}
+}

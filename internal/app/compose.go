@@ -126,7 +126,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service}
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {

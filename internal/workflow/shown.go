@@ -17,22 +17,21 @@ import (
 
 // shownStep is a step as a checkpoint shows it.
 type shownStep struct {
-	ID        string           `json:"id"`
-	Type      plan.Kind        `json:"type"`
-	Tool      string           `json:"tool,omitempty"`
-	Class     models.ToolClass `json:"class"`
-	Agent     string           `json:"agent_id,omitempty"`
-	Ability   string           `json:"capability,omitempty"`
-	Code      string           `json:"code,omitempty"`
-	Arguments json.RawMessage  `json:"arguments"`
-	// Digest is the digest of all that an approval covers: the definition of the tool, its class, the resolved arguments,
-	// the payer and the policies of the token.
-	Digest string `json:"digest"`
-	// Error is why the result of an uncertain step was lost, "" for other steps.
-	Error string `json:"error,omitempty"`
+	ID        string           `json:"id" example:"t1"`                                                                         // The task's id in the workflow.
+	Type      plan.Kind        `json:"type" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool"` // What executes it.
+	Tool      string           `json:"tool,omitempty" example:"filesystem:write_file"`                                          // The tool's id.
+	Class     models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"write"`               // What the step may do.
+	Agent     string           `json:"agent_id,omitempty" example:"research-web-01"`                                            // The requested agent.
+	Ability   string           `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
+	Code      string           `json:"code,omitempty" example:"return deps.t1.length"`                                          // The code.
+	Arguments json.RawMessage  `json:"arguments" swaggertype:"object"`                                                          // The arguments, with the results of other tasks filled in.
+	// A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer and the
+	// policies of the token.
+	Digest string `json:"digest" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
+	Error  string `json:"error,omitempty" example:"the process ended"` // Why the result of an uncertain step was lost.
 
 	repeatable bool
-}
+} // @name WorkflowCheckpointStep
 
 // show returns a step with resolved references.
 func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) {

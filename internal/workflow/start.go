@@ -20,53 +20,63 @@ type Draft struct {
 
 // Begin checks, stores and starts a workflow. at is the JSON pointer of the steps, for errors. It returns
 // errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
-// WORKFLOW_LIMIT if the token has too many workflows that have not ended.
-func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string) (id string, err error) {
+// WORKFLOW_LIMIT if the token has too many workflows that have not ended. A repeated request, of which once has the
+// response, starts nothing and returns the zero View.
+func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
 	p, err := plan.New(d.Steps, at)
 	if err != nil {
-		return "", err
+		return v, err
 	}
 	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
 	if x.row, err = e.newRow(by, d.Settings); err != nil {
-		return "", err
+		return v, err
 	}
 	for i := range p.Steps {
 		if err := x.checkStep(ctx, i); err != nil {
-			return "", err
+			return v, err
 		}
 		text, err := json.Marshal(p.Steps[i].Step)
 		if err != nil {
-			return "", err
+			return v, err
 		}
 		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
 	}
-	now := x.row.CreatedAt
 	x.emit(EventStarted, EventData{})
-	first, err := x.advance(ctx, now)
+	first, err := x.advance(ctx, x.row.CreatedAt)
 	if err != nil {
-		return "", err
+		return v, err
 	}
+	x.checkpoint = x.asked
+	if v, err = x.view(); err != nil {
+		return v, err
+	}
+	v.Version++
 	err = e.Store.Write(ctx, func(tx *store.Tx) error {
-		active, err := workflows.CountActive(tx, x.row.TokenID)
-		if err == nil && active >= e.opts.MaxActive {
-			err = tools.NewError(errs.LimitReached, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait for one, or abort one", x.row.Actor, active)
-		}
-		if err != nil {
-			return err
-		}
-		row := x.row
-		row.Version++
-		if err := workflows.Create(tx, row, x.steps); err != nil {
-			return err
-		}
-		return x.saveNew(tx)
+		return tx.Idempotent(once, func() (any, error) { return v, x.create(tx) })
 	})
-	if err != nil {
-		return "", err
+	if err != nil || once != nil && once.Replay != nil {
+		return View{}, err
 	}
 	x.saved()
 	e.hold(x, first)
-	return x.row.ID, nil
+	return v, nil
+}
+
+// create stores a new workflow unless its token has too many.
+func (x *execution) create(tx *store.Tx) error {
+	active, err := workflows.CountActive(tx, x.row.TokenID)
+	if err == nil && active >= x.env.opts.MaxActive {
+		err = tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait for one, or abort one", x.row.Actor, active)
+	}
+	if err != nil {
+		return err
+	}
+	row := x.row
+	row.Version++
+	if err := workflows.Create(tx, row, x.steps); err != nil {
+		return err
+	}
+	return x.saveNew(tx)
 }
 
 func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
@@ -88,12 +98,15 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 // checkStep refuses a step that its caller may not execute.
 func (x *execution) checkStep(ctx context.Context, i int) error {
 	step := x.plan.Steps[i]
+	var err error
 	if step.Type == plan.KindAgent {
-		return requireSend(x.by)
-	}
-	t, err := x.lookup(ctx, i)
-	if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
-		err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
+		err = requireSend(x.by)
+	} else {
+		var t tools.Target
+		t, err = x.lookup(ctx, i)
+		if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
+			err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
+		}
 	}
 	if err != nil {
 		return tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})

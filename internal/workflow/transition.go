@@ -96,14 +96,19 @@ func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id strin
 	return now, err
 }
 
-// own returns a workflow for a principal that may change it. The error for an unknown or foreign workflow, and for one
-// that has expired, is WORKFLOW_NOT_FOUND (AgentCards, “Codes d'erreur”).
+// own is visible for a principal that changes the workflow: one that has expired is WORKFLOW_NOT_FOUND (AgentCards,
+// “Codes d'erreur”).
 func own(w workflows.Workflow, err error, by models.Principal, id string) error {
-	switch {
-	case errs.Is(err, errs.NotFound), err == nil && w.TokenID != by.TokenID && !by.Administers():
-		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "there is no workflow %q", input.Clip(id))
-	case err == nil && w.ErrorCode == codeExpired:
+	if err = visible(w, err, by, id); err == nil && w.ErrorCode == codeExpired {
 		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "the workflow %s expired at %s, because no decision was made", id, w.EndedAt.Format(time.RFC3339))
+	}
+	return err
+}
+
+// visible returns WORKFLOW_NOT_FOUND for an unknown workflow and for one of another token, which only administrators see.
+func visible(w workflows.Workflow, err error, by models.Principal, id string) error {
+	if errs.Is(err, errs.NotFound) || err == nil && w.TokenID != by.TokenID && !by.Administers() {
+		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "there is no workflow %q", input.Clip(id))
 	}
 	return err
 }

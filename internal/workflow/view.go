@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"context"
-	"encoding/json"
 
 	"comet/internal/workflow/plan"
 	"comet/models"
@@ -14,63 +13,60 @@ const maxInline = 256 << 10
 
 // View is the state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type View struct {
-	// Status is running, complete, aborted or error; layer_complete, approval_required or uncertain if the workflow is
-	// paused; rejected for a workflow that was aborted by the rejection of a checkpoint.
-	Status     string `json:"status"`
-	WorkflowID string `json:"workflow_id"`
+	// The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+	// one that was aborted by the rejection of a checkpoint.
+	Status     string `json:"status" enums:"running,layer_complete,approval_required,uncertain,complete,aborted,rejected,error" example:"complete"`
+	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
+	Version    int64  `json:"-"`
 
-	// CurrentLayer counts from 1, LayerIndex from 0.
-	CurrentLayer int          `json:"current_layer,omitempty"`
-	LayerIndex   *int         `json:"layer_index,omitempty"`
-	TotalLayers  int          `json:"total_layers,omitempty"`
-	LayerResults []TaskResult `json:"layer_results,omitempty"`
-	// NextLayer are the ids of the steps of the next layer.
-	NextLayer []string `json:"next_layer_preview,omitempty"`
+	CurrentLayer int          `json:"current_layer,omitempty" example:"1"`       // Number of the completed layer, from 1; only after a layer.
+	LayerIndex   *int         `json:"layer_index,omitempty" example:"0"`         // The same from 0.
+	TotalLayers  int          `json:"total_layers,omitempty" example:"2"`        // Number of layers; only after a layer.
+	LayerResults []TaskResult `json:"layer_results,omitempty"`                   // States of the tasks of the completed layer, or of all tasks at a checkpoint.
+	NextLayer    []string     `json:"next_layer_preview,omitempty" example:"t3"` // Ids of the tasks of the next layer.
 
-	CheckpointID string             `json:"checkpoint_id,omitempty"`
-	DecisionType string             `json:"decision_type,omitempty"`
-	Description  string             `json:"description,omitempty"`
-	Context      *CheckpointContext `json:"context,omitempty"`
-	Options      []string           `json:"options,omitempty"`
-	ExpiresAt    string             `json:"expires_at,omitempty"`
+	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                         // The checkpoint that waits for a decision, or was rejected.
+	DecisionType string             `json:"decision_type,omitempty" enums:"tool_approval,uncertain_outcome" example:"tool_approval"` // What the checkpoint asks for.
+	Description  string             `json:"description,omitempty" example:"These steps begin only if they are approved."`            // The question of the checkpoint.
+	Context      *CheckpointContext `json:"context,omitempty"`                                                                       // What the checkpoint shows.
+	Options      []string           `json:"options,omitempty" example:"approve,reject"`                                              // What can be done with a paused workflow.
+	ExpiresAt    string             `json:"expires_at,omitempty" format:"date-time" example:"2026-01-10T16:30:00Z"`                  // When a paused workflow is aborted.
 
-	Results         map[string]json.RawMessage `json:"results,omitempty"`
-	PartialResults  map[string]json.RawMessage `json:"partial_results,omitempty"`
-	CompletedLayers *int                       `json:"completed_layers,omitempty"`
-	TaskResults     []TaskResult               `json:"task_results,omitempty"`
-	Reason          string                     `json:"reason,omitempty"`
-	Feedback        string                     `json:"feedback,omitempty"`
-	Metrics         *Metrics                   `json:"metrics,omitempty"`
+	Results         map[string]any `json:"results,omitempty"`                         // The results by task id, after the end.
+	PartialResults  map[string]any `json:"partial_results,omitempty"`                 // The results by task id of an aborted workflow.
+	CompletedLayers *int           `json:"completed_layers,omitempty" example:"1"`    // Number of completed layers of an aborted workflow.
+	TaskResults     []TaskResult   `json:"task_results,omitempty"`                    // States of all tasks, unless it is paused.
+	Reason          string         `json:"reason,omitempty" example:"not needed"`     // Why it ended.
+	Feedback        string         `json:"feedback,omitempty" example:"wrong folder"` // Text of the rejection.
+	Metrics         *Metrics       `json:"metrics,omitempty"`                         // Figures, after the end.
 
-	NextAction string `json:"next_action,omitempty"`
-}
+	NextAction string `json:"next_action,omitempty" example:"Use agentcards:continue to proceed"` // What an MCP client calls to go on.
+} // @name Workflow
 
 // CheckpointContext is what a checkpoint shows.
 type CheckpointContext struct {
-	// Digest may be repeated in the decision, which then applies to nothing else.
-	Digest string      `json:"digest"`
-	Steps  []shownStep `json:"steps"`
-}
+	// A digest of the steps. A decision that repeats it applies to nothing else.
+	Digest string      `json:"digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Steps  []shownStep `json:"steps"` // The tasks that it is about.
+} // @name WorkflowCheckpoint
 
 // Metrics are the figures of a workflow that has ended.
 type Metrics struct {
-	TotalTimeMS int64 `json:"total_time_ms"`
-	// ParallelBranches is the largest number of steps in a layer.
-	ParallelBranches int `json:"parallel_branches"`
-}
+	TotalTimeMS      int64 `json:"total_time_ms" example:"412"`   // Duration in milliseconds.
+	ParallelBranches int   `json:"parallel_branches" example:"2"` // The largest number of tasks in a layer.
+} // @name WorkflowMetrics
 
 // TaskResult is the state of a step (AgentCards, “TaskResult”).
 type TaskResult struct {
-	TaskID string `json:"taskId"`
-	// Status is success, error or skipped, or that of a step that has not ended: pending, running, uncertain.
-	Status string          `json:"status"`
-	Result json.RawMessage `json:"result,omitempty"`
-	// Truncated is set if the result is too long for this view.
-	Truncated  bool   `json:"truncated,omitempty"`
-	Error      string `json:"error,omitempty"`
-	ErrorCode  string `json:"error_code,omitempty"`
-	DurationMS int64  `json:"duration_ms"`
-}
+	TaskID string `json:"taskId" example:"t1"` // The task's id in the workflow.
+	// The state. The first three are final.
+	Status     string `json:"status" enums:"success,error,skipped,pending,running,uncertain" example:"success"`
+	Result     any    `json:"result,omitempty"`                              // The result; absent without one.
+	Truncated  bool   `json:"truncated,omitempty" example:"true"`            // Set if the result is too long for this view.
+	Error      string `json:"error,omitempty" example:"the disk is full"`    // Why it failed.
+	ErrorCode  string `json:"error_code,omitempty" example:"TOOL_NOT_FOUND"` // The error code of the MCP server.
+	DurationMS int64  `json:"duration_ms" example:"120"`                     // Duration of the last attempt in milliseconds.
+} // @name WorkflowTaskResult
 
 // Wait waits until a workflow that this process holds is paused or has ended, and returns its state.
 func (e *Engine) Wait(ctx context.Context, by models.Principal, id string) (View, error) {
@@ -88,7 +84,7 @@ func (e *Engine) Wait(ctx context.Context, by models.Principal, id string) (View
 func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View, error) {
 	from := e.Store.Reads(ctx)
 	row, err := workflows.Get(from, id)
-	if err = own(row, err, by, id); err != nil {
+	if err = visible(row, err, by, id); err != nil {
 		return View{}, err
 	}
 	x, err := e.load(from, row)
@@ -106,7 +102,7 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 }
 
 func (x *execution) view() (View, error) {
-	v := View{Status: status(x.row), WorkflowID: x.row.ID}
+	v := View{Status: status(x.row), WorkflowID: x.row.ID, Version: x.row.Version}
 	switch x.row.State {
 	case workflows.Running:
 		v.TaskResults = x.taskResults(0)
@@ -116,7 +112,7 @@ func (x *execution) view() (View, error) {
 	}
 	v.TaskResults, v.Reason = x.taskResults(0), x.row.Reason
 	v.Metrics = &Metrics{x.row.EndedAt.Sub(x.row.CreatedAt).Milliseconds(), x.plan.Width}
-	results := map[string]json.RawMessage{}
+	results := map[string]any{}
 	for _, r := range v.TaskResults {
 		if r.Result != nil {
 			results[r.TaskID] = r.Result
@@ -173,8 +169,8 @@ func (x *execution) taskResults(layer int) []TaskResult {
 			continue
 		}
 		r := TaskResult{TaskID: x.plan.Steps[i].ID, Status: stepStatus(s), Error: s.Error, ErrorCode: s.ErrorCode}
-		if r.Result = s.Result; len(s.Result) > maxInline {
-			r.Result, r.Truncated = nil, true
+		if r.Truncated = len(s.Result) > maxInline; s.Result != nil && !r.Truncated {
+			r.Result = s.Result
 		}
 		if !s.StartedAt.IsZero() && !s.EndedAt.IsZero() {
 			r.DurationMS = s.EndedAt.Sub(s.StartedAt).Milliseconds()

@@ -21,6 +21,7 @@ CREATE TABLE workflows (
     updated_at  BIGINT           NOT NULL,
     ended_at    BIGINT           NOT NULL -- 0 until it has ended
 );
+CREATE INDEX workflows_owner ON workflows (token_id, id);
 CREATE INDEX workflows_active ON workflows (token_id) WHERE state < 2;
 CREATE INDEX workflows_running ON workflows (holder) WHERE state = 0;
 CREATE INDEX workflows_ended ON workflows (ended_at) WHERE state >= 2;

@@ -8,6 +8,7 @@ import (
 
 	"comet/store"
 	"comet/store/columns"
+	"comet/store/filter"
 )
 
 // Values of Workflow.State.
@@ -120,6 +121,28 @@ func Get(from store.Source, id string) (Workflow, error) {
 }
 
 const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, error_code, reason, version, created_at, updated_at, ended_at"
+
+// Query selects workflows; zero members select all.
+type Query struct {
+	TokenID string
+	// States are the wanted states.
+	States []int
+	// Before is the id after which the list, which is ordered from new to old, begins.
+	Before string
+	Limit  int
+}
+
+// List returns workflows, the newest first.
+func List(from store.Source, q Query) ([]Workflow, error) {
+	var where filter.Clause
+	where.Equal("token_id", q.TokenID)
+	where.Optional("id < ?", q.Before)
+	if len(q.States) > 0 {
+		in, args := filter.In(q.States)
+		where.And("state IN "+in, args...)
+	}
+	return store.Rows[Workflow](from, "SELECT "+workflowColumns+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
+}
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
 func Steps(from store.Source, id string, maxResult int) ([]Step, error) {

@@ -40,8 +40,8 @@ func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sente
 		return nil, err
 	}
 	if p.Verdict == intent.Execute {
-		id, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: p.Steps, Settings: settings}, "/intent")
-		return b.awaitWorkflow(ctx, c, id, err)
+		begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: p.Steps, Settings: settings}, "/intent", nil)
+		return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
 	}
 	out := suggestion{
 		Status: p.Verdict, Confidence: p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives,

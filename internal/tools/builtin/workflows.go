@@ -105,11 +105,11 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if d.Intent != nil {
 		return b.executeIntent(ctx, c, *d.Intent, settings)
 	}
-	id, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks")
+	begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks", nil)
 	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
 		return nil, c.Invalid("%s", pointedDetail(err))
 	}
-	return b.awaitWorkflow(ctx, c, id, err)
+	return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
 }
 
 // continueWorkflow executes agentcards:continue.
