@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
+	"comet/internal/workflow"
 	"comet/models"
 )
 
@@ -40,7 +41,7 @@ func TestEventFilterByWorkflow(t *testing.T) {
 	t.Parallel()
 	f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events?workflow_id=wf_1", nil), "types", "workflow_id"), models.Principal{Scopes: []models.Scope{models.ScopeAdmin}})
 	require.NoError(t, err)
-	for event, wanted := range map[models.EventType]bool{events.WorkflowPaused: true, events.WorkflowStepEnded: true, events.TaskCreated: false} {
+	for event, wanted := range map[models.EventType]bool{workflow.EventPaused: true, workflow.EventStepEnded: true, events.TaskCreated: false} {
 		require.Equal(t, wanted, f.wants(models.Event{Type: event, Key: "wf_1", Data: []byte(`{}`)}), event)
 		require.False(t, f.wants(models.Event{Type: event, Key: "wf_2", Data: []byte(`{}`)}), event)
 	}

@@ -21,7 +21,7 @@ const workflowsPath = "/api/v1/workflows"
 // workflowDraft is the body of a request to start a workflow.
 type workflowDraft struct {
 	Workflow *workflowPlan   `json:"workflow" validate:"required"`
-	Config   *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`
+	Config   *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"` // Options of the workflow.
 }
 
 // workflowPlan is a set of tasks and their dependencies.

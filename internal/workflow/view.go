@@ -56,7 +56,7 @@ type Metrics struct {
 	ParallelBranches int   `json:"parallel_branches" example:"2"` // The largest number of tasks in a layer.
 } // @name WorkflowMetrics
 
-// TaskResult is the state of a step (AgentCards, “TaskResult”).
+// TaskResult is the state of a step as AgentCards defines it.
 type TaskResult struct {
 	TaskID string `json:"taskId" example:"t1"` // The task's id in the workflow.
 	// The state. The first three are final.

@@ -7464,6 +7464,7 @@ type WorkflowContinuation struct {
 
 // WorkflowDraft The body of a request to start a workflow.
 type WorkflowDraft struct {
+	// Config Options of the workflow.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
 	// Workflow A set of tasks and their dependencies.
@@ -7645,7 +7646,7 @@ type WorkflowTask struct {
 // Example: mcp_tool
 type WorkflowTaskType string
 
-// WorkflowTaskResult The state of a step (AgentCards, “TaskResult”).
+// WorkflowTaskResult The state of a step as AgentCards defines it.
 type WorkflowTaskResult struct {
 	// DurationMS Duration of the last attempt in milliseconds.
 	//
