@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -20,13 +21,19 @@ import (
 	"comet/models"
 )
 
-// freeAddress returns an address on which a server may listen repeatedly.
+// freeAddress returns an address on which a server may listen repeatedly: the system does not assign
+// its port to other sockets.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	for range 100 {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000)))
+		if l, err := net.Listen("tcp", address); err == nil {
+			require.NoError(t, l.Close())
+			return address
+		}
+	}
+	require.FailNow(t, "no port is free")
+	return ""
 }
 
 // serveAt is serve with a given address.
