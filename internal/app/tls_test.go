@@ -145,6 +145,7 @@ func TestMetricsListener(t *testing.T) {
 	a := started(t, cfg)
 	defer func() { require.NoError(t, a.Stop(context.Background())) }()
 	metrics := "http://" + cfg.MetricsListen
+	eventually(t, func() bool { return answers(t, metrics+"/readyz") == http.StatusOK }, "the server is ready")
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
 		require.Equal(t, http.StatusOK, answers(t, metrics+path), path)
 	}
