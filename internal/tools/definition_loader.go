@@ -78,19 +78,13 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 				continue
 			}
 			if e.Type == events.UpstreamAuthorized {
-				l.reconnect(e.Key)
+				l.applying.Lock() // FinishAuthorization restarts the upstreams that this replica authorizes
+				l.svc.upstreams.StartAuthorized(e.Key)
+				l.applying.Unlock()
 			}
 			changed = true
 		}
 	}
-}
-
-// reconnect starts an upstream that another replica has authorized. FinishAuthorization restarts those
-// that this one authorizes.
-func (l *definitionLoader) reconnect(id string) {
-	l.applying.Lock()
-	defer l.applying.Unlock()
-	l.svc.upstreams.StartAuthorized(id)
 }
 
 func (l *definitionLoader) loadStored(ctx context.Context) error {

@@ -161,14 +161,12 @@ func (m *Manager) Restart(id string) error {
 
 // StartAuthorized starts a session of an upstream that waits for an authorization.
 func (m *Manager) StartAuthorized(id string) {
-	u, err := m.find(id)
-	if err != nil {
-		return
-	}
-	u.mu.Lock() // a start in progress continues
-	defer u.mu.Unlock()
-	if u.state == AuthorizationRequired {
-		u.restart.Set()
+	if u, err := m.find(id); err == nil {
+		u.mu.Lock() // a start in progress continues
+		defer u.mu.Unlock()
+		if u.state == AuthorizationRequired {
+			u.restart.Set()
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ func Address(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000)))
-		if l, err := net.Listen("tcp", address); err == nil {
+		if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
 			require.NoError(t, l.Close())
 			return address
 		}
