@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/testkit/mcptest"
+	"comet/internal/workflow"
 	"comet/store/ledgercheck"
 )
 
@@ -112,11 +112,6 @@ func (a *acts) flow(t *testing.T, c *client) (stop func()) {
 	return wg.Wait
 }
 
-var (
-	endedStatus    = regexp.MustCompile(`its status is (\w+)`)
-	openCheckpoint = regexp.MustCompile(`checkpoint (cp_\w+)`)
-)
-
 // requireEnds decides about lost results until all workflows have ended, and compares how often the steps have acted.
 func (a *acts) requireEnds(t *testing.T, c *client) {
 	t.Helper()
@@ -130,31 +125,29 @@ func (a *acts) requireEnds(t *testing.T, c *client) {
 	retried, ended := map[string]int{}, map[string]int{}
 	for id := range ids {
 		eventually(t, func() bool {
-			_, body, err := c.do(t.Context(), http.MethodPost, "/api/v1/tools/call", map[string]any{"tool": "agentcards:continue", "arguments": map[string]any{"workflow_id": id}})
-			if err != nil {
-				return false
-			}
-			if checkpoint := openCheckpoint.FindStringSubmatch(string(body)); checkpoint != nil {
+			v := get[workflow.View](t, c, "/api/v1/workflows/"+id)
+			switch v.Status {
+			case "uncertain":
 				resolution := "skip"
 				if rand.IntN(2) == 0 {
 					resolution = "retry"
-					retried[id]++
+					for _, s := range v.Context.Steps {
+						retried[id+"/"+s.ID]++
+					}
 				}
-				c.restCall(t, http.StatusOK, "agentcards:approval_response", map[string]any{"workflow_id": id, "checkpoint_id": checkpoint[1], "approved": true, "resolution": resolution})
+				c.must(t, http.StatusOK, http.MethodPost, "/api/v1/workflows/"+id+"/checkpoints/"+v.CheckpointID, map[string]any{"approved": true, "resolution": resolution})
+				return false
+			case "running":
 				return false
 			}
-			status := endedStatus.FindStringSubmatch(string(body))
-			if status != nil {
-				ended[status[1]]++
-			}
-			return status != nil
+			ended[v.Status]++
+			return true
 		}, "the workflow "+id+" ends")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, times := range a.byStep {
-		id, _, _ := strings.Cut(key, "/")
-		require.LessOrEqual(t, times, 1+retried[id], key)
+		require.LessOrEqual(t, times, 1+retried[key], key)
 	}
 	require.Equal(t, len(ids), ended["complete"]+ended["error"], fmt.Sprint(ended))
 	t.Logf("%d workflows: %v, %d decisions to retry", len(ids), ended, len(retried))

@@ -159,9 +159,18 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	return p, nil
 }
 
-// Standing returns the principal of a stored token by its id, for work that continues without its client. It returns
-// errs.Unauthenticated for a token that Verify would refuse; like Verify it may answer from memory for a moment.
-func (a *Auth) Standing(ctx context.Context, tokenID string) (models.Principal, error) {
+// Standing returns a principal as it is now, for work that continues without its client. It returns errs.Unauthenticated
+// for a token that Verify would refuse; like Verify it may answer from memory for a moment. A JWT is not stored: without
+// Issued its token is unknown.
+func (a *Auth) Standing(ctx context.Context, by models.Principal) (models.Principal, error) {
+	if by.Issued != nil {
+		active, err := a.checkAgent(ctx, *by.Issued)
+		if err == nil && !(active && by.Issued.Active(a.store.Now())) {
+			err = errs.New(errs.Unauthenticated, "the token %q is expired, or its agent is inactive", by.Name)
+		}
+		return by, err
+	}
+	tokenID := by.TokenID
 	begun, seen := a.clock(), a.revocations.Load()
 	if v, ok := a.standing.Get(tokenID); ok && begun.Before(v.until) && (v.expires == nil || a.store.Now().Before(*v.expires)) {
 		return v.principal, nil

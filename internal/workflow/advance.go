@@ -66,7 +66,7 @@ func (x *execution) advance(ctx context.Context, now time.Time) ([]dispatch, err
 
 // checkStanding halts a workflow whose token is no longer accepted.
 func (x *execution) checkStanding(ctx context.Context) error {
-	by, err := x.env.standing(ctx, x.by)
+	by, err := x.env.Auth.Standing(ctx, x.by)
 	switch {
 	case errs.Is(err, errs.Unauthenticated):
 		x.halted = tools.NewError(errs.ToolDenied, "PERMISSION_DENIED", "%s; no further step begins", errs.From(err).Detail)
@@ -93,16 +93,21 @@ func (x *execution) progress(ctx context.Context) plan.Progress {
 
 // needsApproval reports whether a step needs approval. A tool that cannot be called needs none: the step fails.
 func (x *execution) needsApproval(ctx context.Context, i int) bool {
-	if x.plan.Steps[i].Approve || x.settings.Approvals == "" {
-		return x.plan.Steps[i].Approve
-	}
 	class := models.ToolDestructive // of code and of agents
-	if x.plan.Steps[i].Type == plan.KindTool {
+	if x.settings.Approvals != "" && x.plan.Steps[i].Type == plan.KindTool {
 		t, err := x.lookup(ctx, i)
 		if err != nil {
 			return false
 		}
 		class = t.Class
+	}
+	return x.classNeedsApproval(i, class)
+}
+
+// classNeedsApproval is needsApproval for a step of a class.
+func (x *execution) classNeedsApproval(i int, class models.ToolClass) bool {
+	if x.plan.Steps[i].Approve || x.settings.Approvals == "" {
+		return x.plan.Steps[i].Approve
 	}
 	return class == models.ToolDestructive || class == x.settings.Approvals
 }
@@ -114,7 +119,7 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 		return nil, err
 	}
 	s := &x.steps[i]
-	if s.Approved != "" && s.Approved != shown.Digest {
+	if s.Approved != "" && s.Approved != shown.Digest || s.Approved == "" && x.classNeedsApproval(i, shown.Class) {
 		s.Approved, x.changed[i] = "", true
 		return nil, nil
 	}
@@ -122,7 +127,7 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 	s.Attempt++
 	s.Repeatable = shown.repeatable
 	x.changed[i] = true
-	return &dispatch{i, s.Attempt, shown.Arguments}, nil
+	return &dispatch{i, s.Attempt, shown.Arguments, shown.target}, nil
 }
 
 // maxShown limits the steps of a checkpoint; further ones are asked about later.

@@ -91,7 +91,7 @@ func errStale(id string) *errs.Error {
 
 // accept applies an approval to the open checkpoint.
 func (x *execution) accept(ctx context.Context, by models.Principal, d Decision) error {
-	if x.halted != nil {
+	if x.halted != nil && x.row.Pause != string(plan.PauseUncertain) {
 		x.settle(workflows.Stale, by.TokenID, d.Feedback)
 		return nil //nolint:nilerr // the workflow ends with this error
 	}
@@ -99,22 +99,36 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	case plan.PauseLayer:
 		x.row.Confirmed = x.checkpoint.Layer
 	case plan.PauseUncertain:
+		if current, err := x.approveRetry(ctx, d); err != nil || !current {
+			return x.stale(by, d, err)
+		}
 		if err := x.resolve(d); err != nil {
 			return err
 		}
 	default:
-		current, err := x.approve(ctx)
-		if err != nil {
-			return err
-		}
-		if !current {
-			x.staleID = x.checkpoint.ID
-			x.settle(workflows.Stale, by.TokenID, d.Feedback)
-			return nil
+		if current, err := x.approve(ctx); err != nil || !current {
+			return x.stale(by, d, err)
 		}
 	}
 	x.settle(workflows.Approved, by.TokenID, d.Feedback)
 	return nil
+}
+
+// stale settles a checkpoint that shows what has changed, unless err is set.
+func (x *execution) stale(by models.Principal, d Decision, err error) error {
+	if err == nil {
+		x.staleID = x.checkpoint.ID
+		x.settle(workflows.Stale, by.TokenID, d.Feedback)
+	}
+	return err
+}
+
+// approveRetry is approve for steps that are to run again; other resolutions need no approval.
+func (x *execution) approveRetry(ctx context.Context, d Decision) (current bool, err error) {
+	if d.Resolution != ResolutionRetry || x.halted != nil {
+		return true, nil
+	}
+	return x.approve(ctx)
 }
 
 // approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
@@ -150,8 +164,8 @@ func (x *execution) resolve(d Decision) error {
 	for _, s := range shown {
 		i := x.position(s.ID)
 		switch d.Resolution {
-		case ResolutionRetry: // the decision approves the repetition
-			x.steps[i].State, x.steps[i].Approved, x.changed[i] = int(plan.Pending), s.Digest, true
+		case ResolutionRetry: // it is approved
+			x.steps[i].State, x.changed[i] = int(plan.Pending), true
 		case ResolutionSkip:
 			x.end(i, plan.Skipped, now)
 		case ResolutionAccept:
@@ -200,7 +214,11 @@ func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason stri
 	if r := e.held(id); r != nil {
 		select {
 		case r.aborts <- abort{reason: reason}:
-			<-r.done
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		case <-r.done:
 		case <-ctx.Done():
 			return ctx.Err()

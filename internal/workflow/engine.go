@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"comet/internal/errs"
 	"comet/internal/jobs"
 	"comet/store"
 	"comet/store/replicas"
@@ -77,26 +78,63 @@ func (e *Engine) Purge(ctx context.Context) error {
 	})
 }
 
-// hold executes a workflow that this process holds, unless no step runs or the engine has stopped: then another process
-// continues the workflow.
-func (e *Engine) hold(x *execution, first []dispatch) {
+// reserve registers the run of a workflow before this process becomes its holder, so that Abort finds it. The caller calls
+// launch or drop. It returns errs.Unavailable after Stop.
+func (e *Engine) reserve(x *execution) (r, earlier *run, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stopped || len(first) == 0 {
-		return
+	if e.stopped {
+		return nil, nil, errs.New(errs.Unavailable, "this server is shutting down")
 	}
-	r := newRun(x)
-	e.runs[r.row.ID] = r
-	e.active.Go(func() {
-		defer func() {
-			e.mu.Lock()
-			if e.runs[r.row.ID] == r {
-				delete(e.runs, r.row.ID)
+	r, earlier = newRun(x), e.runs[x.row.ID]
+	e.runs[x.row.ID] = r
+	e.active.Add(1)
+	return r, earlier, nil
+}
+
+// launch executes a reserved run. An earlier run of the workflow is cancelled: this process was taken for dead.
+func (e *Engine) launch(r, earlier *run, first []dispatch) {
+	if earlier != nil {
+		earlier.cancel()
+	}
+	go func() {
+		e.drop(r, nil, r.execute(first) != nil)
+	}()
+}
+
+// drop removes a run that has ended or that was not launched; then the earlier run is registered again. lost is set if this
+// process may still be the holder.
+func (e *Engine) drop(r, earlier *run, lost bool) {
+	e.mu.Lock()
+	if e.runs[r.row.ID] == r {
+		if delete(e.runs, r.row.ID); earlier != nil {
+			e.runs[r.row.ID] = earlier
+		}
+	}
+	e.mu.Unlock()
+	close(r.done)
+	go func() {
+		defer e.active.Done()
+		if lost {
+			e.disown(r.row.ID)
+		}
+	}()
+}
+
+// disown lets the workflow be adopted if this process is its holder and does not execute it: a commit may have succeeded
+// although its outcome was unknown.
+func (e *Engine) disown(id string) {
+	_ = e.whenAvailable(e.work, func() error { // when the engine stops, the replicas release the workflow
+		return e.Store.Write(e.work, func(tx *store.Tx) error {
+			if e.held(id) != nil {
+				return nil
 			}
-			e.mu.Unlock()
-			close(r.done)
-		}()
-		r.execute(first)
+			found, err := workflows.Disown(tx, id, e.Store.Process())
+			if err == nil && found {
+				_, err = tx.Jobs().Enqueue(store.Job{Kind: replicas.AdoptWorkflows})
+			}
+			return err
+		})
 	})
 }
 

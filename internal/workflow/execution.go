@@ -65,16 +65,17 @@ type dispatch struct {
 	position  int
 	attempt   int
 	arguments json.RawMessage
+	target    string // the digest of the tool, "" for an agent step
 }
 
-// load reads the state of a workflow. If another process changes it meanwhile, save returns workflows.ErrFenced.
-func (e *environment) load(from store.Source, row workflows.Workflow) (*execution, error) {
+// load reads the state of a workflow, without results of more than maxResult bytes. If another process changes it meanwhile, save returns workflows.ErrFenced.
+func (e *environment) load(from store.Source, row workflows.Workflow, maxResult int) (*execution, error) {
 	x := &execution{env: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}}
 	if err := json.Unmarshal(row.Options, &x.settings); err != nil {
 		return nil, err
 	}
 	var err error
-	if x.steps, err = workflows.Steps(from, row.ID, maxCached); err != nil {
+	if x.steps, err = workflows.Steps(from, row.ID, maxResult); err != nil {
 		return nil, err
 	}
 	defined := make([]plan.Step, len(x.steps))
@@ -173,7 +174,7 @@ func (x *execution) finish(failed bool, now time.Time) {
 func (x *execution) stop(code, reason string, now time.Time) {
 	for i := range x.steps {
 		switch {
-		case x.state(i) == plan.Pending, x.state(i) == plan.Running && x.steps[i].Repeatable:
+		case x.state(i) == plan.Pending, x.state(i) == plan.Running && x.steps[i].Repeatable && x.plan.Steps[i].Type != plan.KindAgent:
 			x.end(i, plan.Skipped, now)
 		case x.state(i) == plan.Running:
 			x.lose(i, "the workflow was aborted while the step ran", now)
@@ -193,11 +194,12 @@ func (x *execution) settle(state, by, feedback string) {
 }
 
 func (x *execution) emit(kind models.EventType, d EventData) {
+	d.Reason = columns.Text(d.Reason, maxEventText)
 	d.WorkflowID, d.AgentID, d.Status, d.Version = x.row.ID, x.row.Payer, status(x.row), x.row.Version+1
 	x.events = append(x.events, store.EventDraft{Type: kind, Key: x.row.ID, Data: d})
 }
 
-// maxEventText is the longest error in an event, in bytes.
+// maxEventText is the longest error or reason in an event, in bytes.
 const maxEventText = 500
 
 func (x *execution) emitStep(kind models.EventType, i int) {
@@ -235,8 +237,10 @@ func (x *execution) save(tx *store.Tx) error {
 		if err := workflows.Decide(tx, *x.decided); err != nil {
 			return err
 		}
-		if err := tx.Jobs().Delete(expireJob, x.row.ID); err != nil {
-			return err
+		if x.decided.State != workflows.Expired { // the job is running then
+			if err := tx.Jobs().Delete(expireJob, x.row.ID); err != nil {
+				return err
+			}
 		}
 	}
 	return x.saveNew(tx)

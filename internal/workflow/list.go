@@ -74,7 +74,7 @@ func (e *Engine) Result(ctx context.Context, by models.Principal, id, step strin
 	if err = visible(row, err, by, id); err != nil {
 		return nil, err
 	}
-	x, err := e.load(from, row)
+	x, err := e.load(from, row, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
-	"comet/models"
 	"comet/store"
 )
 
@@ -67,14 +66,6 @@ type environment struct {
 	work       context.Context
 	cancelWork context.CancelFunc
 	draining   chan struct{}
-}
-
-// standing returns the principal as it is now. A JWT is not stored, so that after a restart its workflows cannot go on.
-func (e *environment) standing(ctx context.Context, by models.Principal) (models.Principal, error) {
-	if by.Issued != nil && by.Issued.Active(e.Store.Now()) {
-		return by, nil
-	}
-	return e.Auth.Standing(ctx, by.TokenID)
 }
 
 // errState is the error for a request that the state of a workflow does not allow.

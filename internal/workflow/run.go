@@ -32,8 +32,9 @@ func newRun(x *execution) *run {
 	return r
 }
 
-// execute runs steps until the workflow is paused, has ended, or is held by another process.
-func (r *run) execute(first []dispatch) {
+// execute runs steps until the workflow is paused, has ended, or is held by another process. An error means that the state
+// could not be stored.
+func (r *run) execute(first []dispatch) error {
 	defer r.steps.Wait()
 	defer r.cancel()
 	r.dispatch(first)
@@ -46,14 +47,14 @@ func (r *run) execute(first []dispatch) {
 			}
 			next, err := r.commit(r.continues())
 			if err != nil {
-				return
+				return err
 			}
 			r.dispatch(next)
 		case a := <-r.aborts:
-			r.abort(a)
-			return
+			return r.abort(a)
 		}
 	}
+	return nil
 }
 
 // continues reports whether further steps may begin.
@@ -75,6 +76,8 @@ func (r *run) apply(o outcome) {
 	now := r.env.Store.Now()
 	s := &r.execution.steps[o.position]
 	switch {
+	case o.again:
+		s.State, r.changed[o.position] = int(plan.Pending), true
 	case o.lost:
 		r.lose(o.position, o.err.Error(), now)
 	case o.err != nil:
@@ -127,7 +130,7 @@ func (r *run) dispatch(list []dispatch) {
 }
 
 // abort cancels the steps that run, waits for them for a while, and ends the workflow.
-func (r *run) abort(a abort) {
+func (r *run) abort(a abort) error {
 	r.cancel()
 	grace := time.NewTimer(r.env.opts.AbortGrace)
 	defer grace.Stop()
@@ -140,8 +143,5 @@ func (r *run) abort(a abort) {
 		}
 	}
 	r.stop("", a.reason, r.env.Store.Now())
-	if err := r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) }); err != nil {
-		return
-	}
-	r.saved()
+	return r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) })
 }

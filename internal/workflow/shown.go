@@ -31,6 +31,7 @@ type shownStep struct {
 	Error  string `json:"error,omitempty" example:"the process ended"` // Why the result of an uncertain step was lost.
 
 	repeatable bool
+	target     string // the digest of the tool
 } // @name WorkflowCheckpointStep
 
 // show returns a step with resolved references.
@@ -50,7 +51,7 @@ func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) 
 	} else {
 		var t tools.Target
 		if t, err = x.lookup(ctx, i); err == nil {
-			out.Class, out.repeatable = t.Class, t.IsRepeatable()
+			out.Class, out.repeatable, out.target = t.Class, t.IsRepeatable(), t.Digest
 			facts = append(facts, t.Digest)
 			if out.Tool = t.ID; step.Type == plan.KindCode {
 				out.Arguments, err = x.codeArguments(ctx, i, out.Arguments)
@@ -113,6 +114,13 @@ func (x *execution) codeArguments(ctx context.Context, i int, arguments json.Raw
 			return nil, err
 		}
 		fields["deps"] = text
+	}
+	size := len(x.plan.Steps[i].Code)
+	for _, value := range fields {
+		size += len(value)
+	}
+	if size > plan.MaxArguments {
+		return nil, tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the code, its context and the results of its dependencies have %d bytes; the limit is %d", size, plan.MaxArguments)
 	}
 	return json.Marshal(map[string]any{
 		"code": x.plan.Steps[i].Code, "context": fields, "sandbox_config": map[string]any{"timeout": x.timeout(i).Milliseconds()},

@@ -51,14 +51,12 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 		return v, err
 	}
 	v.Version++
-	err = e.Store.Write(ctx, func(tx *store.Tx) error {
+	err = e.commit(ctx, x, first, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) { return v, x.create(tx) })
-	})
+	}, func() bool { return once == nil || once.Replay == nil })
 	if err != nil || once != nil && once.Replay != nil {
 		return View{}, err
 	}
-	x.saved()
-	e.hold(x, first)
 	return v, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
@@ -34,6 +35,7 @@ type outcome struct {
 	value    json.RawMessage
 	err      error
 	lost     bool // the step may have acted, and err is why its result is unknown
+	again    bool // the step did not begin, because its tool has changed
 }
 
 // step is what the execution of a step needs. It does not change.
@@ -75,13 +77,12 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 		return o
 	}
 	defer e.slots.Release(1)
+	if o.again, o.err = e.recheck(parent, &s); o.again || o.err != nil {
+		return o
+	}
 	ctx, cancel := context.WithTimeout(parent, s.timeout)
 	defer cancel()
-	name := s.Tool
-	if s.Type == plan.KindCode {
-		name = codeTool
-	}
-	res, err := e.Tools.CallTool(ctx, s.caller, name, s.arguments, &tools.CallOptions{
+	res, err := e.Tools.CallTool(ctx, s.caller, s.toolName(), s.arguments, &tools.CallOptions{
 		Timeout: s.timeout + timeoutMargin, Meta: mcp.Meta{"comet/idempotency-key": s.workflowID + "/" + s.ID},
 	})
 	if err == nil {
@@ -104,6 +105,41 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 	return o
 }
 
+// toolName returns the name of the tool of a tool or code step.
+func (s *step) toolName() string {
+	if s.Type == plan.KindCode {
+		return codeTool
+	}
+	return s.Tool
+}
+
+// recheck checks once more, after the wait for a slot, whether the token is accepted and the tool is what was decided on.
+// It reports whether the tool has changed.
+func (e *environment) recheck(ctx context.Context, s *step) (changed bool, err error) {
+	err = e.whenAvailable(ctx, func() error {
+		by, err := e.Auth.Standing(ctx, s.caller.Principal)
+		if err != nil {
+			return err
+		}
+		s.caller.Principal = by
+		t, err := e.Tools.Lookup(ctx, s.caller, s.toolName())
+		changed = err == nil && t.Digest != s.target
+		return err
+	})
+	return changed, err
+}
+
+// whenAvailable calls do until the database is available.
+func (e *environment) whenAvailable(ctx context.Context, do func() error) error {
+	backoff := background.NewBackoff(background.MaxBackoff)
+	for {
+		err := do()
+		if !errs.Is(err, errs.Unavailable) || background.Sleep(ctx, backoff.NextBackOff()) != nil {
+			return err
+		}
+	}
+}
+
 // valueOfCode returns the value that code has returned.
 func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
 	var out struct{ Result json.RawMessage }
@@ -119,22 +155,32 @@ func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 	sub := orchestrator.Submission{
 		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,
 		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.agentTimeout},
-		With: func(tx *store.Tx, t *models.Task) error { return workflows.SetTask(tx, s.workflowID, s.position, t.ID) },
+		With: func(tx *store.Tx, t *models.Task) error {
+			return workflows.SetTask(tx, s.workflowID, s.position, s.attempt, t.ID)
+		},
 	}
 	if s.Capability != "" {
 		sub.Capabilities = []string{s.Capability}
 	}
-	made, err := e.Orchestrator.Submit(ctx, s.caller.Principal, sub, nil)
-	if o.err = err; err != nil {
+	var t models.Task
+	if o.err = e.whenAvailable(ctx, func() error {
+		made, err := e.Orchestrator.Submit(ctx, s.caller.Principal, sub, nil)
+		t = made.Task
+		return err
+	}); o.err != nil {
 		return o
 	}
-	t := made.Task
 	for !t.State.Ended() {
-		if t, err = e.Orchestrator.Wait(ctx, "", t.ID, time.Hour); err != nil {
-			o.err = err
-			return o
+		if o.err = e.whenAvailable(ctx, func() error {
+			changed, err := e.Orchestrator.Wait(ctx, "", t.ID, time.Hour)
+			if err == nil {
+				t = changed
+			}
+			return err
+		}); o.err == nil {
+			o.err = ctx.Err()
 		}
-		if o.err = ctx.Err(); o.err != nil {
+		if o.err != nil {
 			return o
 		}
 	}
@@ -143,11 +189,14 @@ func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 		return o
 	}
 	var text bytes.Buffer
-	o.err = e.Orchestrator.Output(ctx, t, models.StreamResult, 0, func(c models.OutputChunk) error {
-		if text.Len() <= maxResult {
-			text.Write(c.Data)
-		}
-		return nil
+	o.err = e.whenAvailable(ctx, func() error {
+		text.Reset()
+		return e.Orchestrator.Output(ctx, t, models.StreamResult, 0, func(c models.OutputChunk) error {
+			if text.Len() <= maxResult {
+				text.Write(c.Data)
+			}
+			return nil
+		})
 	})
 	if o.value = bytes.ToValidUTF8(text.Bytes(), []byte("\uFFFD")); !json.Valid(o.value) && o.err == nil {
 		o.value, o.err = json.Marshal(string(o.value))

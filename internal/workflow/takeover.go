@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,15 +27,17 @@ func (e *Engine) adopt(ctx context.Context, _ *jobs.Job) error {
 		return ctx.Err()
 	}
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
-	for {
-		ids, err := workflows.Orphans(e.Store.Reads(ctx), adoptAtOnce)
+	var failed error
+	for after := ""; ; {
+		ids, err := workflows.Orphans(e.Store.Reads(ctx), after, adoptAtOnce)
 		if err != nil || len(ids) == 0 {
-			return err
+			return cmp.Or(err, failed)
 		}
-		for _, id := range ids {
+		for _, id := range ids { // one that cannot be continued does not block the others
 			if err := e.adoptOne(ctx, id); err != nil {
-				return fmt.Errorf("continue the workflow %s: %w", id, err)
+				failed = fmt.Errorf("continue the workflow %s: %w", id, err)
 			}
+			after = id
 		}
 	}
 }
@@ -47,7 +50,12 @@ func (e *Engine) adoptOne(ctx context.Context, id string) error {
 		}
 		return err
 	}
-	_, err := e.transition(ctx, id, orphaned, func(x *execution) ([]dispatch, error) { return x.recoverSteps(ctx, e.Store.Now()) })
+	_, err := e.transition(ctx, id, orphaned, func(x *execution) ([]dispatch, error) {
+		if err := x.checkStanding(ctx); err != nil {
+			return nil, err
+		}
+		return x.recoverSteps(ctx, e.Store.Now())
+	})
 	if errors.Is(err, errAdopted) {
 		return nil
 	}
@@ -64,12 +72,14 @@ func (x *execution) recoverSteps(ctx context.Context, now time.Time) (again []di
 		s := &x.steps[i]
 		switch {
 		case x.state(i) != plan.Running:
+		case x.halted != nil && x.plan.Steps[i].Type == plan.KindAgent && s.TaskID == "":
+			x.fail(i, x.halted, now)
 		case x.plan.Steps[i].Type == plan.KindAgent:
 			arguments, err := x.plan.Resolve(i, x.result(ctx))
 			if err != nil {
 				return nil, err
 			}
-			again = append(again, dispatch{i, s.Attempt, arguments})
+			again = append(again, dispatch{position: i, attempt: s.Attempt, arguments: arguments})
 		case s.Repeatable:
 			s.State, x.changed[i] = int(plan.Pending), true
 		default:

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"comet/internal/input"
 	"comet/internal/tools"
 	"comet/models"
+	"comet/store"
 	"comet/store/workflows"
 )
 
@@ -31,7 +33,7 @@ func (e *Engine) transition(ctx context.Context, id string, check func(workflows
 		if err = check(row, err); err != nil {
 			return now, err
 		}
-		x, err := e.load(from, row)
+		x, err := e.load(from, row, maxCached)
 		if err != nil {
 			return now, err
 		}
@@ -43,24 +45,37 @@ func (e *Engine) transition(ctx context.Context, id string, check func(workflows
 			first, err = x.take(ctx, row, first)
 		}
 		if err == nil {
-			err = e.Store.Write(ctx, x.save)
+			err = e.commit(ctx, x, first, x.save, func() bool {
+				now = settled{row: x.row, staleID: x.staleID}
+				if c := cmp.Or(x.asked, x.decided, x.checkpoint); c != nil {
+					now.checkpointID = c.ID
+				}
+				return true
+			})
 		}
-		switch {
-		case errors.Is(err, workflows.ErrFenced):
-			continue
-		case err != nil:
+		if !errors.Is(err, workflows.ErrFenced) {
 			return now, err
 		}
-		x.saved()
-		if now = (settled{row: x.row, staleID: x.staleID}); x.checkpoint != nil {
-			now.checkpointID = x.checkpoint.ID
-		}
-		if r := e.held(id); r != nil { // this process was taken for dead
-			r.cancel()
-		}
-		e.hold(x, first)
-		return now, nil
 	}
+}
+
+// commit stores an execution and executes the steps that begin. stored is called after the commit and reports whether it has
+// stored the execution.
+func (e *Engine) commit(ctx context.Context, x *execution, first []dispatch, write func(*store.Tx) error, stored func() bool) error {
+	r, earlier, err := e.reserve(x)
+	if err != nil {
+		return err
+	}
+	if err = e.Store.Write(ctx, write); err != nil || !stored() || len(first) == 0 {
+		if err == nil && earlier != nil { // this process was taken for dead
+			earlier.cancel()
+		}
+		e.drop(r, earlier, errs.Is(err, errs.Unavailable) || ctx.Err() != nil) // the outcome of the commit may be unknown
+		return err
+	}
+	x.saved()
+	e.launch(r, earlier, first)
+	return nil
 }
 
 // take makes this process the holder, and returns the steps that run.

@@ -8,8 +8,8 @@ import (
 	"comet/store/workflows"
 )
 
-// maxInline is the longest result in a view, in bytes.
-const maxInline = 256 << 10
+// maxInline is the longest result in a view, and maxView that of all results together, in bytes.
+const maxInline, maxView = 256 << 10, 4 << 20
 
 // View is the state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type View struct {
@@ -87,16 +87,9 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 	if err = visible(row, err, by, id); err != nil {
 		return View{}, err
 	}
-	x, err := e.load(from, row)
+	x, err := e.load(from, row, maxInline)
 	if err != nil {
 		return View{}, err
-	}
-	for i := range x.steps {
-		if s := &x.steps[i]; s.Result == nil && x.state(i) == plan.Success {
-			if s.Result, err = workflows.Result(from, id, i); err != nil {
-				return View{}, err
-			}
-		}
 	}
 	return x.view()
 }
@@ -163,13 +156,15 @@ func (x *execution) pausedView(v View) (View, error) {
 
 // taskResults returns the results of the steps of a layer, 0 for all.
 func (x *execution) taskResults(layer int) []TaskResult {
-	out := []TaskResult{}
+	out, left := []TaskResult{}, maxView
 	for i, s := range x.steps {
 		if layer != 0 && x.plan.Steps[i].Layer != layer {
 			continue
 		}
 		r := TaskResult{TaskID: x.plan.Steps[i].ID, Status: stepStatus(s), Error: s.Error, ErrorCode: s.ErrorCode}
-		if r.Truncated = len(s.Result) > maxInline; s.Result != nil && !r.Truncated {
+		if left -= len(s.Result); left < 0 || s.Result == nil && x.state(i) == plan.Success {
+			r.Truncated = true
+		} else if s.Result != nil {
 			r.Result = s.Result
 		}
 		if !s.StartedAt.IsZero() && !s.EndedAt.IsZero() {

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/workflow"
 	"comet/models"
+	"comet/store"
 	"comet/store/workflows"
 )
 
@@ -260,6 +262,70 @@ func TestAdoption(t *testing.T) {
 			return err == nil && got.Status == "complete"
 		}, testkit.Timeout, time.Millisecond)
 		require.Empty(t, began, "the task runs once")
+	})
+}
+
+// TestChecksAfterTheWaitForASlot: what has changed while a step waited for a slot of the process takes effect.
+func TestChecksAfterTheWaitForASlot(t *testing.T) {
+	t.Parallel()
+	// waiting returns the result of a workflow with one step that waits for the only slot, and lets it go on after a change.
+	waiting := func(t *testing.T, f *fixture, args map[string]any, change func()) view {
+		t.Helper()
+		began, proceed := f.gate(t, "slow", mcptest.Reads())
+		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
+		receive(t, began)
+		second := make(chan view, 1)
+		go func() {
+			defer close(second)
+			res, err := f.TryCall(t, "agentcards:execute_dag", args)
+			var v view
+			if assert.NoError(t, err) && assert.NoError(t, json.Unmarshal(res.StructuredContent.(json.RawMessage), &v)) {
+				second <- v
+			}
+		}()
+		require.Eventually(t, func() bool {
+			n, err := store.Row[int](f.db.Reads(t.Context()), "SELECT count(*) FROM workflow_steps WHERE state = 1")
+			return err == nil && n == 2
+		}, testkit.Timeout, time.Millisecond)
+		change()
+		close(proceed)
+		receive(t, first)
+		return receive(t, second)
+	}
+	testOnDatabases(t, "a policy", workflow.Options{Slots: 1}, func(t *testing.T, f *fixture) {
+		v := waiting(t, f, map[string]any{"workflow": json.RawMessage(`{"tasks":[{"id":"a","tool":"paper:shred"}]}`)}, func() { f.SetPolicy(t, `{"deny":[{"tool":"paper:shred"}]}`) })
+		require.Equal(t, "error", v["status"], "%v", v)
+		require.Zero(t, f.count(t, "shred"))
+	})
+	testOnDatabases(t, "a class that needs approval", workflow.Options{Slots: 1}, func(t *testing.T, f *fixture) {
+		v := waiting(t, f, map[string]any{"workflow": json.RawMessage(`{"tasks":[{"id":"a","tool":"paper:note"}]}`), "config": map[string]any{"approvals": "destructive"}}, func() {
+			_, err := f.tools.Classify(t.Context(), testkit.Admin(), "paper", "note", models.ToolDestructive)
+			require.NoError(t, err)
+		})
+		require.Equal(t, "approval_required", v["status"], "%v", v)
+		require.Zero(t, f.count(t, "note"))
+		require.Equal(t, "complete", f.decide(t, v, true)["status"])
+	})
+}
+
+// TestUnknownCommits: a workflow whose holder no longer knows its state is adopted.
+func TestUnknownCommits(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "the version has changed", workflow.Options{}, func(t *testing.T, f *fixture) {
+		began, proceed := f.gate(t, "slow", mcptest.Reads())
+		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
+		receive(t, began)
+		require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.Exec("UPDATE workflows SET version = version + 1")
+			return err
+		}))
+		close(proceed)
+		id := receive(t, first)["workflow_id"].(string)
+		require.Eventually(t, func() bool {
+			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
+			return err == nil && got.Status == "complete"
+		}, testkit.Timeout, time.Millisecond)
+		require.Equal(t, 1, f.count(t, "note"))
 	})
 }
 

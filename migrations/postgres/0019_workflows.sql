@@ -6,7 +6,7 @@ CREATE TABLE workflows (
     token_id    TEXT COLLATE "C" NOT NULL, -- the owner
     actor       TEXT             NOT NULL, -- the name of the token
     payer       TEXT COLLATE "C" NOT NULL, -- the agent that is charged
-    source      TEXT COLLATE "C" NOT NULL, -- the API that started it: mcp, rest
+    source      TEXT COLLATE "C" NOT NULL, -- where it was started: mcp, rest, code, task
     session     TEXT COLLATE "C" NOT NULL,
     trace_id    TEXT COLLATE "C" NOT NULL,
     options     TEXT             NOT NULL, -- JSON

@@ -6,7 +6,7 @@ CREATE TABLE workflows (
     token_id   TEXT    NOT NULL, -- the owner
     actor      TEXT    NOT NULL, -- the name of the token
     payer      TEXT    NOT NULL, -- the agent that is charged
-    source     TEXT    NOT NULL, -- the API that started it: mcp, rest
+    source     TEXT    NOT NULL, -- where it was started: mcp, rest, code, task
     session    TEXT    NOT NULL,
     trace_id   TEXT    NOT NULL,
     options    TEXT    NOT NULL, -- JSON

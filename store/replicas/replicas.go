@@ -37,7 +37,7 @@ func Release(tx *store.Tx, process string) (found bool, err error) {
 	}
 	var left int64
 	if err == nil {
-		left, err = tx.Exec("UPDATE workflows SET holder = '' WHERE state = 0 AND holder LIKE ?", process)
+		left, err = tx.Exec("UPDATE workflows SET holder = '', version = version + 1 WHERE state = 0 AND holder LIKE ?", process)
 	}
 	if err == nil && left > 0 {
 		_, err = tx.Jobs().Enqueue(store.Job{Kind: AdoptWorkflows})

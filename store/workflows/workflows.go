@@ -186,9 +186,12 @@ func SaveStep(tx *store.Tx, s Step) error {
 	return err
 }
 
-// SetTask stores the task of an agent step that has begun.
-func SetTask(tx *store.Tx, id string, position int, taskID string) error {
-	_, err := tx.Exec("UPDATE workflow_steps SET task_id = ? WHERE workflow_id = ? AND position = ?", taskID, id, position)
+// SetTask stores the task of the running attempt of an agent step. It returns ErrFenced if the attempt no longer runs.
+func SetTask(tx *store.Tx, id string, position, attempt int, taskID string) error {
+	n, err := tx.Exec("UPDATE workflow_steps SET task_id = ? WHERE workflow_id = ? AND position = ? AND attempt = ? AND state = 1", taskID, id, position, attempt)
+	if err == nil && n == 0 {
+		err = ErrFenced
+	}
 	return err
 }
 
@@ -197,9 +200,9 @@ func Tasks(from store.Source, id string) ([]string, error) {
 	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' ORDER BY position", id)
 }
 
-// NewestCheckpoint returns the newest checkpoint of a workflow, or errs.NotFound. Only the newest one may be open.
+// NewestCheckpoint returns the open checkpoint of a workflow, otherwise the newest one, or errs.NotFound.
 func NewestCheckpoint(from store.Source, id string) (Checkpoint, error) {
-	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? ORDER BY id DESC LIMIT 1", id)
+	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? ORDER BY CASE state WHEN 'open' THEN 0 ELSE 1 END, created_at DESC, id DESC LIMIT 1", id)
 }
 
 const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, decided_by, feedback, created_at, decided_at, expires_at"
@@ -219,9 +222,16 @@ func Decide(tx *store.Tx, c Checkpoint) error {
 	return err
 }
 
-// Orphans returns up to limit running workflows without a holder, the oldest first.
-func Orphans(from store.Source, limit int) ([]string, error) {
-	return store.Rows[string](from, "SELECT id FROM workflows WHERE state = 0 AND holder = '' ORDER BY id LIMIT ?", limit)
+// Orphans returns up to limit running workflows without a holder whose ids follow an id, in order.
+func Orphans(from store.Source, after string, limit int) ([]string, error) {
+	return store.Rows[string](from, "SELECT id FROM workflows WHERE state = 0 AND holder = '' AND id > ? ORDER BY id LIMIT ?", after, limit)
+}
+
+// Disown removes a process as the holder of a workflow that it does not execute, and reports whether it was the holder.
+// The process must enqueue the job that adopts the workflow.
+func Disown(tx *store.Tx, id, process string) (bool, error) {
+	n, err := tx.Exec("UPDATE workflows SET holder = '', version = version + 1 WHERE id = ? AND state = 0 AND holder = ?", id, process)
+	return n > 0, err
 }
 
 // Purge deletes up to limit workflows that ended before a time, with their steps and checkpoints.
