@@ -93,7 +93,7 @@ func errStale(id string) *errs.Error {
 func (x *execution) accept(ctx context.Context, by models.Principal, d Decision) error {
 	if x.halted != nil && x.row.Pause != string(plan.PauseUncertain) {
 		x.settle(workflows.Stale, by.TokenID, d.Feedback)
-		return nil //nolint:nilerr // the workflow ends with this error
+		return nil
 	}
 	switch plan.Pause(x.row.Pause) {
 	case plan.PauseLayer:
@@ -126,7 +126,7 @@ func (x *execution) stale(by models.Principal, d Decision, err error) error {
 // approveRetry is approve for steps that are to run again; other resolutions need no approval.
 func (x *execution) approveRetry(ctx context.Context, d Decision) (current bool, err error) {
 	if d.Resolution != ResolutionRetry || x.halted != nil {
-		return true, nil
+		return true, nil //nolint:nilerr // the workflow ends with this error
 	}
 	return x.approve(ctx)
 }
