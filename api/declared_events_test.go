@@ -12,22 +12,24 @@ import (
 	"comet/models"
 )
 
-// declaredEvents reads the event types from the source of package events.
+// declaredEvents reads the event types from the source of the packages events and workflow.
 func declaredEvents(t *testing.T) (all []models.EventType) {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../internal/events/types.go", nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
+	for _, path := range []string{"../internal/events/types.go", "../internal/workflow/events.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if name, ok := spec.Type.(*ast.SelectorExpr); ok && name.Sel.Name == "EventType" {
+				text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+				require.NoError(t, err)
+				all = append(all, models.EventType(text))
+			}
 			return true
-		}
-		if name, ok := spec.Type.(*ast.SelectorExpr); ok && name.Sel.Name == "EventType" {
-			text, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			require.NoError(t, err)
-			all = append(all, models.EventType(text))
-		}
-		return true
-	})
+		})
+	}
 	return all
 }

@@ -36,6 +36,8 @@ package api
 //	@tag.description	Submit and follow tasks, group them in sessions, and see the workers that execute them.
 //	@tag.name		tools
 //	@tag.description	List, search and call the tools of MCP servers, manage these servers, and read the audit log of calls.
+//	@tag.name		workflows
+//	@tag.description	Execute tool calls, code and tasks of agents with dependencies, and decide on their checkpoints.
 //	@tag.name		agent connections
 //	@tag.description	Endpoints through which agents receive tasks and report results, in messages of the envelope protocol. Failures are `error` envelopes, not problem documents.
 //	@tag.name		webhooks

@@ -13,6 +13,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/workflow"
 	"comet/models"
 )
 
@@ -27,7 +28,10 @@ func eventScopes() []scopedEvents {
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,
 		}},
-		{models.ScopeToolsCall, []models.EventType{events.ToolCalled, events.ToolFailed}},
+		{models.ScopeToolsCall, []models.EventType{
+			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
+			workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
+		}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
 			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
@@ -45,9 +49,9 @@ type scopedEvents struct {
 
 // eventFilter selects the events of a stream.
 type eventFilter struct {
-	types       []models.EventType
-	agent, task string // "" for all
-	// caller limits tool calls to those of one agent, "" for none; nil for all agents.
+	types                 []models.EventType
+	agent, task, workflow string // "" for all
+	// caller limits tool calls and workflows to those of one agent, "" for none; nil for all agents.
 	caller *string
 	// inSubtree reports whether one of the agents is in the subtree of a bound token; nil for others.
 	inSubtree func(agents []string) (bool, error)
@@ -57,6 +61,7 @@ type eventFilter struct {
 // may see; a requested type that the caller may not see is errs.MissingScope.
 func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	f.agent, f.task = orZero(q.OptString("agent_id", input.MaxID)), orZero(q.OptString("task_id", input.MaxID))
+	f.workflow = orZero(q.OptString("workflow_id", input.MaxID))
 	var wanted []string
 	if list := q.OptString("types", 1000); list != nil {
 		wanted = strings.Split(*list, ",")
@@ -95,10 +100,11 @@ func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
 		return false
 	}
-	if f.caller != nil && strings.HasPrefix(string(e.Type), "tool.") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
+	kind, _, _ := strings.Cut(string(e.Type), ".")
+	if f.caller != nil && (kind == "tool" || kind == "workflow") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
 		return false
 	}
-	if f.task != "" && (e.Key != f.task || !strings.HasPrefix(string(e.Type), "task.")) {
+	if f.task != "" && (e.Key != f.task || kind != "task") || f.workflow != "" && (e.Key != f.workflow || kind != "workflow") {
 		return false
 	}
 	return f.agent == "" || concernsAgent(e, f.agent)

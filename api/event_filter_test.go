@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
+	"comet/internal/workflow"
 	"comet/models"
 )
 
@@ -32,5 +33,16 @@ func TestEventFilterOfToolCalls(t *testing.T) {
 		f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events", nil), "types"), c.principal)
 		require.NoError(t, err)
 		require.Equal(t, []bool{c.own, c.others, c.edge, c.down}, []bool{f.wants(called(agent)), f.wants(called("bob")), f.wants(edge), f.wants(down)}, name)
+	}
+}
+
+// TestEventFilterByWorkflow selects the events of one workflow.
+func TestEventFilterByWorkflow(t *testing.T) {
+	t.Parallel()
+	f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events?workflow_id=wf_1", nil), "types", "workflow_id"), models.Principal{Scopes: []models.Scope{models.ScopeAdmin}})
+	require.NoError(t, err)
+	for event, wanted := range map[models.EventType]bool{workflow.EventPaused: true, workflow.EventStepEnded: true, events.TaskCreated: false} {
+		require.Equal(t, wanted, f.wants(models.Event{Type: event, Key: "wf_1", Data: []byte(`{}`)}), event)
+		require.False(t, f.wants(models.Event{Type: event, Key: "wf_2", Data: []byte(`{}`)}), event)
 	}
 }

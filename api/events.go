@@ -36,6 +36,7 @@ const (
 //	@Param			types			query	string	false	"Only events of these types, separated by commas"	maxlength(1000)	example(task.completed,task.failed)
 //	@Param			agent_id		query	string	false	"Only events about this agent, its work, or the tasks it requested"	maxlength(64)	example(research-web-01)
 //	@Param			task_id			query	string	false	"Only events of this task"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
+//	@Param			workflow_id		query	string	false	"Only events of this workflow"	maxlength(64)	example(wf_034530bbngmsf6j6dh3xtmbr4g)
 //	@Param			format			query	string	false	"Format of the data: `json`, or `v5` for lines of PROTOCOL_V5's log (§10.3)"	enums(json,v5)	default(json)
 //	@Param			last_event_id	query	int		false	"Position of the last event you received, for clients that cannot send the header; the header takes precedence"	minimum(0)	example(42)
 //	@Param			Last-Event-ID	header	string	false	"Position of the last event you received; the stream resumes after it"	example(42)
@@ -43,7 +44,7 @@ const (
 //	@Header			200	{string}	Cache-Control
 //	@Failure		503	"The server has reached its limit of concurrent streams"
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
-	q := newQuery(r, "types", "agent_id", "task_id", "last_event_id", "format")
+	q := newQuery(r, "types", "agent_id", "task_id", "workflow_id", "last_event_id", "format")
 	write := s.eventEncoder(q)
 	after := q.OptInt("last_event_id", 0, 1<<53)
 	filter, err := readEventFilter(q, caller(r))

@@ -124,7 +124,8 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("runner"), AgentID: new("runner"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 	require.NoError(t, err)
 
-	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example"}
+	asked := d.ask(t, "POST", "/api/v1/workflows", "/api/v1/workflows", `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","approve":true}]}}`, http.StatusOK)
+	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example", "workflow_id": asked["workflow_id"].(string), "checkpoint_id": asked["checkpoint_id"].(string)}
 	send := func(operation string) {
 		body, token := bodies[operation], d.admin
 		require.NotEmpty(t, body, operation)
@@ -158,7 +159,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	}
 	for _, operation := range []string{
 		"importRoster", "createAgent", "createReservation", "settleReservation", "submitTask", "cancelTask",
-		"createToken", "createWebhook", "putAgentKey", "openSession", // the other operations need what these create
+		"createToken", "createWebhook", "putAgentKey", "openSession", "startWorkflow", "decideOnCheckpoint", // the other operations need what these create
 	} {
 		send(operation)
 	}
@@ -167,14 +168,14 @@ func TestExampleBodiesSucceed(t *testing.T) {
 		switch operation {
 		case "approveTool", "classifyTool": // of a connected MCP server
 			status = http.StatusNotFound
-		case "replyToTask", "replyToSession": // needs an open question
+		case "replyToTask", "replyToSession", "continueWorkflow", "abortWorkflow": // needs an open question, or a paused workflow
 			status = http.StatusConflict
 		default:
 			send(operation)
 			continue
 		}
 		method, path, _ := strings.Cut(routes[operation], " ")
-		address := strings.NewReplacer("{task_id}", ids["task_id"], "{upstream_id}", "example", "{session_id}", "trip-to-lisbon").Replace(path)
+		address := strings.NewReplacer("{task_id}", ids["task_id"], "{upstream_id}", "example", "{session_id}", "trip-to-lisbon", "{workflow_id}", ids["workflow_id"]).Replace(path)
 		got, _, text := d.send(t, method, address, d.admin, body, nil)
 		require.Equal(t, status, got, "%s: %s", operation, text)
 	}

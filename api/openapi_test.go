@@ -82,7 +82,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
-	core.Tools = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
+	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
 	lines := transport.New(transport.Core{
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil)},

@@ -21,6 +21,7 @@ import (
 	"comet/internal/registry"
 	"comet/internal/tools"
 	"comet/internal/usage"
+	"comet/internal/workflow"
 	"comet/models"
 	"comet/webhooks"
 )
@@ -81,6 +82,7 @@ type Services struct {
 	Feed         *events.Feed
 	Messages     MessageProtocol
 	Tools        *tools.Service
+	Workflows    *workflow.Engine
 }
 
 // Server is the REST API.

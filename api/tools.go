@@ -128,13 +128,13 @@ func (s *Server) callTool(w http.ResponseWriter, r *http.Request) error {
 
 // toolCallView is an entry of the audit log of tool calls.
 type toolCallView struct {
-	ID      string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`       // The call's id.
-	At      time.Time `json:"at" example:"2026-01-10T15:30:00Z"`                       // When the call started.
-	Source  string    `json:"source" enums:"mcp,rest,code,task" example:"mcp"`         // Where the call came from; `code` is code in the sandbox.
-	TokenID string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // Id of the token that made the call.
-	Actor   string    `json:"actor" example:"claude-desktop"`                          // Name of the token that made the call.
-	AgentID string    `json:"agent_id" example:"finance-personal"`                     // The agent that was charged.
-	Tool    string    `json:"tool" example:"filesystem:read_file"`                     // The tool's id.
+	ID      string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`        // The call's id.
+	At      time.Time `json:"at" example:"2026-01-10T15:30:00Z"`                        // When the call started.
+	Source  string    `json:"source" enums:"mcp,rest,code,task,workflow" example:"mcp"` // Where the call came from; `code` is code in the sandbox.
+	TokenID string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`  // Id of the token that made the call.
+	Actor   string    `json:"actor" example:"claude-desktop"`                           // Name of the token that made the call.
+	AgentID string    `json:"agent_id" example:"finance-personal"`                      // The agent that was charged.
+	Tool    string    `json:"tool" example:"filesystem:read_file"`                      // The tool's id.
 	// The tool's class at the time of the call.
 	Class           models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"read"`
 	ArgumentsDigest string           `json:"arguments_digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"` // SHA-256 of the arguments.

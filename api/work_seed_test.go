@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,6 +92,10 @@ func (p *transcriptPlayer) seedWork(command string, words []string) bool {
 	case command == "number" && n == 1: // as PROTOCOL_V5 needs it
 		_, err = shortid.AgentNumber(ctx, p.h.db.Store, words[0])
 	case command == "accept" && n == 2:
+		require.Eventually(p.t, func() bool { // the end of another task may free the worker
+			inbox, _ := work.Messages(ctx, words[0], 100)
+			return slices.ContainsFunc(inbox, func(m models.InboxMessage) bool { return m.TaskID == words[1] })
+		}, time.Minute, time.Millisecond)
 		_, err = work.Accept(ctx, words[0], words[1])
 	case command == "progress" && n >= 3:
 		_, err = work.Progress(ctx, words[0], words[1], orchestrator.Progress{Percent: new(p.number(words[2])), Log: []byte(text(3))})

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
+	"comet/internal/testkit/loopback"
 	"comet/models"
 )
 
@@ -169,27 +169,13 @@ type outage struct {
 	server  *httptest.Server
 }
 
-// newOutage starts the server at a port that the system does not assign to another socket.
+// newOutage starts the server.
 func newOutage(t *testing.T, handler http.Handler) *outage {
 	t.Helper()
-	o := &outage{handler: handler}
-	for range 100 {
-		o.addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(20_000+rand.IntN(10_000)))
-		if l, err := net.Listen("tcp", o.addr); err == nil {
-			o.serve(l)
-			t.Cleanup(func() { o.server.Close() })
-			return o
-		}
-	}
-	require.FailNow(t, "no port is free")
-	return nil
-}
-
-func (o *outage) serve(l net.Listener) {
-	o.server = httptest.NewUnstartedServer(o.handler)
-	_ = o.server.Listener.Close()
-	o.server.Listener = l
-	o.server.Start()
+	o := &outage{handler: handler, addr: loopback.Address(t)}
+	o.end(t)
+	t.Cleanup(func() { o.server.Close() })
+	return o
 }
 
 func (o *outage) begin() { o.server.Close() }
@@ -198,5 +184,8 @@ func (o *outage) end(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp", o.addr)
 	require.NoError(t, err)
-	o.serve(l)
+	o.server = httptest.NewUnstartedServer(o.handler)
+	_ = o.server.Listener.Close()
+	o.server.Listener = l
+	o.server.Start()
 }

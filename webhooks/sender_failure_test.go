@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -108,23 +109,23 @@ func TestAServerThatIsNotThere(t *testing.T) {
 func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		serve     func(n int, c *net.TCPConn)
+		serve     func(c net.Conn)
 		succeeded bool
 		says      string
 		excerpt   string
 	}{
-		"no answer": {func(_ int, c *net.TCPConn) { gone(c) }, false, "there was no answer within 100ms", ""},
-		"half a header": {func(_ int, c *net.TCPConn) {
+		"no answer": {func(c net.Conn) { gone(c) }, false, "there was no answer within 100ms", ""},
+		"half a header": {func(c net.Conn) {
 			request(c)
 			says(c, "HTTP/1.1 200 OK\r\nX: ")
 			gone(c)
 		}, false, "there was no answer within 100ms", ""},
-		"a body that stalls behind 200": {func(_ int, c *net.TCPConn) {
+		"a body that stalls behind 200": {func(c net.Conn) {
 			request(c)
 			says(c, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf")
 			gone(c)
 		}, true, "", "half"},
-		"a body that stalls behind 500": {func(_ int, c *net.TCPConn) {
+		"a body that stalls behind 500": {func(c net.Conn) {
 			request(c)
 			says(c, "HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
 			gone(c)
@@ -132,11 +133,20 @@ func TestTheTimeoutIsForTheWholeAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out := hasty(t).send(t.Context(), hookTo(wire(t, c.serve)), delivery(), sentAt)
-			require.Equal(t, c.succeeded, out.succeeded)
-			require.Equal(t, c.says, out.attempt.Error)
-			require.Equal(t, c.excerpt, out.attempt.ResponseExcerpt)
-			require.GreaterOrEqual(t, out.attempt.DurationMS, int64(100))
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				go func() {
+					defer theirs.Close()
+					c.serve(theirs)
+				}()
+				s := newSender((&Options{Timeout: 100 * time.Millisecond}).orDefaults())
+				s.transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return ours, nil }
+				out := s.send(t.Context(), hookTo("http://127.0.0.1"), delivery(), sentAt)
+				require.Equal(t, c.succeeded, out.succeeded)
+				require.Equal(t, c.says, out.attempt.Error)
+				require.Equal(t, c.excerpt, out.attempt.ResponseExcerpt)
+				require.EqualValues(t, 100, out.attempt.DurationMS)
+			})
 		})
 	}
 	t.Run("a body without end costs no time", func(t *testing.T) {

@@ -36,14 +36,6 @@ func testSender(t testing.TB) *sender {
 	return s
 }
 
-// hasty has a short timeout, for receivers that never respond.
-func hasty(t *testing.T) *sender {
-	t.Helper()
-	s := newSender((&Options{Timeout: 100 * time.Millisecond, Guard: loopback()}).orDefaults())
-	t.Cleanup(s.close)
-	return s
-}
-
 // receiver starts a server on loopback.
 func receiver(t testing.TB, h http.HandlerFunc) *httptest.Server {
 	t.Helper()

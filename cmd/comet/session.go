@@ -170,7 +170,7 @@ func (s *session) names(ctx context.Context, path string) (names []string) {
 		entries, _ := member.([]any)
 		for _, e := range entries {
 			entry, _ := e.(map[string]any)
-			value := cmp.Or(entry["id"], entry["agent_id"])
+			value := cmp.Or(entry["id"], entry["workflow_id"], entry["agent_id"])
 			if named != "" {
 				value = entry[named]
 			}

@@ -35,7 +35,6 @@ import (
 	"comet/internal/protocol/v5/references"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
-	"comet/internal/tools"
 	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/store"
@@ -127,7 +126,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service}
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
@@ -158,7 +157,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the wake-ups", wakeups)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the PROTOCOL_V5 message log", messages)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, protocolV5, stack.service))
+	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, protocolV5, stack))
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
@@ -243,7 +242,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 	return w.orchestrator, w
 }
 
-func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, v5 *v5.Protocol, hub *tools.Service) *jobs.Runner {
+func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orchestrator.Orchestrator, v5 *v5.Protocol, stack *toolStack) *jobs.Runner {
 	r := jobs.New(a.store, &jobs.Options{Logger: a.log})
 	r.Every("events.purge", purgeInterval, events.Purge(a.store, a.cfg.Events.Retention))
 	r.Every("responses.purge", purgeInterval, jobs.PurgeStoredResponses(a.store))
@@ -252,8 +251,10 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every("tasks.purge", purgeInterval, work.Purge)
 	r.Every("v5.purge", purgeInterval, v5.Purge)
 	r.Every("signatures.purge", purgeInterval, a.keys.Purge)
-	r.Every("tool_calls.purge", purgeInterval, hub.Purge)
+	r.Every("tool_calls.purge", purgeInterval, stack.service.Purge)
+	r.Every("workflows.purge", purgeInterval, stack.workflows.Purge)
 	work.RegisterJobs(r)
+	stack.workflows.RegisterJobs(r)
 	return r
 }
 

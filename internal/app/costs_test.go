@@ -139,6 +139,16 @@ func costOfToolCalls(t *testing.T) {
 		call("the first call of a tool by an agent (POST /mcp, tools/call, upstream over stdio)", "tool-call-first")
 		call("tool call (POST /mcp, tools/call, upstream over stdio)", "tool-call")
 
+		chain := m.operation("workflow with a chain of three tool steps (agentcards:execute_dag), without the audit of its calls")
+		chain.step(t, "execute", func(id string) {
+			const echo = `"tool":"tools:echo","arguments":{"depth":3}`
+			w := caller.modern(t, "tools/call", "agentcards:execute_dag", `"name":"agentcards:execute_dag","arguments":{"workflow":{"tasks":[{"id":"a",`+echo+`},{"id":"b",`+echo+`,"depends_on":["a"]},{"id":"c",`+echo+`,"depends_on":["b"]}]}}`, "X-Request-Id", id)
+			require.Equal(t, http.StatusOK, w.status, w.body)
+			flush()
+		}, written("INSERT tool_calls", 4))
+		chain.steps[0].entries = slices.DeleteFunc(chain.steps[0].entries, func(e entry) bool { return e.touches("INSERT tool_calls") }) // their number depends on time
+		chain.compare(t, "workflow-chain")
+
 		o := m.operation("release of the prepaid tokens of an agent that has called no tool for 5 seconds")
 		o.step(t, "release", func(string) { m.clock.Advance(5 * time.Second) }, committed("UPSERT usage_accounts"))
 		o.compare(t, "tool-call-release")

@@ -10,12 +10,13 @@ import (
 
 	"comet/internal/app"
 	"comet/internal/config"
+	"comet/internal/testkit/loopback"
 )
 
 // TestDebugListener checks for leaked goroutines, so it does not run in parallel.
 func TestDebugListener(t *testing.T) {
 	withoutLeaks(t, "serves profiles and metrics to admins only", func(t *testing.T, cfg config.Config) {
-		cfg.DebugListen, cfg.HTTP.DrainDelay = freeAddress(t), 0
+		cfg.DebugListen, cfg.HTTP.DrainDelay = loopback.Address(t), 0
 		a := started(t, cfg)
 		public := newClient(t, a.URL(), adminToken(t, cfg.Data))
 		debug := newClient(t, "http://"+cfg.DebugListen, public.Token)

@@ -24,6 +24,7 @@ import (
 
 	"comet/internal/app"
 	"comet/internal/config"
+	"comet/internal/testkit/loopback"
 )
 
 // writeCertificate writes a self-signed certificate for this machine and its key. The modification time
@@ -141,10 +142,11 @@ func TestTLSFiles(t *testing.T) {
 func TestMetricsListener(t *testing.T) {
 	t.Parallel()
 	cfg := configured(t, "sqlite")
-	cfg.MetricsListen = freeAddress(t)
+	cfg.MetricsListen = loopback.Address(t)
 	a := started(t, cfg)
 	defer func() { require.NoError(t, a.Stop(context.Background())) }()
 	metrics := "http://" + cfg.MetricsListen
+	eventually(t, func() bool { return answers(t, metrics+"/readyz") == http.StatusOK }, "the server is ready")
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
 		require.Equal(t, http.StatusOK, answers(t, metrics+path), path)
 	}

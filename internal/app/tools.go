@@ -20,6 +20,7 @@ import (
 	"comet/internal/toolsearch/embeddings"
 	"comet/internal/upstream"
 	"comet/internal/usage"
+	"comet/internal/workflow"
 	"comet/models"
 )
 
@@ -29,6 +30,7 @@ type toolStack struct {
 	index     *toolsearch.Index
 	sandbox   *sandbox.Sandbox
 	service   *tools.Service
+	workflows *workflow.Engine
 	server    *mcp.Server
 	handler   *mcp.Handler
 }
@@ -59,7 +61,10 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 	t.service = tools.New(tools.Dependencies{
 		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index,
 	}, a.toolsOptions(func(c upstream.Change) { t.server.OnChange(c) }))
-	builtin.Register(builtin.Dependencies{Tools: t.service, Orchestrator: work, Auth: a.tokens, Index: t.index, Sandbox: t.sandbox, Clock: a.opts.Clock})
+	t.workflows = workflow.New(workflow.Dependencies{Store: a.store, Auth: a.tokens, Tools: t.service, Orchestrator: work}, &workflow.Options{Logger: a.log})
+	builtin.Register(builtin.Dependencies{
+		Tools: t.service, Orchestrator: work, Auth: a.tokens, Index: t.index, Sandbox: t.sandbox, Workflows: t.workflows, Clock: a.opts.Clock,
+	})
 	t.server = mcp.New(t.service, &mcp.Options{
 		Version: version, OnFailure: func(code string) { a.metrics.CountFailure("mcp", code) }, Clock: a.opts.Clock, Logger: a.log,
 	})
@@ -130,5 +135,6 @@ func (t *toolStack) addServices(a *App) {
 	a.services.Add("the code sandbox", t.sandbox)
 	a.services.Add("the upstreams", t.upstreams)
 	a.services.Add("the tools", t.service)
+	a.services.Add("the workflows", t.workflows)
 	a.services.Add("the MCP server", t.server)
 }

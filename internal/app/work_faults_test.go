@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
+	"comet/internal/testkit/loopback"
 )
 
 // TestCutNetwork: connections of agents and clients are cut all the time, in the middle of
@@ -28,7 +29,7 @@ func TestCutNetwork(t *testing.T) {
 
 func testCutNetwork(t *testing.T, database setting, starter string) {
 	t.Helper()
-	data, address, tcpAddress := t.TempDir(), freeAddress(t), freeAddress(t)
+	data, address, tcpAddress := t.TempDir(), loopback.Address(t), loopback.Address(t)
 	p := serveAt(t, data, address, database, v5Listen(tcpAddress))
 	c := newClient(t, p.url(t), adminToken(t, data))
 	httpProxy, tcpProxy := newProxy(t, address), newProxy(t, tcpAddress)

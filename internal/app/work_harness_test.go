@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -19,15 +18,6 @@ import (
 	"comet/internal/events"
 	"comet/models"
 )
-
-// freeAddress returns an address on which a server may listen repeatedly.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
-}
 
 // serveAt is serve with a given address.
 func serveAt(t *testing.T, data, address string, settings ...setting) *process {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	comet "comet/agent"
+	"comet/internal/testkit/loopback"
 )
 
 // TestWorkSurvivesKill9 kills the server repeatedly while clients submit tasks and agents work, on
@@ -19,7 +20,7 @@ import (
 func TestWorkSurvivesKill9(t *testing.T) {
 	t.Parallel()
 	onEveryDatabase(t, func(t *testing.T, database setting) {
-		data, address, tcpAddress := t.TempDir(), freeAddress(t), freeAddress(t)
+		data, address, tcpAddress := t.TempDir(), loopback.Address(t), loopback.Address(t)
 		p := serveAt(t, data, address, database, v5Listen(tcpAddress))
 		c := newClient(t, p.url(t), adminToken(t, data))
 		var agents []string

@@ -47,6 +47,8 @@ type Auth struct {
 	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
 
+	standing *lru.Cache[string, verification] // by the id of the token
+
 	jwts   func(ctx context.Context, secret string, now time.Time) (models.Token, error)
 	issued *lru.Cache[[32]byte, models.Token] // accepted JWTs, for Lapsed
 }
@@ -75,8 +77,9 @@ const touchInterval = time.Minute
 func New(s *store.Store, opts *Options) *Auth {
 	cache, _ := lru.New[[32]byte, verification](cacheSize) // New fails only for a size below 1
 	issued, _ := lru.New[[32]byte, models.Token](cacheSize)
+	standing, _ := lru.New[string, verification](cacheSize)
 	o := cmp.Or(opts, &Options{})
-	a := &Auth{store: s, verified: cache, issued: issued, jwts: o.JWTs, clock: o.Clock, used: map[string]bool{}}
+	a := &Auth{store: s, verified: cache, issued: issued, standing: standing, jwts: o.JWTs, clock: o.Clock, used: map[string]bool{}}
 	if a.clock == nil {
 		a.clock = time.Now
 	}
@@ -156,6 +159,43 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	return p, nil
 }
 
+// Standing returns a principal as it is now, for work that continues without its client. It returns errs.Unauthenticated
+// for a token that Verify would refuse; like Verify it may answer from memory for a moment. A JWT is not stored: without
+// Issued its token is unknown.
+func (a *Auth) Standing(ctx context.Context, by models.Principal) (models.Principal, error) {
+	if by.Issued != nil {
+		active, err := a.checkAgent(ctx, *by.Issued)
+		if err == nil && !(active && by.Issued.Active(a.store.Now())) {
+			err = errs.New(errs.Unauthenticated, "the token %q is expired, or its agent is inactive", by.Name)
+		}
+		return by, err
+	}
+	tokenID := by.TokenID
+	begun, seen := a.clock(), a.revocations.Load()
+	if v, ok := a.standing.Get(tokenID); ok && begun.Before(v.until) && (v.expires == nil || a.store.Now().Before(*v.expires)) {
+		return v.principal, nil
+	}
+	t, err := a.store.Tokens(ctx).Get(tokenID)
+	if errs.Is(err, errs.NotFound) {
+		return models.Principal{}, errs.New(errs.Unauthenticated, "the token %q is not stored by comet", tokenID)
+	}
+	var accepted map[[32]byte]bool
+	if err == nil {
+		accepted, err = a.store.Tokens(ctx).Accepted([][32]byte{t.Hash})
+	}
+	if err != nil {
+		return models.Principal{}, err
+	}
+	if !accepted[t.Hash] {
+		return models.Principal{}, errs.New(errs.Unauthenticated, "the token %q is expired or revoked, or its agent is inactive", t.Name)
+	}
+	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
+	if a.standing.Add(tokenID, verification{p, begun.Add(verifyFor), t.ExpiresAt}); a.revocations.Load() != seen {
+		a.standing.Remove(tokenID)
+	}
+	return p, nil
+}
+
 // checkAgent reports whether the agent that a JWT names is active. It returns errs.Unauthenticated if there
 // is none with that id, or if the scope admin cannot be bound to it.
 func (a *Auth) checkAgent(ctx context.Context, t models.Token) (active bool, err error) {
@@ -203,6 +243,7 @@ func (a *Auth) Lapsed(ctx context.Context, hashes [][32]byte) (lapsed [][32]byte
 func (a *Auth) forget() {
 	a.revocations.Add(1)
 	a.verified.Purge()
+	a.standing.Purge()
 }
 
 // Require returns errs.MissingScope, naming the scope, unless the principal has it.

@@ -20,7 +20,9 @@ import (
 // Validate checks the validate tags of v, a struct or a pointer to one, and returns every violation
 // with the code errs.InvalidRequest and a JSON pointer made of the json tags. It is safe for
 // concurrent use.
-func Validate(v any) errs.Violations { return violations(instance().Struct(v)) }
+func Validate(v any) errs.Violations {
+	return violations(reflect.Indirect(reflect.ValueOf(v)).Type().Name(), instance().Struct(v))
+}
 
 // member is a models.Optional.
 type member interface{ IsNull() bool }
@@ -120,7 +122,7 @@ func registerOptional[T any](v *validator.Validate) {
 	}, models.Optional[T]{})
 }
 
-func violations(err error) errs.Violations {
+func violations(typeName string, err error) errs.Violations {
 	if err == nil {
 		return nil
 	}
@@ -130,7 +132,7 @@ func violations(err error) errs.Violations {
 	}
 	var all errs.Violations
 	for _, f := range failures {
-		pointer := pointerOf(f.Namespace())
+		pointer := pointerOf(strings.TrimPrefix(f.Namespace(), typeName+"."))
 		if f.Tag() == "unique" && duplicates(&all, pointer, reflect.ValueOf(f.Value())) {
 			continue
 		}
@@ -139,11 +141,9 @@ func violations(err error) errs.Violations {
 	return all
 }
 
-// pointerOf turns the validator's path, AgentDraft.capabilities[2], which begins
-// with the name of the Go type, into a JSON pointer.
-func pointerOf(namespace string) string {
+// pointerOf turns the validator's path without the name of the Go type, capabilities[2], into a JSON pointer.
+func pointerOf(path string) string {
 	var b strings.Builder
-	_, path, _ := strings.Cut(namespace, ".")
 	for part := range strings.SplitSeq(path, ".") {
 		if part == embeddedName {
 			continue

@@ -232,3 +232,16 @@ func TestANullMemberOfAPatchNeedsATagThatAllowsIt(t *testing.T) {
 	null := models.Optional[string]{Set: true, Null: true}
 	requireViolations(t, []string{"/name not_null"}, "name must not be null", input.ValidatePatch(registry.AgentPatch{Name: null, Type: null, ParentID: null}))
 }
+
+func TestViolationsOfATypeWithoutAName(t *testing.T) {
+	t.Parallel()
+	v := struct {
+		Name  string `json:"name" validate:"required"`
+		Inner struct {
+			Size int `json:"size" validate:"min=1"`
+		} `json:"inner"`
+	}{}
+	found := input.Validate(v)
+	require.Len(t, found, 2)
+	require.Equal(t, []string{"/name", "/inner/size"}, []string{found[0].Pointer, found[1].Pointer})
+}

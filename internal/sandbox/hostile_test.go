@@ -18,7 +18,7 @@ const shortTimeout = 300 * time.Millisecond
 
 func TestHostileCode(t *testing.T) {
 	t.Parallel()
-	s := started(t, &sandbox.Options{MemoryMB: 32})
+	s := started(t, &sandbox.Options{MemoryMB: 32, MaxRuns: 100})
 	for _, c := range []struct {
 		name, code string
 		want       []string // names of failures, of which any is correct

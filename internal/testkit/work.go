@@ -32,13 +32,16 @@ type Work struct {
 	jobs *jobs.Runner
 }
 
-// StartWork starts an orchestrator and its jobs, and waits until it is ready. They stop with the
-// test, unless Stop was called before.
-func StartWork(t testing.TB, db *storetest.DB, opts orchestrator.Options) *Work {
+// StartWork starts an orchestrator and its jobs, with the jobs that register adds, and waits until it is ready. They
+// stop with the test, unless Stop was called before.
+func StartWork(t testing.TB, db *storetest.DB, opts orchestrator.Options, register ...func(*jobs.Runner)) *Work {
 	t.Helper()
 	w := NewWork(t, db, opts)
 	w.jobs = jobs.New(db.Store, &jobs.Options{Poll: poll})
 	w.RegisterJobs(w.jobs)
+	for _, add := range register {
+		add(w.jobs)
+	}
 	w.Start(t)
 	require.NoError(t, w.jobs.Start(t.Context()))
 	w.WaitUntilReady(t)

@@ -24,6 +24,9 @@ type Builtin struct {
 	// Gateway tools reach other tools, and only those that the policy allows. So policies do not
 	// hide them unless they deny them, and their descriptions name the connected servers.
 	Gateway bool
+	// Follows is set for a gateway tool that continues what another one has begun: the search index does not have it,
+	// and its description does not name the connected servers.
+	Follows bool
 	// Finder is the tool that finds others. The search index does not have it, and the error for an
 	// unknown tool names it.
 	Finder bool
@@ -41,6 +44,8 @@ func (svc *Service) Register(list []Builtin) {
 		}
 		if svc.builtins = append(svc.builtins, t); b.Finder {
 			svc.finder = t.ID
+		}
+		if b.Finder || b.Follows {
 			continue
 		}
 		found[b.Server] = append(found[b.Server], t)

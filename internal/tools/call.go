@@ -108,7 +108,16 @@ func (svc *Service) callError(ctx context.Context, c *Invocation, err error) err
 }
 
 // resolve finds the tool and checks whether the caller may call it with these arguments.
-func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (err error) {
+func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) error {
+	err := svc.find(ctx, c, name)
+	if err == nil && !c.policy.allowsArguments(c.tool, c.Arguments) {
+		err = errs.New(errs.ToolDenied, "the token %q may not call %s with these arguments", c.Caller.Principal.Name, c.tool.ID)
+	}
+	return err
+}
+
+// find finds the tool and checks whether the caller may call it with any arguments.
+func (svc *Service) find(ctx context.Context, c *Invocation, name string) (err error) {
 	if agent := c.Caller.Principal.AgentID; agent != nil {
 		if registeredItself, err := svc.orchestrator.IsSelfRegistered(ctx, *agent); err != nil || registeredItself {
 			return cmp.Or(err, error(errs.New(errs.ToolDenied, "the agent %q registered itself without proof of its identity; it may not call tools", *agent)))
@@ -133,10 +142,33 @@ func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) (er
 		return NewError(errs.NotFound, "TOOL_NOT_FOUND", "the definition of %s is new or has changed, and needs approval: see comet upstreams tools %s", input.Clip(t.ID), t.Server)
 	case t.IsBuiltin() && t.builtin.Scope != "" && !c.Caller.Principal.Has(t.builtin.Scope):
 		return auth.Require(c.Caller.Principal, t.builtin.Scope)
-	case !c.policy.allowsArguments(t, c.Arguments):
-		return errs.New(errs.ToolDenied, "the token %q may not call %s with these arguments", c.Caller.Principal.Name, t.ID)
 	}
 	return nil
+}
+
+// Target is a tool that a caller may call.
+type Target struct {
+	*Tool
+	// Digest changes with the definition of the tool, its class and the policies of the caller's token.
+	Digest string
+}
+
+// Lookup returns a tool that the caller may call, by any of its names. Its errors are those of CallTool; only a
+// call checks its arguments.
+func (svc *Service) Lookup(ctx context.Context, by Caller, name string) (Target, error) {
+	c, err := svc.newInvocation(by, nil)
+	if err == nil {
+		err = svc.find(ctx, c, name)
+	}
+	if err != nil {
+		return Target{}, svc.callError(ctx, &Invocation{tool: &Tool{}}, err)
+	}
+	var policies []models.ToolPolicy
+	for p := c.policy; p != nil; p = p.above {
+		policies = append(policies, p.ToolPolicy)
+	}
+	facts, err := json.Marshal([]any{c.tool.ID, c.tool.digest, c.tool.Class, policies})
+	return Target{c.tool, hexDigest(facts)}, err
 }
 
 // missingTool returns the error for an unknown tool; its server may be unavailable.

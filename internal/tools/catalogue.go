@@ -98,6 +98,12 @@ func classOf(d *mcp.Tool) models.ToolClass {
 	return models.ToolDestructive
 }
 
+// IsRepeatable reports whether a call whose result was lost may be repeated.
+func (t *Tool) IsRepeatable() bool {
+	a := t.Definition.Annotations
+	return t.Class == models.ToolRead || a != nil && a.IdempotentHint
+}
+
 // Title returns the title of the tool, "" for none.
 func (t *Tool) Title() string {
 	if t.Definition.Title == "" && t.Definition.Annotations != nil {

@@ -77,8 +77,10 @@ func (l *definitionLoader) followEvents(ctx context.Context) (time.Duration, err
 				l.svc.stale.Add(server)
 				continue
 			}
-			if s, _ := l.svc.upstreams.Server(e.Key); e.Type == events.UpstreamAuthorized && s.State == upstream.AuthorizationRequired {
-				_ = l.svc.upstreams.Restart(e.Key) // it fails if the upstream was removed
+			if e.Type == events.UpstreamAuthorized {
+				l.applying.Lock() // FinishAuthorization restarts the upstreams that this replica authorizes
+				l.svc.upstreams.StartAuthorized(e.Key)
+				l.applying.Unlock()
 			}
 			changed = true
 		}

@@ -15,10 +15,11 @@ import (
 
 // Values of Caller.Source, as the audit log records them.
 const (
-	SourceMCP  = "mcp"
-	SourceREST = "rest"
-	SourceCode = "code"
-	SourceTask = "task"
+	SourceMCP      = "mcp"
+	SourceREST     = "rest"
+	SourceCode     = "code"
+	SourceTask     = "task"
+	SourceWorkflow = "workflow"
 )
 
 // Caller is the client that calls a tool.

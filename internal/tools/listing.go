@@ -62,7 +62,7 @@ func (svc *Service) isListed(t *Tool) bool {
 func listing(t *Tool, servers string) *mcp.Tool {
 	d := *t.Definition
 	d.Name = t.ListedName
-	if t.IsGateway() {
+	if t.IsGateway() && !t.builtin.Follows {
 		d.Description += servers
 	}
 	return &d

@@ -56,7 +56,7 @@ func TestEveryFormOfANameCanBeCalled(t *testing.T) {
 
 // metaTools returns the listed names of comet's own tools.
 func metaTools() []string {
-	return []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}
+	return []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__approval_response", "comet__submit_task"}
 }
 
 func TestOnlyTheMetaToolsAreListedAndTheyNameTheServers(t *testing.T) {
@@ -92,10 +92,11 @@ func TestPinnedToolsAreListedToo(t *testing.T) {
 	t.Parallel()
 	runNames(t, tools.Options{Pinned: []string{"paper:re*", "ink-2__echo"}}, func(t *testing.T, c *toolstest.Client) {
 		names, _ := c.Listed(t)
-		require.Len(t, names, 5)
-		require.Equal(t, metaTools(), names[:3])
-		require.Equal(t, "ink-2__echo", names[3])
-		require.Regexp(t, "^paper__read_page_", names[4])
+		own := len(metaTools())
+		require.Len(t, names, own+2)
+		require.Equal(t, metaTools(), names[:own])
+		require.Equal(t, "ink-2__echo", names[own])
+		require.Regexp(t, "^paper__read_page_", names[own+1])
 	})
 }
 
@@ -110,9 +111,9 @@ func TestAllToolsAreListedInTheOrderOfTheirIDs(t *testing.T) {
 	}
 	runNames(t, tools.Options{Expose: tools.ExposeAll, Names: tools.NamesDocumented}, func(t *testing.T, c *toolstest.Client) {
 		names, _ := c.Listed(t)
-		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:6])
-		require.Equal(t, want, names[6:456])
-		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[456:])
+		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:approval_response", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:10])
+		require.Equal(t, want, names[10:460])
+		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[460:])
 		again, _ := c.Listed(t)
 		require.Equal(t, names, again)
 		require.Equal(t, names, c.Tools(t, ""), "the list of the REST API has the same order")

@@ -95,6 +95,8 @@ func (svc *Service) FinishAuthorization(ctx context.Context, params url.Values) 
 	if err := svc.oauth.Complete(ctx, started.Grant, params); err != nil {
 		return id, errs.New(errs.InvalidRequest, "comet was not authorized to use the upstream %q: %v", id, err)
 	}
+	svc.loader.applying.Lock() // the event must not restart the upstream again
+	defer svc.loader.applying.Unlock()
 	err = svc.store.Write(ctx, func(tx *store.Tx) error {
 		target, err := svc.upstreams.AuthorizationTarget(id)
 		if err != nil { // it was removed

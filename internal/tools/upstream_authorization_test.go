@@ -314,9 +314,6 @@ func TestRefusedRefresh(t *testing.T) {
 		require.ErrorContains(t, err, "it requires an authorization")
 		a.waitFor(t, upstream.AuthorizationRequired)
 		batch, err := sub.Next(t.Context(), 1)
-		for err == nil && strings.Contains(string(batch[0].Data), "a restart was requested") { // by the authorization above, written later
-			batch, err = sub.Next(t.Context(), 1)
-		}
 		require.NoError(t, err)
 		require.Contains(t, string(batch[0].Data), "authorize paper")
 

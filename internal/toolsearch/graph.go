@@ -137,6 +137,42 @@ func (g *graph) neighbours(id string) []neighbour {
 	return g.nearest[i]
 }
 
+// PageRank returns the rank of a tool in the usage graph, in 0…1.
+func (u *usageGraph) PageRank(id string) float64 {
+	g := u.graph.Load()
+	if i, ok := g.nodes[id]; ok {
+		return g.rank[i]
+	}
+	return 0
+}
+
+// Hops returns the length of the shortest path between two tools in the usage graph, 0 for none of at most most edges.
+func (u *usageGraph) Hops(from, to string, most int) int {
+	g := u.graph.Load()
+	start, known := g.nodes[from]
+	end, ok := g.nodes[to]
+	if !known || !ok || start == end {
+		return 0
+	}
+	seen, layer := map[int32]bool{start: true}, []int32{start}
+	for hops := 1; hops <= most; hops++ {
+		var next []int32
+		for _, i := range layer {
+			for _, n := range g.adjacent[i] {
+				if n.node == end {
+					return hops
+				}
+				if !seen[n.node] {
+					seen[n.node] = true
+					next = append(next, n.node)
+				}
+			}
+		}
+		layer = next
+	}
+	return 0
+}
+
 // near returns the proximity of a tool to a context, in 0…1. Each tool of the context that is
 // near adds to it, and one that is far takes nothing away.
 func (g *graph) near(context []int32, id string) float64 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"sync"
 
@@ -37,6 +38,19 @@ func failure(reason, server, format string, args ...any) *errs.Error {
 // newError returns an error whose sentence begins with the id of the upstream.
 func newError(code errs.Code, server, format string, args ...any) *errs.Error {
 	return errs.New(code, "upstream %q %s", server, fmt.Sprintf(format, args...))
+}
+
+// MayHaveActed is a member of the error of a request that may have been sent and whose response was lost.
+const MayHaveActed = "may_have_acted"
+
+// markLost adds MayHaveActed to the failure of a request, unless the upstream has returned an error or was not reached.
+func markLost(failed, cause error) error {
+	e, ok := errors.AsType[*errs.Error](failed)
+	dial, isDial := errors.AsType[*net.OpError](cause)
+	if ok && e.Meta["reason"] != nil && e.Meta["rpc_code"] == nil && e.Meta["reason"] != ReasonScope && !(isDial && dial.Op == "dial") {
+		return e.With(MayHaveActed, true)
+	}
+	return failed
 }
 
 // cancelled returns a context.Canceled for a request that the caller has cancelled.

@@ -45,9 +45,9 @@ func TestAHostileUpstreamAffectsOnlyItself(t *testing.T) {
 	t.Run("OneThatDoesNotAnswerAnythingIsStartedAgain", func(t *testing.T) {
 		t.Parallel()
 		bad := fakeServer("bad", "plain")
-		bad.Timeout = time.Second
+		bad.Timeout = 5 * time.Second // of the check, and of the lists at the start
 		b := setup(t, upstream.Options{StopGrace: 10 * time.Millisecond}, bad)
-		_, err := b.Call(t.Context(), "bad", "hang", nil, nil)
+		_, err := b.Call(t.Context(), "bad", "hang", nil, &upstream.CallOptions{Timeout: 50 * time.Millisecond})
 		requireReason(t, upstream.ReasonTimeout, err)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
 		require.Contains(t, b.logged(), "it does not respond any more")
@@ -66,15 +66,15 @@ func TestAHostileUpstreamAffectsOnlyItself(t *testing.T) {
 
 	t.Run("OneThatCannotBeStartedIsTriedAgainAndSaysWhy", func(t *testing.T) {
 		t.Parallel()
-		b := setup(t, upstream.Options{StartTimeout: time.Second, StopGrace: 10 * time.Millisecond}, fakeServer("silent", "silent"), fakeServer("exits", "exits"),
-			upstream.Server{ID: "missing", Command: "no-such-program"})
+		b := setup(t, upstream.Options{}, fakeServer("exits", "exits"), upstream.Server{ID: "missing", Command: "no-such-program"})
+		hasty := setup(t, upstream.Options{StartTimeout: time.Second, StopGrace: 10 * time.Millisecond}, fakeServer("silent", "silent"))
 		s := b.await(t, "exits", func(s upstream.Status) bool { return s.State == upstream.Failed && s.Restarts > 2 })
 		require.Equal(t, "the program ended (exit status 3); its last output: cannot open ", s.Error)
 		require.False(t, s.NextAttempt.IsZero())
 		require.Zero(t, s.PID)
 		s = b.await(t, "missing", func(s upstream.Status) bool { return s.Error != "" })
 		require.Equal(t, "the program \"no-such-program\" could not be started: executable file not found in $PATH", s.Error)
-		s = b.await(t, "silent", func(s upstream.Status) bool { return s.Error != "" })
+		s = hasty.await(t, "silent", func(s upstream.Status) bool { return s.Error != "" })
 		require.Equal(t, "it does not respond to the first request within 1s", s.Error)
 		_, err := b.Call(t.Context(), "missing", "echo", nil, nil)
 		require.ErrorContains(t, err, `upstream "missing" is down: the program "no-such-program" could not be started`)
@@ -95,7 +95,7 @@ func TestAHostileUpstreamAffectsOnlyItself(t *testing.T) {
 		require.Equal(t, `upstream "bad" ended before it responded to the tool die`, errs.From(err).Detail)
 		b.await(t, "bad", func(s upstream.Status) bool { return isReady(s) && s.Restarts == 1 })
 		require.Equal(t, "{}", b.call(t, "bad", "echo", ""))
-		require.True(t, b.reported(upstream.Change{Server: "bad", Kind: upstream.Down}))
+		require.Eventually(t, func() bool { return b.reported(upstream.Change{Server: "bad", Kind: upstream.Down}) }, long, 5*time.Millisecond)
 		require.Contains(t, b.logged(), "the program ended (exit status 3)")
 	})
 

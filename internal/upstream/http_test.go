@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit/loopback"
 	"comet/internal/upstream"
 )
 
@@ -174,9 +175,9 @@ func TestAHostileAddress(t *testing.T) {
 
 	t.Run("OneThatHasGoneIsNoticedAndFoundAgain", func(t *testing.T) {
 		t.Parallel()
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		address := loopback.Address(t)
+		listener, err := net.Listen("tcp", address)
 		require.NoError(t, err)
-		address := listener.Addr().String()
 		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: sdkHandler(nil, &mcp.StreamableHTTPOptions{Stateless: true}), ReadHeaderTimeout: long}}
 		server.Start()
 		b := setup(t, upstream.Options{}, upstream.Server{ID: "a", URL: "http://" + address})

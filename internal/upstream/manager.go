@@ -159,6 +159,17 @@ func (m *Manager) Restart(id string) error {
 	return nil
 }
 
+// StartAuthorized starts a session of an upstream that waits for an authorization.
+func (m *Manager) StartAuthorized(id string) {
+	if u, err := m.find(id); err == nil {
+		u.mu.Lock() // a start in progress continues
+		defer u.mu.Unlock()
+		if u.state == AuthorizationRequired {
+			u.restart.Set()
+		}
+	}
+}
+
 // AuthorizationTarget returns what an authorization of an upstream is requested for, without RedirectURL.
 func (m *Manager) AuthorizationTarget(id string) (oauth.Target, error) {
 	u, err := m.find(id)

@@ -137,7 +137,7 @@ func runRequest[T any](ctx context.Context, s *session, what string, o *CallOpti
 	out, err := guard(func() (T, error) { return send(runs, c) })
 	c.finish(err == nil && s.http != nil && !c.read, runs.Err() == nil)
 	if err != nil {
-		return none, s.describeFailure(ctx, c, what, err)
+		return none, markLost(s.describeFailure(ctx, c, what, err), err)
 	}
 	return out, nil
 }

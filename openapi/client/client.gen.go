@@ -253,6 +253,27 @@ func (e BudgetScope) Valid() bool {
 	}
 }
 
+// Defines values for CheckpointDecisionResolution.
+const (
+	CheckpointDecisionResolutionAccept CheckpointDecisionResolution = "accept"
+	CheckpointDecisionResolutionRetry  CheckpointDecisionResolution = "retry"
+	CheckpointDecisionResolutionSkip   CheckpointDecisionResolution = "skip"
+)
+
+// Valid indicates whether the value is a known member of the CheckpointDecisionResolution enum.
+func (e CheckpointDecisionResolution) Valid() bool {
+	switch e {
+	case CheckpointDecisionResolutionAccept:
+		return true
+	case CheckpointDecisionResolutionRetry:
+		return true
+	case CheckpointDecisionResolutionSkip:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DecisionViewVerdict.
 const (
 	DecisionViewVerdictChosen      DecisionViewVerdict = "chosen"
@@ -1002,10 +1023,11 @@ func (e ToolCallViewOutcome) Valid() bool {
 
 // Defines values for ToolCallViewSource.
 const (
-	ToolCallViewSourceCode ToolCallViewSource = "code"
-	ToolCallViewSourceMcp  ToolCallViewSource = "mcp"
-	ToolCallViewSourceRest ToolCallViewSource = "rest"
-	ToolCallViewSourceTask ToolCallViewSource = "task"
+	ToolCallViewSourceCode     ToolCallViewSource = "code"
+	ToolCallViewSourceMcp      ToolCallViewSource = "mcp"
+	ToolCallViewSourceRest     ToolCallViewSource = "rest"
+	ToolCallViewSourceTask     ToolCallViewSource = "task"
+	ToolCallViewSourceWorkflow ToolCallViewSource = "workflow"
 )
 
 // Valid indicates whether the value is a known member of the ToolCallViewSource enum.
@@ -1018,6 +1040,8 @@ func (e ToolCallViewSource) Valid() bool {
 	case ToolCallViewSourceRest:
 		return true
 	case ToolCallViewSourceTask:
+		return true
+	case ToolCallViewSourceWorkflow:
 		return true
 	default:
 		return false
@@ -1639,6 +1663,261 @@ func (e WorkerViewState) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowDecisionType.
+const (
+	WorkflowDecisionTypeToolApproval     WorkflowDecisionType = "tool_approval"
+	WorkflowDecisionTypeUncertainOutcome WorkflowDecisionType = "uncertain_outcome"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowDecisionType enum.
+func (e WorkflowDecisionType) Valid() bool {
+	switch e {
+	case WorkflowDecisionTypeToolApproval:
+		return true
+	case WorkflowDecisionTypeUncertainOutcome:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStatus.
+const (
+	WorkflowStatusAborted          WorkflowStatus = "aborted"
+	WorkflowStatusApprovalRequired WorkflowStatus = "approval_required"
+	WorkflowStatusComplete         WorkflowStatus = "complete"
+	WorkflowStatusError            WorkflowStatus = "error"
+	WorkflowStatusLayerComplete    WorkflowStatus = "layer_complete"
+	WorkflowStatusRejected         WorkflowStatus = "rejected"
+	WorkflowStatusRunning          WorkflowStatus = "running"
+	WorkflowStatusUncertain        WorkflowStatus = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStatus enum.
+func (e WorkflowStatus) Valid() bool {
+	switch e {
+	case WorkflowStatusAborted:
+		return true
+	case WorkflowStatusApprovalRequired:
+		return true
+	case WorkflowStatusComplete:
+		return true
+	case WorkflowStatusError:
+		return true
+	case WorkflowStatusLayerComplete:
+		return true
+	case WorkflowStatusRejected:
+		return true
+	case WorkflowStatusRunning:
+		return true
+	case WorkflowStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowCheckpointStepClass.
+const (
+	WorkflowCheckpointStepClassDestructive WorkflowCheckpointStepClass = "destructive"
+	WorkflowCheckpointStepClassRead        WorkflowCheckpointStepClass = "read"
+	WorkflowCheckpointStepClassWrite       WorkflowCheckpointStepClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointStepClass enum.
+func (e WorkflowCheckpointStepClass) Valid() bool {
+	switch e {
+	case WorkflowCheckpointStepClassDestructive:
+		return true
+	case WorkflowCheckpointStepClassRead:
+		return true
+	case WorkflowCheckpointStepClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowCheckpointStepType.
+const (
+	WorkflowCheckpointStepTypeAgentTask     WorkflowCheckpointStepType = "agent_task"
+	WorkflowCheckpointStepTypeCodeExecution WorkflowCheckpointStepType = "code_execution"
+	WorkflowCheckpointStepTypeMcpTool       WorkflowCheckpointStepType = "mcp_tool"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointStepType enum.
+func (e WorkflowCheckpointStepType) Valid() bool {
+	switch e {
+	case WorkflowCheckpointStepTypeAgentTask:
+		return true
+	case WorkflowCheckpointStepTypeCodeExecution:
+		return true
+	case WorkflowCheckpointStepTypeMcpTool:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowConfigApprovals.
+const (
+	WorkflowConfigApprovalsDestructive WorkflowConfigApprovals = "destructive"
+	WorkflowConfigApprovalsWrite       WorkflowConfigApprovals = "write"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowConfigApprovals enum.
+func (e WorkflowConfigApprovals) Valid() bool {
+	switch e {
+	case WorkflowConfigApprovalsDestructive:
+		return true
+	case WorkflowConfigApprovalsWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowConfigOnError.
+const (
+	WorkflowConfigOnErrorAbort    WorkflowConfigOnError = "abort"
+	WorkflowConfigOnErrorContinue WorkflowConfigOnError = "continue"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowConfigOnError enum.
+func (e WorkflowConfigOnError) Valid() bool {
+	switch e {
+	case WorkflowConfigOnErrorAbort:
+		return true
+	case WorkflowConfigOnErrorContinue:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowSummaryPause.
+const (
+	WorkflowSummaryPauseApproval  WorkflowSummaryPause = "approval"
+	WorkflowSummaryPauseLayer     WorkflowSummaryPause = "layer"
+	WorkflowSummaryPauseUncertain WorkflowSummaryPause = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowSummaryPause enum.
+func (e WorkflowSummaryPause) Valid() bool {
+	switch e {
+	case WorkflowSummaryPauseApproval:
+		return true
+	case WorkflowSummaryPauseLayer:
+		return true
+	case WorkflowSummaryPauseUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowSummarySource.
+const (
+	WorkflowSummarySourceCode WorkflowSummarySource = "code"
+	WorkflowSummarySourceMcp  WorkflowSummarySource = "mcp"
+	WorkflowSummarySourceRest WorkflowSummarySource = "rest"
+	WorkflowSummarySourceTask WorkflowSummarySource = "task"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowSummarySource enum.
+func (e WorkflowSummarySource) Valid() bool {
+	switch e {
+	case WorkflowSummarySourceCode:
+		return true
+	case WorkflowSummarySourceMcp:
+		return true
+	case WorkflowSummarySourceRest:
+		return true
+	case WorkflowSummarySourceTask:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowSummaryStatus.
+const (
+	WorkflowSummaryStatusAborted  WorkflowSummaryStatus = "aborted"
+	WorkflowSummaryStatusComplete WorkflowSummaryStatus = "complete"
+	WorkflowSummaryStatusError    WorkflowSummaryStatus = "error"
+	WorkflowSummaryStatusPaused   WorkflowSummaryStatus = "paused"
+	WorkflowSummaryStatusRunning  WorkflowSummaryStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowSummaryStatus enum.
+func (e WorkflowSummaryStatus) Valid() bool {
+	switch e {
+	case WorkflowSummaryStatusAborted:
+		return true
+	case WorkflowSummaryStatusComplete:
+		return true
+	case WorkflowSummaryStatusError:
+		return true
+	case WorkflowSummaryStatusPaused:
+		return true
+	case WorkflowSummaryStatusRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowTaskType.
+const (
+	WorkflowTaskTypeAgentTask     WorkflowTaskType = "agent_task"
+	WorkflowTaskTypeCodeExecution WorkflowTaskType = "code_execution"
+	WorkflowTaskTypeMcpTool       WorkflowTaskType = "mcp_tool"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowTaskType enum.
+func (e WorkflowTaskType) Valid() bool {
+	switch e {
+	case WorkflowTaskTypeAgentTask:
+		return true
+	case WorkflowTaskTypeCodeExecution:
+		return true
+	case WorkflowTaskTypeMcpTool:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowTaskResultStatus.
+const (
+	WorkflowTaskResultStatusError     WorkflowTaskResultStatus = "error"
+	WorkflowTaskResultStatusPending   WorkflowTaskResultStatus = "pending"
+	WorkflowTaskResultStatusRunning   WorkflowTaskResultStatus = "running"
+	WorkflowTaskResultStatusSkipped   WorkflowTaskResultStatus = "skipped"
+	WorkflowTaskResultStatusSuccess   WorkflowTaskResultStatus = "success"
+	WorkflowTaskResultStatusUncertain WorkflowTaskResultStatus = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowTaskResultStatus enum.
+func (e WorkflowTaskResultStatus) Valid() bool {
+	switch e {
+	case WorkflowTaskResultStatusError:
+		return true
+	case WorkflowTaskResultStatusPending:
+		return true
+	case WorkflowTaskResultStatusRunning:
+		return true
+	case WorkflowTaskResultStatusSkipped:
+		return true
+	case WorkflowTaskResultStatusSuccess:
+		return true
+	case WorkflowTaskResultStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAgentsParamsLevel.
 const (
 	ListAgentsParamsLevelN0 ListAgentsParamsLevel = 0
@@ -1915,6 +2194,33 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	case ListDeliveriesParamsEventWebhookDisabled:
 		return true
 	case ListDeliveriesParamsEventWebhookTest:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListWorkflowsParamsStatus.
+const (
+	ListWorkflowsParamsStatusAborted  ListWorkflowsParamsStatus = "aborted"
+	ListWorkflowsParamsStatusComplete ListWorkflowsParamsStatus = "complete"
+	ListWorkflowsParamsStatusError    ListWorkflowsParamsStatus = "error"
+	ListWorkflowsParamsStatusPaused   ListWorkflowsParamsStatus = "paused"
+	ListWorkflowsParamsStatusRunning  ListWorkflowsParamsStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the ListWorkflowsParamsStatus enum.
+func (e ListWorkflowsParamsStatus) Valid() bool {
+	switch e {
+	case ListWorkflowsParamsStatusAborted:
+		return true
+	case ListWorkflowsParamsStatusComplete:
+		return true
+	case ListWorkflowsParamsStatusError:
+		return true
+	case ListWorkflowsParamsStatusPaused:
+		return true
+	case ListWorkflowsParamsStatusRunning:
 		return true
 	default:
 		return false
@@ -2989,6 +3295,37 @@ type CandidateView struct {
 	// Example: 1
 	Score float64 `json:"score" yaml:"score"`
 }
+
+// CheckpointDecision The body of a decision on a checkpoint.
+type CheckpointDecision struct {
+	// Approved Whether to go on; false aborts the workflow.
+	//
+	// Example: true
+	Approved bool `json:"approved" yaml:"approved"`
+
+	// Digest The digest of the checkpoint; the decision then applies to nothing else.
+	//
+	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Digest *string `json:"digest,omitempty" yaml:"digest,omitempty"`
+
+	// Feedback The reason, which is stored with the checkpoint.
+	//
+	// Example: the arguments are right
+	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
+
+	// Resolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+	//
+	// Example: retry
+	Resolution *CheckpointDecisionResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
+
+	// Results The results by task id, for the resolution `accept`.
+	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
+}
+
+// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+//
+// Example: retry
+type CheckpointDecisionResolution string
 
 // DecisionView Describes the selection of a worker.
 type DecisionView struct {
@@ -6895,6 +7232,461 @@ type WorkerView struct {
 // Example: online
 type WorkerViewState string
 
+// Workflow The state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
+type Workflow struct {
+	// CheckpointID The checkpoint that waits for a decision, or was rejected.
+	//
+	// Example: cp_034530bbngmsf6j6dh3xtmbr50
+	CheckpointID *string `json:"checkpoint_id,omitempty" yaml:"checkpoint_id,omitempty"`
+
+	// CompletedLayers Number of completed layers of an aborted workflow.
+	//
+	// Example: 1
+	CompletedLayers *int `json:"completed_layers,omitempty" yaml:"completed_layers,omitempty"`
+
+	// Context What the checkpoint shows.
+	Context *WorkflowCheckpoint `json:"context,omitempty" yaml:"context,omitempty"`
+
+	// CurrentLayer Number of the completed layer, from 1; only after a layer.
+	//
+	// Example: 1
+	CurrentLayer *int `json:"current_layer,omitempty" yaml:"current_layer,omitempty"`
+
+	// DecisionType What the checkpoint asks for.
+	//
+	// Example: tool_approval
+	DecisionType *WorkflowDecisionType `json:"decision_type,omitempty" yaml:"decision_type,omitempty"`
+
+	// Description The question of the checkpoint.
+	//
+	// Example: These steps begin only if they are approved.
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// ExpiresAt When a paused workflow is aborted.
+	//
+	// Example: 2026-01-10T16:30:00Z
+	ExpiresAt *time.Time `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
+
+	// Feedback Text of the rejection.
+	//
+	// Example: wrong folder
+	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
+
+	// LayerIndex The same from 0.
+	//
+	// Example: 0
+	LayerIndex *int `json:"layer_index,omitempty" yaml:"layer_index,omitempty"`
+
+	// LayerResults States of the tasks of the completed layer, or of all tasks at a checkpoint.
+	LayerResults *[]WorkflowTaskResult `json:"layer_results,omitempty" yaml:"layer_results,omitempty"`
+
+	// Metrics Figures, after the end.
+	Metrics *WorkflowMetrics `json:"metrics,omitempty" yaml:"metrics,omitempty"`
+
+	// NextAction What an MCP client calls to go on.
+	//
+	// Example: Use agentcards:continue to proceed
+	NextAction *string `json:"next_action,omitempty" yaml:"next_action,omitempty"`
+
+	// NextLayerPreview Ids of the tasks of the next layer.
+	//
+	// Example: ["t3"]
+	NextLayerPreview *[]string `json:"next_layer_preview,omitempty" yaml:"next_layer_preview,omitempty"`
+
+	// Options What can be done with a paused workflow.
+	//
+	// Example: ["approve","reject"]
+	Options *[]string `json:"options,omitempty" yaml:"options,omitempty"`
+
+	// PartialResults The results by task id of an aborted workflow.
+	PartialResults *map[string]interface{} `json:"partial_results,omitempty" yaml:"partial_results,omitempty"`
+
+	// Reason Why it ended.
+	//
+	// Example: not needed
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+
+	// Results The results by task id, after the end.
+	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
+
+	// Status The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+	// one that was aborted by the rejection of a checkpoint.
+	//
+	// Example: complete
+	Status WorkflowStatus `json:"status" yaml:"status"`
+
+	// TaskResults States of all tasks, unless it is paused.
+	TaskResults *[]WorkflowTaskResult `json:"task_results,omitempty" yaml:"task_results,omitempty"`
+
+	// TotalLayers Number of layers; only after a layer.
+	//
+	// Example: 2
+	TotalLayers *int `json:"total_layers,omitempty" yaml:"total_layers,omitempty"`
+
+	// WorkflowID The workflow's id.
+	//
+	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
+	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
+}
+
+// WorkflowDecisionType What the checkpoint asks for.
+//
+// Example: tool_approval
+type WorkflowDecisionType string
+
+// WorkflowStatus The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+// one that was aborted by the rejection of a checkpoint.
+//
+// Example: complete
+type WorkflowStatus string
+
+// WorkflowAbortion The body of a request to abort a workflow.
+type WorkflowAbortion struct {
+	// Reason The reason, which the workflow shows.
+	//
+	// Example: not needed any more
+	Reason string `json:"reason" yaml:"reason"`
+}
+
+// WorkflowCheckpoint What a checkpoint shows.
+type WorkflowCheckpoint struct {
+	// Digest A digest of the steps. A decision that repeats it applies to nothing else.
+	//
+	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Digest string `json:"digest" yaml:"digest"`
+
+	// Steps The tasks that it is about.
+	Steps []WorkflowCheckpointStep `json:"steps" yaml:"steps"`
+}
+
+// WorkflowCheckpointStep A step as a checkpoint shows it.
+type WorkflowCheckpointStep struct {
+	// AgentID The requested agent.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Arguments The arguments, with the results of other tasks filled in.
+	Arguments map[string]interface{} `json:"arguments" yaml:"arguments"`
+
+	// Capability The required capability of the agent.
+	//
+	// Example: web_search
+	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
+
+	// Class What the step may do.
+	//
+	// Example: write
+	Class WorkflowCheckpointStepClass `json:"class" yaml:"class"`
+
+	// Code The code.
+	//
+	// Example: return deps.t1.length
+	Code *string `json:"code,omitempty" yaml:"code,omitempty"`
+
+	// Digest A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer and the
+	// policies of the token.
+	//
+	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
+	Digest string `json:"digest" yaml:"digest"`
+
+	// Error Why the result of an uncertain step was lost.
+	//
+	// Example: the process ended
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// ID The task's id in the workflow.
+	//
+	// Example: t1
+	ID string `json:"id" yaml:"id"`
+
+	// Tool The tool's id.
+	//
+	// Example: filesystem:write_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// Type What executes it.
+	//
+	// Example: mcp_tool
+	Type WorkflowCheckpointStepType `json:"type" yaml:"type"`
+}
+
+// WorkflowCheckpointStepClass What the step may do.
+//
+// Example: write
+type WorkflowCheckpointStepClass string
+
+// WorkflowCheckpointStepType What executes it.
+//
+// Example: mcp_tool
+type WorkflowCheckpointStepType string
+
+// WorkflowConfig The options of a workflow.
+type WorkflowConfig struct {
+	// Approvals Ask for approval before tools of this class or above; by default only where a task asks for it.
+	//
+	// Example: destructive
+	Approvals *WorkflowConfigApprovals `json:"approvals,omitempty" yaml:"approvals,omitempty"`
+
+	// OnError Whether independent tasks still begin after one has failed. The default is `continue`.
+	//
+	// Example: continue
+	OnError *WorkflowConfigOnError `json:"on_error,omitempty" yaml:"on_error,omitempty"`
+
+	// PerLayerValidation Whether to pause after each layer: the tasks whose dependencies are all in earlier layers. The default is `false`.
+	//
+	// Example: false
+	PerLayerValidation *bool `json:"per_layer_validation,omitempty" yaml:"per_layer_validation,omitempty"`
+
+	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. The default is `30000`.
+	//
+	// Example: 30000
+	TaskTimeoutMS *int64 `json:"task_timeout_ms,omitempty" yaml:"task_timeout_ms,omitempty"`
+}
+
+// WorkflowConfigApprovals Ask for approval before tools of this class or above; by default only where a task asks for it.
+//
+// Example: destructive
+type WorkflowConfigApprovals string
+
+// WorkflowConfigOnError Whether independent tasks still begin after one has failed. The default is `continue`.
+//
+// Example: continue
+type WorkflowConfigOnError string
+
+// WorkflowContinuation The body of a request to continue a workflow.
+type WorkflowContinuation struct {
+	// Reason The reason, which is stored with the checkpoint.
+	//
+	// Example: the layer is right
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+}
+
+// WorkflowDraft The body of a request to start a workflow.
+type WorkflowDraft struct {
+	// Config Options of the workflow.
+	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
+
+	// Workflow A set of tasks and their dependencies.
+	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
+// WorkflowList One page of workflows.
+type WorkflowList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: d2ZfMDM0NTM
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Workflows The workflows on the page.
+	Workflows []WorkflowSummary `json:"workflows" yaml:"workflows"`
+}
+
+// WorkflowMetrics The figures of a workflow that has ended.
+type WorkflowMetrics struct {
+	// ParallelBranches The largest number of tasks in a layer.
+	//
+	// Example: 2
+	ParallelBranches int `json:"parallel_branches" yaml:"parallel_branches"`
+
+	// TotalTimeMS Duration in milliseconds.
+	//
+	// Example: 412
+	TotalTimeMS int64 `json:"total_time_ms" yaml:"total_time_ms"`
+}
+
+// WorkflowPlan A set of tasks and their dependencies.
+type WorkflowPlan struct {
+	// Tasks The tasks. Independent ones run at the same time.
+	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
+}
+
+// WorkflowSummary A workflow in a list.
+type WorkflowSummary struct {
+	// Actor Name of the token that started it.
+	//
+	// Example: claude-desktop
+	Actor string `json:"actor" yaml:"actor"`
+
+	// AgentID The agent that is charged.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt When it was started.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// EndedAt Null until it has ended.
+	//
+	// Example: 2026-01-10T15:30:02Z
+	EndedAt *time.Time `json:"ended_at" yaml:"ended_at"`
+
+	// ErrorCode Why it ended, as a code; absent if all tasks ended.
+	//
+	// Example: EXPIRED
+	ErrorCode *string `json:"error_code,omitempty" yaml:"error_code,omitempty"`
+
+	// Pause What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+	//
+	// Example: approval
+	Pause *WorkflowSummaryPause `json:"pause,omitempty" yaml:"pause,omitempty"`
+
+	// Reason Why it ended; absent if all tasks ended.
+	//
+	// Example: not needed
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+
+	// Source Where it was started.
+	//
+	// Example: mcp
+	Source WorkflowSummarySource `json:"source" yaml:"source"`
+
+	// Status The state.
+	//
+	// Example: paused
+	Status WorkflowSummaryStatus `json:"status" yaml:"status"`
+
+	// TokenID Id of the token that started it.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	TokenID string `json:"token_id" yaml:"token_id"`
+
+	// TraceID The W3C trace id; absent without one.
+	//
+	// Example: 4bf92f3577b34da6a3ce929d0e0e4736
+	TraceID *string `json:"trace_id,omitempty" yaml:"trace_id,omitempty"`
+
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:02Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// WorkflowID The workflow's id.
+	//
+	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
+	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
+}
+
+// WorkflowSummaryPause What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+//
+// Example: approval
+type WorkflowSummaryPause string
+
+// WorkflowSummarySource Where it was started.
+//
+// Example: mcp
+type WorkflowSummarySource string
+
+// WorkflowSummaryStatus The state.
+//
+// Example: paused
+type WorkflowSummaryStatus string
+
+// WorkflowTask A step of a workflow, called a task in AgentCards (“DAGTask”).
+type WorkflowTask struct {
+	// AgentID The agent, for agent_task.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Approve Whether to ask for approval before it begins.
+	//
+	// Example: true
+	Approve *bool `json:"approve,omitempty" yaml:"approve,omitempty"`
+
+	// Arguments An object, in which `$t1.result`, with a path such as `.items[0]`, stands for the result of another task. For code
+	// it is the context, for an agent the parameters.
+	Arguments *map[string]interface{} `json:"arguments,omitempty" yaml:"arguments,omitempty"`
+
+	// Budget Maximum number of tokens, for agent_task.
+	//
+	// Example: 4000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
+
+	// Capability Capability of the agent, for agent_task; or agent_id.
+	//
+	// Example: web_search
+	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
+
+	// Code The code, for code_execution.
+	//
+	// Example: return deps.t0
+	Code *string `json:"code,omitempty" yaml:"code,omitempty"`
+
+	// DependsOn Ids of tasks that must succeed first. References add theirs.
+	//
+	// Example: ["t0"]
+	DependsOn *[]string `json:"depends_on,omitempty" yaml:"depends_on,omitempty"`
+
+	// ID Unique in the workflow: a letter or `_`, then up to 63 letters, digits, `_` and `-`.
+	//
+	// Example: t1
+	ID string `json:"id" yaml:"id"`
+
+	// TimeoutMS Maximum duration of an attempt in milliseconds; by default that of the workflow.
+	//
+	// Example: 30000
+	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
+
+	// Tool Name of the tool, for mcp_tool.
+	//
+	// Example: filesystem:read_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// Type What executes it. The default is `mcp_tool`.
+	//
+	// Example: mcp_tool
+	Type *WorkflowTaskType `json:"type,omitempty" yaml:"type,omitempty"`
+}
+
+// WorkflowTaskType What executes it. The default is `mcp_tool`.
+//
+// Example: mcp_tool
+type WorkflowTaskType string
+
+// WorkflowTaskResult The state of a step as AgentCards defines it.
+type WorkflowTaskResult struct {
+	// DurationMS Duration of the last attempt in milliseconds.
+	//
+	// Example: 120
+	DurationMS int64 `json:"duration_ms" yaml:"duration_ms"`
+
+	// Error Why it failed.
+	//
+	// Example: the disk is full
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// ErrorCode The error code of the MCP server.
+	//
+	// Example: TOOL_NOT_FOUND
+	ErrorCode *string `json:"error_code,omitempty" yaml:"error_code,omitempty"`
+
+	// Result The result; absent without one.
+	Result interface{} `json:"result,omitempty" yaml:"result,omitempty"`
+
+	// Status The state. The first three are final.
+	//
+	// Example: success
+	Status WorkflowTaskResultStatus `json:"status" yaml:"status"`
+
+	// TaskID The task's id in the workflow.
+	//
+	// Example: t1
+	TaskID string `json:"taskId" yaml:"taskId"`
+
+	// Truncated Set if the result is too long for this view.
+	//
+	// Example: true
+	Truncated *bool `json:"truncated,omitempty" yaml:"truncated,omitempty"`
+}
+
+// WorkflowTaskResultStatus The state. The first three are final.
+//
+// Example: success
+type WorkflowTaskResultStatus string
+
 // AgentBodyTooLarge A rejected message or a failed attempt (Chiffon §error).
 type AgentBodyTooLarge = ErrorEnvelope
 
@@ -7175,6 +7967,9 @@ type StreamEventsParams struct {
 
 	// TaskID Only events of this task
 	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// WorkflowID Only events of this workflow
+	WorkflowID *string `form:"workflow_id,omitempty" json:"workflow_id,omitempty" yaml:"workflow_id,omitempty"`
 
 	// Format Format of the data: `json`, or `v5` for lines of PROTOCOL_V5's log (§10.3)
 	Format *StreamEventsParamsFormat `form:"format,omitempty" json:"format,omitempty" yaml:"format,omitempty"`
@@ -7624,6 +8419,69 @@ type GetWorkerParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListWorkflowsParams defines parameters for ListWorkflows.
+type ListWorkflowsParams struct {
+	// Status Only workflows in this state
+	Status *ListWorkflowsParamsStatus `form:"status,omitempty" json:"status,omitempty" yaml:"status,omitempty"`
+
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// ListWorkflowsParamsStatus defines parameters for ListWorkflows.
+type ListWorkflowsParamsStatus string
+
+// StartWorkflowParams defines parameters for StartWorkflow.
+type StartWorkflowParams struct {
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response; with `Prefer: wait` it waits for the same workflow
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+
+	// Prefer `wait=N` waits up to N seconds until the workflow is paused or has ended, at most 60 and less than the server's time limit for requests
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+
+	// Traceparent W3C trace context of the workflow
+	Traceparent *string `json:"traceparent,omitempty" yaml:"traceparent,omitempty"`
+}
+
+// GetWorkflowParams defines parameters for GetWorkflow.
+type GetWorkflowParams struct {
+	// Wait Seconds to wait until it is paused or has ended, limited by the server's time limit for requests
+	Wait *int `form:"wait,omitempty" json:"wait,omitempty" yaml:"wait,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// AbortWorkflowParams defines parameters for AbortWorkflow.
+type AbortWorkflowParams struct {
+	// Prefer `wait=N` as for continue; the response has the final state in any case
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// DecideOnCheckpointParams defines parameters for DecideOnCheckpoint.
+type DecideOnCheckpointParams struct {
+	// Prefer `wait=N` waits up to N seconds until the workflow is paused again or has ended
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// ContinueWorkflowParams defines parameters for ContinueWorkflow.
+type ContinueWorkflowParams struct {
+	// Prefer `wait=N` waits up to N seconds until the workflow is paused again or has ended
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// GetStepResultParams defines parameters for GetStepResult.
+type GetStepResultParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // SendV5MessagesTextBody defines parameters for SendV5Messages.
 type SendV5MessagesTextBody = string
 
@@ -7764,6 +8622,18 @@ type RedeliverWebhookJSONRequestBody = RedeliveryRequest
 
 // RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
 type RotateWebhookSecretJSONRequestBody = SecretRotation
+
+// StartWorkflowJSONRequestBody defines body for StartWorkflow for application/json ContentType.
+type StartWorkflowJSONRequestBody = WorkflowDraft
+
+// AbortWorkflowJSONRequestBody defines body for AbortWorkflow for application/json ContentType.
+type AbortWorkflowJSONRequestBody = WorkflowAbortion
+
+// DecideOnCheckpointJSONRequestBody defines body for DecideOnCheckpoint for application/json ContentType.
+type DecideOnCheckpointJSONRequestBody = CheckpointDecision
+
+// ContinueWorkflowJSONRequestBody defines body for ContinueWorkflow for application/json ContentType.
+type ContinueWorkflowJSONRequestBody = WorkflowContinuation
 
 // SendV5MessagesTextRequestBody defines body for SendV5Messages for text/plain ContentType.
 type SendV5MessagesTextRequestBody = SendV5MessagesTextBody
@@ -9375,6 +10245,125 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWorkflows List workflows
+	//
+	// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
+	ListWorkflows(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartWorkflowWithBody Start a workflow
+	//
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	//
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+	StartWorkflowWithBody(ctx context.Context, params *StartWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// StartWorkflow Start a workflow
+	//
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	//
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+	StartWorkflow(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWorkflow Get a workflow
+	//
+	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
+	GetWorkflow(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AbortWorkflowWithBody Abort a workflow
+	//
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+	AbortWorkflowWithBody(ctx context.Context, workflowID string, params *AbortWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AbortWorkflow Abort a workflow
+	//
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+	AbortWorkflow(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DecideOnCheckpointWithBody Decide on a checkpoint
+	//
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+	DecideOnCheckpointWithBody(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DecideOnCheckpoint Decide on a checkpoint
+	//
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+	DecideOnCheckpoint(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ContinueWorkflowWithBody Continue a workflow
+	//
+	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+	ContinueWorkflowWithBody(ctx context.Context, workflowID string, params *ContinueWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ContinueWorkflow Continue a workflow
+	//
+	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+	ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStepResult Get the result of a task of a workflow
+	//
+	// Returns the complete result, as the tool, the code or the agent returned it.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
+	GetStepResult(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SendV5MessagesWithBody Send PROTOCOL_V5 messages
 	//
@@ -11820,6 +12809,235 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 	return c.Client.Do(req)
 }
 
+// ListWorkflows List workflows
+//
+// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
+func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWorkflowsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartWorkflowWithBody Start a workflow
+//
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+//
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartWorkflowRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// StartWorkflow Start a workflow
+//
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+//
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+func (c *Client) StartWorkflow(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewStartWorkflowRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWorkflow Get a workflow
+//
+// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
+func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWorkflowRequest(c.Server, workflowID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AbortWorkflowWithBody Abort a workflow
+//
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+func (c *Client) AbortWorkflowWithBody(ctx context.Context, workflowID string, params *AbortWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAbortWorkflowRequestWithBody(c.Server, workflowID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AbortWorkflow Abort a workflow
+//
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAbortWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DecideOnCheckpointWithBody Decide on a checkpoint
+//
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+func (c *Client) DecideOnCheckpointWithBody(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDecideOnCheckpointRequestWithBody(c.Server, workflowID, checkpointID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DecideOnCheckpoint Decide on a checkpoint
+//
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+func (c *Client) DecideOnCheckpoint(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDecideOnCheckpointRequest(c.Server, workflowID, checkpointID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ContinueWorkflowWithBody Continue a workflow
+//
+// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+func (c *Client) ContinueWorkflowWithBody(ctx context.Context, workflowID string, params *ContinueWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewContinueWorkflowRequestWithBody(c.Server, workflowID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ContinueWorkflow Continue a workflow
+//
+// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewContinueWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStepResult Get the result of a task of a workflow
+//
+// Returns the complete result, as the tool, the code or the agent returned it.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
+func (c *Client) GetStepResult(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStepResultRequest(c.Server, workflowID, stepID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // SendV5MessagesWithBody Send PROTOCOL_V5 messages
 //
 // Receives one message per line, up to 1,000 messages and 1 MiB, processes them in order and responds with one line for each. A token bound to an agent sends as that agent, `W<n>`. A token that is not bound to an agent needs the scope `messages:send` and sends as `User`: it submits tasks to O1 with `R`. Empty lines are ignored. A line of eight segments, which is PROTOCOL_V4, gets a response of eight segments.
@@ -14060,6 +15278,18 @@ func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Re
 		if params.TaskID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "task_id", *params.TaskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.WorkflowID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "workflow_id", *params.WorkflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -17612,6 +18842,501 @@ func NewGetWorkerRequest(server string, agentID string, params *GetWorkerParams)
 	return req, nil
 }
 
+// NewListWorkflowsRequest constructs an http.Request for the ListWorkflows method
+func NewListWorkflowsRequest(server string, params *ListWorkflowsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewStartWorkflowRequest calls the generic StartWorkflow builder with application/json body
+func NewStartWorkflowRequest(server string, params *StartWorkflowParams, body StartWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewStartWorkflowRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewStartWorkflowRequestWithBody constructs an http.Request for the StartWorkflow method, with any body, and a specified content type
+func NewStartWorkflowRequestWithBody(server string, params *StartWorkflowParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.Prefer != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam1)
+		}
+
+		if params.Traceparent != nil {
+			var headerParam2 string
+
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "traceparent", *params.Traceparent, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("traceparent", headerParam2)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetWorkflowRequest constructs an http.Request for the GetWorkflow method
+func NewGetWorkflowRequest(server string, workflowID string, params *GetWorkflowParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Wait != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait", *params.Wait, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewAbortWorkflowRequest calls the generic AbortWorkflow builder with application/json body
+func NewAbortWorkflowRequest(server string, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAbortWorkflowRequestWithBody(server, workflowID, params, "application/json", bodyReader)
+}
+
+// NewAbortWorkflowRequestWithBody constructs an http.Request for the AbortWorkflow method, with any body, and a specified content type
+func NewAbortWorkflowRequestWithBody(server string, workflowID string, params *AbortWorkflowParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/abort", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Prefer != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDecideOnCheckpointRequest calls the generic DecideOnCheckpoint builder with application/json body
+func NewDecideOnCheckpointRequest(server string, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDecideOnCheckpointRequestWithBody(server, workflowID, checkpointID, params, "application/json", bodyReader)
+}
+
+// NewDecideOnCheckpointRequestWithBody constructs an http.Request for the DecideOnCheckpoint method, with any body, and a specified content type
+func NewDecideOnCheckpointRequestWithBody(server string, workflowID string, checkpointID string, params *DecideOnCheckpointParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "checkpoint_id", checkpointID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/checkpoints/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Prefer != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewContinueWorkflowRequest calls the generic ContinueWorkflow builder with application/json body
+func NewContinueWorkflowRequest(server string, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewContinueWorkflowRequestWithBody(server, workflowID, params, "application/json", bodyReader)
+}
+
+// NewContinueWorkflowRequestWithBody constructs an http.Request for the ContinueWorkflow method, with any body, and a specified content type
+func NewContinueWorkflowRequestWithBody(server string, workflowID string, params *ContinueWorkflowParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/continue", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Prefer != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetStepResultRequest constructs an http.Request for the GetStepResult method
+func NewGetStepResultRequest(server string, workflowID string, stepID string, params *GetStepResultParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "step_id", stepID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/steps/%s/result", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewSendV5MessagesRequestWithTextBody calls the generic SendV5Messages builder with text/plain body
 func NewSendV5MessagesRequestWithTextBody(server string, params *SendV5MessagesParams, body SendV5MessagesTextRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -19331,6 +21056,131 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
+
+	// ListWorkflowsWithResponse List workflows
+	//
+	// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
+	ListWorkflowsWithResponse(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*ListWorkflowsResponse, error)
+
+	// StartWorkflowWithBodyWithResponse Start a workflow
+	//
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	//
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+	StartWorkflowWithBodyWithResponse(ctx context.Context, params *StartWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartWorkflowResponse, error)
+
+	// StartWorkflowWithResponse Start a workflow
+	//
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	//
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+	StartWorkflowWithResponse(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*StartWorkflowResponse, error)
+
+	// GetWorkflowWithResponse Get a workflow
+	//
+	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
+	GetWorkflowWithResponse(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*GetWorkflowResponse, error)
+
+	// AbortWorkflowWithBodyWithResponse Abort a workflow
+	//
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+	AbortWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, params *AbortWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AbortWorkflowResponse, error)
+
+	// AbortWorkflowWithResponse Abort a workflow
+	//
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+	AbortWorkflowWithResponse(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*AbortWorkflowResponse, error)
+
+	// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
+	//
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+	DecideOnCheckpointWithBodyWithResponse(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DecideOnCheckpointResponse, error)
+
+	// DecideOnCheckpointWithResponse Decide on a checkpoint
+	//
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+	DecideOnCheckpointWithResponse(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*DecideOnCheckpointResponse, error)
+
+	// ContinueWorkflowWithBodyWithResponse Continue a workflow
+	//
+	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+	ContinueWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error)
+
+	// ContinueWorkflowWithResponse Continue a workflow
+	//
+	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+	ContinueWorkflowWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error)
+
+	// GetStepResultWithResponse Get the result of a task of a workflow
+	//
+	// Returns the complete result, as the tool, the code or the agent returned it.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
+	GetStepResultWithResponse(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*GetStepResultResponse, error)
 
 	// SendV5MessagesWithBodyWithResponse Send PROTOCOL_V5 messages
 	//
@@ -27011,6 +28861,664 @@ func (r GetWorkerResponse) ContentType() string {
 	return ""
 }
 
+type ListWorkflowsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWorkflowsResponse) GetJSON200() *WorkflowList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListWorkflowsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListWorkflowsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListWorkflowsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListWorkflowsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListWorkflowsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWorkflowsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWorkflowsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWorkflowsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWorkflowsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type StartWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Workflow
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Workflow
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r StartWorkflowResponse) GetJSON200() *Workflow {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r StartWorkflowResponse) GetJSON202() *Workflow {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r StartWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r StartWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r StartWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r StartWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r StartWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Workflow
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWorkflowResponse) GetJSON200() *Workflow {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetWorkflowResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AbortWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Workflow
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AbortWorkflowResponse) GetJSON200() *Workflow {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AbortWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AbortWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AbortWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AbortWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AbortWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DecideOnCheckpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Workflow
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DecideOnCheckpointResponse) GetJSON200() *Workflow {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DecideOnCheckpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DecideOnCheckpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DecideOnCheckpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DecideOnCheckpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ContinueWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Workflow
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ContinueWorkflowResponse) GetJSON200() *Workflow {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ContinueWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ContinueWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ContinueWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ContinueWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ContinueWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetStepResultResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *interface{}
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStepResultResponse) GetJSON200() *interface{} {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetStepResultResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetStepResultResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetStepResultResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetStepResultResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetStepResultResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStepResultResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStepResultResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStepResultResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStepResultResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type SendV5MessagesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -29420,6 +31928,197 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 		return nil, err
 	}
 	return ParseGetWorkerResponse(rsp)
+}
+
+// ListWorkflowsWithResponse List workflows
+//
+// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
+func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*ListWorkflowsResponse, error) {
+	rsp, err := c.ListWorkflows(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWorkflowsResponse(rsp)
+}
+
+// StartWorkflowWithBodyWithResponse Start a workflow
+//
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+//
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Context, params *StartWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*StartWorkflowResponse, error) {
+	rsp, err := c.StartWorkflowWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartWorkflowResponse(rsp)
+}
+
+// StartWorkflowWithResponse Start a workflow
+//
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+//
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
+func (c *ClientWithResponses) StartWorkflowWithResponse(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*StartWorkflowResponse, error) {
+	rsp, err := c.StartWorkflow(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseStartWorkflowResponse(rsp)
+}
+
+// GetWorkflowWithResponse Get a workflow
+//
+// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
+func (c *ClientWithResponses) GetWorkflowWithResponse(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*GetWorkflowResponse, error) {
+	rsp, err := c.GetWorkflow(ctx, workflowID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWorkflowResponse(rsp)
+}
+
+// AbortWorkflowWithBodyWithResponse Abort a workflow
+//
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+func (c *ClientWithResponses) AbortWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, params *AbortWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AbortWorkflowResponse, error) {
+	rsp, err := c.AbortWorkflowWithBody(ctx, workflowID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAbortWorkflowResponse(rsp)
+}
+
+// AbortWorkflowWithResponse Abort a workflow
+//
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
+func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*AbortWorkflowResponse, error) {
+	rsp, err := c.AbortWorkflow(ctx, workflowID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAbortWorkflowResponse(rsp)
+}
+
+// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
+//
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+func (c *ClientWithResponses) DecideOnCheckpointWithBodyWithResponse(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DecideOnCheckpointResponse, error) {
+	rsp, err := c.DecideOnCheckpointWithBody(ctx, workflowID, checkpointID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDecideOnCheckpointResponse(rsp)
+}
+
+// DecideOnCheckpointWithResponse Decide on a checkpoint
+//
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id} (the `DecideOnCheckpoint` operationId).
+func (c *ClientWithResponses) DecideOnCheckpointWithResponse(ctx context.Context, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody, reqEditors ...RequestEditorFn) (*DecideOnCheckpointResponse, error) {
+	rsp, err := c.DecideOnCheckpoint(ctx, workflowID, checkpointID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDecideOnCheckpointResponse(rsp)
+}
+
+// ContinueWorkflowWithBodyWithResponse Continue a workflow
+//
+// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+func (c *ClientWithResponses) ContinueWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error) {
+	rsp, err := c.ContinueWorkflowWithBody(ctx, workflowID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseContinueWorkflowResponse(rsp)
+}
+
+// ContinueWorkflowWithResponse Continue a workflow
+//
+// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
+func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error) {
+	rsp, err := c.ContinueWorkflow(ctx, workflowID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseContinueWorkflowResponse(rsp)
+}
+
+// GetStepResultWithResponse Get the result of a task of a workflow
+//
+// Returns the complete result, as the tool, the code or the agent returned it.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
+func (c *ClientWithResponses) GetStepResultWithResponse(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*GetStepResultResponse, error) {
+	rsp, err := c.GetStepResult(ctx, workflowID, stepID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStepResultResponse(rsp)
 }
 
 // SendV5MessagesWithBodyWithResponse Send PROTOCOL_V5 messages
@@ -35930,6 +38629,568 @@ func ParseGetWorkerResponse(rsp *http.Response) (*GetWorkerResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest WorkerView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWorkflowsResponse parses an HTTP response from a ListWorkflowsWithResponse call
+func ParseListWorkflowsResponse(rsp *http.Response) (*ListWorkflowsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWorkflowsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseStartWorkflowResponse parses an HTTP response from a StartWorkflowWithResponse call
+func ParseStartWorkflowResponse(rsp *http.Response) (*StartWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &StartWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Workflow
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Workflow
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWorkflowResponse parses an HTTP response from a GetWorkflowWithResponse call
+func ParseGetWorkflowResponse(rsp *http.Response) (*GetWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Workflow
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAbortWorkflowResponse parses an HTTP response from a AbortWorkflowWithResponse call
+func ParseAbortWorkflowResponse(rsp *http.Response) (*AbortWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AbortWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Workflow
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDecideOnCheckpointResponse parses an HTTP response from a DecideOnCheckpointWithResponse call
+func ParseDecideOnCheckpointResponse(rsp *http.Response) (*DecideOnCheckpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DecideOnCheckpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Workflow
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseContinueWorkflowResponse parses an HTTP response from a ContinueWorkflowWithResponse call
+func ParseContinueWorkflowResponse(rsp *http.Response) (*ContinueWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ContinueWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Workflow
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStepResultResponse parses an HTTP response from a GetStepResultWithResponse call
+func ParseGetStepResultResponse(rsp *http.Response) (*GetStepResultResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStepResultResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest interface{}
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

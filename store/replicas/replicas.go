@@ -25,12 +25,22 @@ func Heartbeat(tx *store.Tx, process string) (heartbeats int64, others []Replica
 	return heartbeats, others, err
 }
 
-// Release ends the leases of a process, which makes its webhooks and jobs due, and deletes its row. It
-// reports whether there was one.
+// AdoptWorkflows is the kind of the job that runs the workflows without a holder.
+const AdoptWorkflows = "workflows.adopt"
+
+// Release ends the leases of a process, which makes its webhooks and jobs due, releases its running workflows to
+// other processes, and deletes its row. It reports whether there was one.
 func Release(tx *store.Tx, process string) (found bool, err error) {
 	_, err = tx.Exec("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner LIKE ? AND lease_owner <> ''", process)
 	if err == nil {
 		_, err = tx.Exec("UPDATE jobs SET lease = '', run_at = ? WHERE lease LIKE ?", tx.Now(), process+"/%")
+	}
+	var left int64
+	if err == nil {
+		left, err = tx.Exec("UPDATE workflows SET holder = '', version = version + 1 WHERE state = 0 AND holder LIKE ?", process)
+	}
+	if err == nil && left > 0 {
+		_, err = tx.Jobs().Enqueue(store.Job{Kind: AdoptWorkflows})
 	}
 	if err != nil {
 		return false, err

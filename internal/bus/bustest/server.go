@@ -4,13 +4,15 @@ package bustest
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/testkit/loopback"
 )
 
 // long is how long a test waits for an expected event.
@@ -40,7 +42,7 @@ type Server struct {
 // Start runs a server on a free loopback port.
 func Start(t testing.TB, settings Settings) *Server {
 	t.Helper()
-	s := &Server{settings: settings, port: natsserver.RANDOM_PORT}
+	s := &Server{settings: settings, port: int(netip.MustParseAddrPort(loopback.Address(t)).Port())}
 	s.Restart(t)
 	t.Cleanup(s.Kill)
 	return s
@@ -74,7 +76,6 @@ func (s *Server) Restart(t testing.TB) {
 	}
 	s.nats.Start()
 	require.True(t, s.nats.ReadyForConnections(long), "the server does not start")
-	s.port = s.nats.Addr().(*net.TCPAddr).Port
 }
 
 func (s *Server) options(t testing.TB) *natsserver.Options {

@@ -30,6 +30,7 @@ type Server struct {
 	URL string
 
 	calls atomic.Int64
+	http  *httptest.Server
 }
 
 // New starts a server of the newest revision, without tools. It stops with the test.
@@ -51,7 +52,7 @@ func newServer(t testing.TB, id, revision string, can *mcp.ServerOptions) *Serve
 	s := &Server{ID: id, Server: mcp.NewServer(&mcp.Implementation{Name: id, Version: "1"}, can)}
 	srv := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.Server },
 		&mcp.StreamableHTTPOptions{Stateless: revision == Newest, PropagateRequestCancellation: revision == Newest}))
-	s.URL = srv.URL
+	s.URL, s.http = srv.URL, srv
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
 		srv.Close()
@@ -100,6 +101,9 @@ func NewLibrary(t testing.TB, id, revision string) *Server {
 	})
 	return s
 }
+
+// CloseConnections closes the connections of clients, so that calls in progress get no response.
+func (s *Server) CloseConnections() { s.http.CloseClientConnections() }
 
 // Calls returns the number of calls that reached a tool.
 func (s *Server) Calls() int64 { return s.calls.Load() }

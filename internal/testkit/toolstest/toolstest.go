@@ -24,6 +24,7 @@ import (
 	"comet/internal/tools/builtin"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
+	"comet/internal/workflow"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -35,6 +36,8 @@ const poll = 2 * time.Millisecond
 type Options struct {
 	// Tools configures the tools. The harness sets UpstreamsFile, and Clock where it is nil.
 	Tools tools.Options
+	// Workflows configures the engine of the workflows.
+	Workflows workflow.Options
 	// MaxRuns is the number of concurrent runs of code, default that of the sandbox.
 	MaxRuns int
 }
@@ -48,6 +51,8 @@ type Tools struct {
 	Registry *registry.Registry
 	Tokens   *auth.Auth
 	Feed     *events.Feed
+	// Workflows is the engine of the workflows.
+	Workflows *workflow.Engine
 	// File is the path of the mcpServers file.
 	File string
 
@@ -77,7 +82,8 @@ func New(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.Se
 func (s *Tools) compose(t testing.TB) {
 	t.Helper()
 	s.Feed = events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
-	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed})
+	s.Workflows = workflow.New(workflow.Dependencies{Store: s.DB.Store, Auth: s.Tokens}, &s.opts.Workflows)
+	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed}, s.Workflows.RegisterJobs)
 	manager := upstream.New(&upstream.Options{
 		OnChange: func(c upstream.Change) { s.OnUpstreamChange(c) },
 		Tokens: func(ctx context.Context, id, address string) (upstream.TokenSource, error) {
@@ -99,12 +105,14 @@ func (s *Tools) compose(t testing.TB) {
 	s.Service = tools.New(tools.Dependencies{
 		Store: s.DB.Store, Registry: s.Registry, Usage: s.Work.Ledger, Orchestrator: s.Work.Orchestrator, Feed: s.Feed, Upstreams: manager, Index: index,
 	}, &opts)
-	builtin.Register(builtin.Dependencies{Tools: s.Service, Orchestrator: s.Work.Orchestrator, Auth: s.Tokens, Index: index, Sandbox: box, Clock: opts.Clock})
+	s.Workflows.Tools, s.Workflows.Orchestrator = s.Service, s.Work.Orchestrator
+	builtin.Register(builtin.Dependencies{Tools: s.Service, Orchestrator: s.Work.Orchestrator, Auth: s.Tokens, Index: index, Sandbox: box, Workflows: s.Workflows, Clock: opts.Clock})
 	s.services.Add("the event relay", events.NewRelay(s.DB.Store, s.Feed, &events.Options{Poll: poll}))
 	s.services.Add("the index of tools", index)
 	s.services.Add("the code sandbox", box)
 	s.services.Add("the upstreams", manager)
 	s.services.Add("the tools", s.Service)
+	s.services.Add("the workflows", s.Workflows)
 }
 
 func (s *Tools) start(t testing.TB, upstreams ...*mcptest.Server) {

@@ -1,42 +1,17 @@
-// Package builtin has comet's own tools: they search tools and run code (AgentCards, “Meta-Tools”),
-// and submit tasks to agents. To the package tools they are tools like any other.
+// Package builtin has comet's own tools: they search tools, run code and execute workflows (AgentCards,
+// “Meta-Tools”), and submit tasks to agents. To the package tools they are tools like any other.
 package builtin
 
 import (
 	"encoding/json"
-	"math"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/auth"
-	"comet/internal/orchestrator"
-	"comet/internal/sandbox"
 	"comet/internal/tools"
-	"comet/internal/toolsearch"
 	"comet/models"
 )
-
-// The servers of comet's own tools.
-const (
-	// agentCardsServer has the tools of AgentCards (“Meta-Tools”).
-	agentCardsServer = "agentcards"
-	// cometServer has the tools for tasks.
-	cometServer = "comet"
-)
-
-// Dependencies are the services that Register needs.
-type Dependencies struct {
-	Tools        *tools.Service
-	Orchestrator *orchestrator.Orchestrator
-	Auth         *auth.Auth
-	Index        *toolsearch.Index
-	Sandbox      *sandbox.Sandbox
-	// Clock returns the current time, default time.Now.
-	Clock func() time.Time
-}
-
-type builtins struct{ Dependencies }
 
 // Register adds comet's own tools to d.Tools, of which a client sees the listed ones first.
 func Register(d Dependencies) {
@@ -44,7 +19,7 @@ func Register(d Dependencies) {
 	if b.Clock == nil {
 		b.Clock = time.Now
 	}
-	d.Tools.Register([]tools.Builtin{
+	all := []tools.Builtin{
 		{
 			Server: agentCardsServer, Class: models.ToolRead, Gateway: true, Finder: true, Execute: b.searchTools,
 			Definition: &mcp.Tool{
@@ -93,16 +68,6 @@ func Register(d Dependencies) {
 				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(false), OpenWorldHint: new(false)},
 			},
 		},
-	})
-}
-
-// jsonResult returns a result: JSON, as text and as structured content.
-func jsonResult(v any) (*mcp.CallToolResult, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
 	}
-	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text)}, nil
+	d.Tools.Register(slices.Insert(all, 2, b.workflowTools()...)) // after the other tools of AgentCards
 }
-
-func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }

@@ -32,11 +32,11 @@ func TestSearchFindsExecuteCode(t *testing.T) {
 		require.Equal(t, "agentcards__execute_code", found.Tools[0].Listed)
 		require.Empty(t, found.Tools[0].Stub)
 		for _, other := range found.Tools[1:] {
-			require.NotContains(t, other.Name, "agentcards:", "not again, and not the search itself")
-			require.NotEmpty(t, other.Stub)
+			require.NotContains(t, []string{"agentcards:execute_code", "agentcards:search_tools", "agentcards:continue"}, other.Name)
+			require.Equal(t, other.Name == "agentcards:execute_dag", other.Stub == "", "code cannot call it")
 		}
 		names, _ := c.Listed(t)
-		require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"}, names)
+		require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__approval_response", "comet__submit_task"}, names)
 		require.Equal(t, "undefined", c.Run(t, "typeof agentcards", map[string]any{"intent": "run javascript code"}), "code does not run code")
 	})
 }

@@ -28,28 +28,25 @@ const (
 
 // Step is a step of a workflow, called a task in AgentCards (“DAGTask”).
 type Step struct {
-	// ID is unique in the workflow: a letter or "_", then up to 63 letters, digits, "_" and "-".
-	ID string `json:"id"`
-	// Type defaults to KindTool.
-	Type Kind `json:"type,omitempty"`
-	// Tool is the name of the tool of a KindTool step.
-	Tool string `json:"tool,omitempty"`
-	// Arguments is a JSON object, in which references stand for results of other steps. For code it is the
-	// context, for an agent the parameters.
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-	// DependsOn are the ids of steps that must succeed first. References add theirs.
-	DependsOn []string `json:"depends_on,omitempty"`
-	// Code is the code of a KindCode step.
-	Code string `json:"code,omitempty"`
-	// Capability or AgentID selects the agent of a KindAgent step, and Budget limits its tokens.
-	Capability string `json:"capability,omitempty"`
-	AgentID    string `json:"agent_id,omitempty"`
-	Budget     *int64 `json:"budget,omitempty"`
-	// TimeoutMS limits one attempt, in milliseconds; 0 means the default of the workflow.
-	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// Approve asks for approval before the step begins.
-	Approve bool `json:"approve,omitempty"`
-}
+	// Unique in the workflow: a letter or `_`, then up to 63 letters, digits, `_` and `-`.
+	ID   string `json:"id" validate:"required" example:"t1" maxLength:"64"`
+	Type Kind   `json:"type,omitempty" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool" default:"mcp_tool"` // What executes it.
+	// Name of the tool, for mcp_tool.
+	Tool string `json:"tool,omitempty" example:"filesystem:read_file" maxLength:"256"`
+	// An object, in which `$t1.result`, with a path such as `.items[0]`, stands for the result of another task. For code
+	// it is the context, for an agent the parameters.
+	Arguments json.RawMessage `json:"arguments,omitempty" swaggertype:"object"`
+	// Ids of tasks that must succeed first. References add theirs.
+	DependsOn []string `json:"depends_on,omitempty" example:"t0"`
+	Code      string   `json:"code,omitempty" example:"return deps.t0" maxLength:"102400"` // The code, for code_execution.
+	// Capability of the agent, for agent_task; or agent_id.
+	Capability string `json:"capability,omitempty" example:"web_search"`
+	AgentID    string `json:"agent_id,omitempty" example:"research-web-01" maxLength:"64"` // The agent, for agent_task.
+	Budget     *int64 `json:"budget,omitempty" example:"4000" minimum:"1"`                 // Maximum number of tokens, for agent_task.
+	// Maximum duration of an attempt in milliseconds; by default that of the workflow.
+	TimeoutMS int64 `json:"timeout_ms,omitempty" example:"30000" minimum:"0" maximum:"86400000"`
+	Approve   bool  `json:"approve,omitempty" example:"true"` // Whether to ask for approval before it begins.
+} // @name WorkflowTask
 
 // Limits of workflows.
 const (

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWorkflowResponsesMatchTheDescription goes through the lives of workflows and holds every answer against the
+// description.
+func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
+	t.Parallel()
+	const all, one = "/api/v1/workflows", "/api/v1/workflows/{workflow_id}"
+	d := newTaskServer(t)
+	start := func(body string, status int) map[string]any {
+		t.Helper()
+		return d.ask(t, "POST", all, all, body, status)
+	}
+	at := func(path string, v map[string]any) string {
+		checkpoint, _ := v["checkpoint_id"].(string)
+		return strings.NewReplacer("{workflow_id}", v["workflow_id"].(string), "{checkpoint_id}", checkpoint, "{step_id}", "a").Replace(path)
+	}
+	start(`{}`, 400)
+	start(`{"workflow":{"tasks":[{"id":"a","tool":"x:y"}]}}`, 404)
+	const approved = `{"workflow":{"tasks":[{"id":"a","tool":"agentcards:search_tools","arguments":{"query":"x"},"approve":true}]}}`
+	asks := start(approved, 200)
+	d.ask(t, "GET", one, at(one, asks), "", 200)
+	d.ask(t, "POST", one+"/continue", at(one+"/continue", asks), "", 409)
+	const decide = one + "/checkpoints/{checkpoint_id}"
+	d.ask(t, "POST", decide, at(decide, asks), `{}`, 400)
+	d.ask(t, "POST", decide, at(decide, asks), `{"approved":true,"digest":"0"}`, 409)
+	d.ask(t, "POST", decide, at(decide, asks), `{"approved":true}`, 200)
+	require.Equal(t, "complete", d.ask(t, "GET", one, at(one, asks)+"?wait=20", "", 200)["status"])
+	d.ask(t, "GET", one+"/steps/{step_id}/result", at(one+"/steps/{step_id}/result", asks), "", 200)
+	d.ask(t, "GET", one, at(one, asks)+"?wait=x", "", 400)
+	d.ask(t, "POST", one+"/abort", at(one+"/abort", asks), `{"reason":"late"}`, 409)
+	rejected := start(approved, 200)
+	require.Equal(t, "rejected", d.ask(t, "POST", decide, at(decide, rejected), `{"approved":false,"feedback":"no"}`, 200)["status"])
+	d.ask(t, "GET", one+"/steps/{step_id}/result", at(one+"/steps/{step_id}/result", rejected), "", 404)
+
+	const layers = `{"workflow":{"tasks":[{"id":"a","type":"code_execution","code":"return 'x'"},{"id":"b","type":"code_execution","code":"throw 1","depends_on":["a"]}]},"config":{"per_layer_validation":true}}`
+	layered := start(layers, 202)
+	require.Equal(t, "layer_complete", d.ask(t, "GET", one, at(one, layered)+"?wait=20", "", 200)["status"])
+	d.ask(t, "GET", all, all+"?limit=1", "", 200)
+	d.ask(t, "GET", all, all+"?limit=0", "", 400)
+	d.ask(t, "POST", one+"/continue", at(one+"/continue", layered), `{"reason":"right"}`, 200)
+	require.Equal(t, "error", d.ask(t, "GET", one, at(one, layered)+"?wait=20", "", 200)["status"])
+	aborted := start(approved, 200)
+	d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{}`, 400)
+	require.Equal(t, "aborted", d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{"reason":"enough"}`, 200)["status"])
+	d.ask(t, "GET", all, all, "", http.StatusOK)
+	for _, path := range []string{one, one + "/steps/{step_id}/result"} {
+		d.ask(t, "GET", path, at(path, map[string]any{"workflow_id": "wf_none"}), "", 404)
+	}
+	for path, body := range map[string]string{one + "/continue": "", one + "/abort": `{"reason":"x"}`, decide: `{"approved":true}`} {
+		d.ask(t, "POST", path, at(path, map[string]any{"workflow_id": "wf_none", "checkpoint_id": "cp_none"}), body, 404)
+	}
+}

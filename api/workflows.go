@@ -1,0 +1,320 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"comet/internal/background"
+	"comet/internal/httpkit"
+	"comet/internal/input"
+	"comet/internal/workflow"
+	"comet/internal/workflow/plan"
+	"comet/models"
+)
+
+const workflowsPath = "/api/v1/workflows"
+
+// workflowDraft is the body of a request to start a workflow.
+type workflowDraft struct {
+	Workflow *workflowPlan   `json:"workflow" validate:"required"`
+	Config   *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"` // Options of the workflow.
+}
+
+// workflowPlan is a set of tasks and their dependencies.
+type workflowPlan struct {
+	Tasks []plan.Step `json:"tasks" validate:"required" minItems:"1" maxItems:"500"` // The tasks. Independent ones run at the same time.
+}
+
+// workflowConfig are the options of a workflow.
+type workflowConfig struct {
+	// Whether to pause after each layer: the tasks whose dependencies are all in earlier layers.
+	PerLayerValidation bool `json:"per_layer_validation" example:"false" default:"false"`
+	// Whether independent tasks still begin after one has failed.
+	OnError *string `json:"on_error" validate:"omitnil,oneof=continue abort" enums:"continue,abort" example:"continue" default:"continue" extensions:"x-nullable"`
+	// Ask for approval before tools of this class or above; by default only where a task asks for it.
+	Approvals *models.ToolClass `json:"approvals" validate:"omitnil,oneof=write destructive" swaggertype:"string" enums:"write,destructive" example:"destructive" extensions:"x-nullable"`
+	// Maximum duration in milliseconds of the attempts of tasks that have no limit of their own.
+	TaskTimeoutMS *int64 `json:"task_timeout_ms" validate:"omitnil,min=1,max=86400000" example:"30000" minimum:"1" maximum:"86400000" default:"30000" extensions:"x-nullable"`
+}
+
+func (d workflowDraft) draft() workflow.Draft {
+	c := orZero(d.Config)
+	return workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
+		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS),
+	}}
+}
+
+// startWorkflow starts a workflow.
+//
+//	@Summary		Start a workflow
+//	@Description	Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+//	@Description
+//	@Description	Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response; with `Prefer: wait` it waits for the same workflow"	maxlength(255)
+//	@Param			Prefer			header	string			false	"`wait=N` waits up to N seconds until the workflow is paused or has ended, at most 60 and less than the server's time limit for requests"	example(wait=10)
+//	@Param			traceparent		header	string			false	"W3C trace context of the workflow"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
+//	@Param			body			body	workflowDraft	true	"The workflow"
+//	@Success		200	{object}	workflow.View	"The workflow is paused or has ended"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Location
+//	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
+//	@Success		202	{object}	workflow.View	"The workflow has been started"
+//	@Header			202	{string}	ETag
+//	@Header			202	{string}	Location
+//	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
+//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, or the tasks depend on each other"
+//	@Failure		404	"A tool does not exist, or the token may not call it"
+//	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
+//	@Failure		429	"The token has too many workflows that have not ended, or exceeds its rate limit"
+//	@Header			429	{integer}	Retry-After
+//	@Header			429	{integer}	RateLimit-Limit
+//	@Header			429	{integer}	RateLimit-Remaining
+//	@Header			429	{integer}	RateLimit-Reset
+func (s *Server) startWorkflow(w http.ResponseWriter, r *http.Request) error {
+	var d workflowDraft
+	_, body, err := s.readRequest(w, r, validBody, &d)
+	if err != nil {
+		return err
+	}
+	patience, _, err := httpkit.PreferredWait(r, s.maxWait())
+	if err != nil {
+		return err
+	}
+	once, err := s.readIdempotencyKey(r, body, storing(s, startedWorkflow))
+	if err != nil {
+		return err
+	}
+	v, err := s.core.Workflows.Begin(r.Context(), toolCaller(r), d.draft(), "/workflow/tasks", once)
+	if err != nil || patience == 0 && s.writeReplay(w, once) {
+		return err
+	}
+	if once != nil && once.Replay != nil {
+		var first struct {
+			ID string `json:"workflow_id"`
+		}
+		if err := json.Unmarshal(once.Replay.Body, &first); err != nil {
+			return err
+		}
+		v.WorkflowID = first.ID
+		w.Header().Set("Idempotency-Replayed", "true")
+	}
+	if patience > 0 {
+		if v, err = s.awaitWorkflow(w, r, v.WorkflowID, patience); err != nil {
+			return err
+		}
+	}
+	return s.writeReply(w, r, startedWorkflow(v))
+}
+
+func startedWorkflow(v workflow.View) reply {
+	out := workflowReply(v)
+	if out.location = workflowsPath + "/" + url.PathEscape(v.WorkflowID); v.Status == "running" {
+		out.status = http.StatusAccepted
+	}
+	return out
+}
+
+func workflowReply(v workflow.View) reply { return reply{version: v.Version, body: v} }
+
+// awaitWorkflow returns a workflow as soon as it does not run, or after patience, within the time limit of the request
+// and until the server shuts down. If the limit of waiting requests is reached it does not wait.
+func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string, patience time.Duration) (workflow.View, error) {
+	get := func() (workflow.View, error) { return s.core.Workflows.Get(r.Context(), caller(r), id) }
+	v, err := get()
+	if err != nil || patience == 0 {
+		return v, err
+	}
+	release, err := s.streams.Acquire(caller(r).TokenID)
+	if err != nil {
+		return v, nil // the workflow exists all the same
+	}
+	defer release()
+	w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
+	httpkit.ReleaseBody(r)
+	if end, ok := r.Context().Deadline(); ok {
+		patience = min(patience, time.Until(end)-afterWait)
+	}
+	ctx, stop := s.streams.UntilDrain(r.Context())
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for v.Status == "running" && ctx.Err() == nil {
+		if v, err = s.core.Workflows.Wait(ctx, caller(r), id); err == nil && v.Status == "running" { // another replica executes it
+			_ = background.Sleep(ctx, workflowPoll)
+		}
+		if ctx.Err() != nil {
+			return get()
+		}
+		if err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+// workflowPoll is the interval at which a waiting request reads a workflow that another replica executes.
+const workflowPoll = 500 * time.Millisecond
+
+// workflowList is one page of workflows.
+type workflowList struct {
+	Workflows  []workflow.Summary `json:"workflows"`                                   // The workflows on the page.
+	NextCursor string             `json:"next_cursor,omitempty" example:"d2ZfMDM0NTM"` // Absent on the last page.
+}
+
+// listWorkflows lists workflows.
+//
+//	@Summary		List workflows
+//	@Description	Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+//	@Param			status			query	string	false	"Only workflows in this state"	enums(running,paused,complete,aborted,error)	example(paused)
+//	@Success		200	{object}	workflowList	"A page of results"
+func (s *Server) listWorkflows(r request) (any, error) {
+	q := newQuery(r.Request, "status", "limit", "cursor")
+	wanted := workflow.Query{Status: q.Enum("status", "", workflow.Statuses()...), Before: q.idCursor()}
+	limit := q.pageLimit()
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	wanted.Limit = limit + 1
+	list, err := s.core.Workflows.List(r.Context(), r.caller, wanted)
+	list, next := cutPage(list, limit, func(w workflow.Summary) string { return w.WorkflowID })
+	return reply{next: next, body: workflowList{orEmpty(list), next}}, err
+}
+
+// getWorkflow returns one workflow.
+//
+//	@Summary		Get a workflow
+//	@Description	Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+//	@Param			wait			query	int		false	"Seconds to wait until it is paused or has ended, limited by the server's time limit for requests"	minimum(0)	maximum(60)	default(0)
+//	@Success		200	{object}	workflow.View	"The workflow"
+//	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
+func (s *Server) getWorkflow(w http.ResponseWriter, r *http.Request) error {
+	req, err := readPath(r)
+	if err != nil {
+		return err
+	}
+	q := newQuery(r, "wait")
+	seconds := q.Int("wait", 0, int(maxWait.Seconds()), 0)
+	if err := q.Err(); err != nil {
+		return err
+	}
+	return s.writeWorkflow(w, req, min(time.Duration(seconds)*time.Second, s.maxWait()))
+}
+
+func (s *Server) writeWorkflow(w http.ResponseWriter, r request, patience time.Duration) error {
+	v, err := s.awaitWorkflow(w, r.Request, r.id, patience)
+	if err != nil {
+		return err
+	}
+	return s.writeReply(w, r.Request, workflowReply(v))
+}
+
+// getStepResult returns the result of a task.
+//
+//	@Summary		Get the result of a task of a workflow
+//	@Description	Returns the complete result, as the tool, the code or the agent returned it.
+//	@Success		200	{object}	any	"The result, a JSON value"
+//	@Failure		404	"The workflow or the task does not exist, or the task has no result"
+func (s *Server) getStepResult(w http.ResponseWriter, r *http.Request) error {
+	req, _, err := s.readRequest(w, r, withoutBody, &struct{}{})
+	if err != nil {
+		return err
+	}
+	result, err := s.core.Workflows.Result(r.Context(), req.caller, req.id, req.subID)
+	if err != nil {
+		return err
+	}
+	s.writeBody(w, r, http.StatusOK, 0, contentTypeJSON, result)
+	return nil
+}
+
+// changeWorkflow adapts a change of a workflow; its response is the state.
+func changeWorkflow[D any](s *Server, rule bodyRule, do func(request, D) error) http.HandlerFunc {
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		var d D
+		req, _, err := s.readRequest(w, r, rule, &d)
+		if err != nil {
+			return err
+		}
+		if err := input.Validate(d).Err(); err != nil { // also an optional body
+			return err
+		}
+		patience, _, err := httpkit.PreferredWait(r, s.maxWait())
+		if err != nil {
+			return err
+		}
+		if err := do(req, d); err != nil {
+			return err
+		}
+		return s.writeWorkflow(w, req, patience)
+	})
+}
+
+// workflowContinuation is the body of a request to continue a workflow.
+type workflowContinuation struct {
+	Reason *string `json:"reason" validate:"omitnil,text,max=2000" example:"the layer is right" maxLength:"2000" extensions:"x-nullable"` // The reason, which is stored with the checkpoint.
+}
+
+// continueWorkflow continues a workflow.
+//
+//	@Summary		Continue a workflow
+//	@Description	Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+//	@Param			Prefer	header	string					false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
+//	@Param			body	body	workflowContinuation	false	"The reason"
+//	@Success		200	{object}	workflow.View	"The workflow"
+//	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
+//	@Header			200	{string}	ETag
+//	@Failure		409	"The workflow has ended, or waits for another decision"
+func (s *Server) continueWorkflow(r request, d workflowContinuation) error {
+	return s.core.Workflows.Continue(r.Context(), r.caller, r.id, orZero(d.Reason))
+}
+
+// workflowAbortion is the body of a request to abort a workflow.
+type workflowAbortion struct {
+	Reason *string `json:"reason" validate:"required,min=1,text,max=2000" example:"not needed any more" minLength:"1" maxLength:"2000"` // The reason, which the workflow shows.
+}
+
+// abortWorkflow aborts a workflow.
+//
+//	@Summary		Abort a workflow
+//	@Description	Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+//	@Param			Prefer	header	string				false	"`wait=N` as for continue; the response has the final state in any case"	example(wait=10)
+//	@Param			body	body	workflowAbortion	true	"The reason"
+//	@Success		200	{object}	workflow.View	"The workflow"
+//	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
+//	@Header			200	{string}	ETag
+//	@Failure		409	"The workflow has already ended"
+func (s *Server) abortWorkflow(r request, d workflowAbortion) error {
+	return s.core.Workflows.Abort(r.Context(), r.caller, r.id, *d.Reason)
+}
+
+// checkpointDecision is the body of a decision on a checkpoint.
+type checkpointDecision struct {
+	Approved *bool   `json:"approved" validate:"required" example:"true"`                                                                          // Whether to go on; false aborts the workflow.
+	Feedback *string `json:"feedback" validate:"omitnil,text,max=2000" example:"the arguments are right" maxLength:"2000" extensions:"x-nullable"` // The reason, which is stored with the checkpoint.
+	// The digest of the checkpoint; the decision then applies to nothing else.
+	Digest *string `json:"digest" validate:"omitnil,printable,max=64" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" maxLength:"64" extensions:"x-nullable"`
+	// What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+	Resolution *workflow.Resolution `json:"resolution" validate:"omitnil,oneof=retry accept skip" swaggertype:"string" enums:"retry,accept,skip" example:"retry" extensions:"x-nullable"`
+	// The results by task id, for the resolution `accept`.
+	Results map[string]json.RawMessage `json:"results" swaggertype:"object"`
+}
+
+// decideOnCheckpoint decides on a checkpoint.
+//
+//	@Summary		Decide on a checkpoint
+//	@Description	Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//	@Param			Prefer	header	string				false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
+//	@Param			body	body	checkpointDecision	true	"The decision"
+//	@Success		200	{object}	workflow.View	"The workflow"
+//	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
+//	@Header			200	{string}	ETag
+//	@Failure		409	"The checkpoint has been decided, or what it shows has changed"
+func (s *Server) decideOnCheckpoint(r request, d checkpointDecision) error {
+	return s.core.Workflows.Decide(r.Context(), r.caller, r.id, r.subID, workflow.Decision{
+		Approved: *d.Approved, Feedback: orZero(d.Feedback), Digest: orZero(d.Digest), Resolution: orZero(d.Resolution), Results: d.Results,
+	})
+}

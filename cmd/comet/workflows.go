@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"comet/internal/background"
+	"comet/internal/input"
+)
+
+// runWorkflow starts the workflow of a file, and prints its id or, with --wait, its state after it has run.
+func runWorkflow(ctx context.Context, c *call) error {
+	data, err := c.readInput(c.args[0])
+	if err != nil {
+		return err
+	}
+	c.file = nameOf(c.args[0])
+	if c.sent["*"], err = workflowRequest(c.args[0], data, given[bool](c, "layers")); err != nil {
+		return err
+	}
+	body, err := c.send(ctx)
+	if err != nil {
+		return withToolError(err)
+	}
+	if !given[bool](c, "wait") {
+		c.fields, c.table, c.after, c.failed = nil, "", "", ""
+		return c.printResponse(body)
+	}
+	c.message, c.secret = "", ""
+	if body, err = c.waitForWorkflow(ctx, body); err != nil {
+		return err
+	}
+	return c.printResponse(body)
+}
+
+// workflowRequest returns the request in a JSON or YAML file, with a pause after each layer if layers is set.
+func workflowRequest(path string, data []byte, layers bool) ([]byte, error) {
+	kind, err := rosterType("", path, data)
+	if err != nil {
+		return nil, err
+	}
+	doc := input.Parse(data, input.Format(strings.TrimPrefix(kind, "application/")))
+	switch violations := doc.Violations(); {
+	case len(violations) > 0:
+		return nil, usagef("%s, line %d: %s", nameOf(path), violations[0].Line, violations[0].Detail)
+	case doc.Root.Kind != input.Object:
+		return nil, usagef("%s must contain an object with the member workflow, not %s", nameOf(path), doc.Root)
+	case !layers:
+		return doc.Root.JSON(), nil
+	}
+	var request, config map[string]json.RawMessage
+	err = json.Unmarshal(doc.Root.JSON(), &request)
+	if given, ok := request["config"]; ok && err == nil && json.Unmarshal(given, &config) != nil {
+		return nil, usagef("config in %s must be an object", nameOf(path))
+	}
+	if config == nil {
+		config = map[string]json.RawMessage{}
+	}
+	config["per_layer_validation"] = json.RawMessage("true")
+	if err == nil {
+		request["config"], err = json.Marshal(config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(request)
+}
+
+// waitForWorkflow requests a workflow, whose state is body, again and again until it is paused or has ended.
+func (s *session) waitForWorkflow(ctx context.Context, body []byte) ([]byte, error) {
+	for first := true; ; first = false {
+		var w struct {
+			ID     string `json:"workflow_id"`
+			Status string `json:"status"`
+		}
+		err := decode(body, &w)
+		if err != nil || w.Status != "running" {
+			return body, err
+		}
+		if !first { // the server does not wait if too many requests do
+			err = background.Sleep(ctx, time.Second)
+		}
+		if err == nil {
+			body, err = s.do(ctx, http.MethodGet, fmt.Sprintf("/api/v1/workflows/%s?wait=%d", url.PathEscape(w.ID), int(maxWait.Seconds())), nil, nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

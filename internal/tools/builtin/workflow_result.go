@@ -1,0 +1,31 @@
+package builtin
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+)
+
+// dag is a workflow as AgentCards writes it (“DAGStructure”).
+type dag struct {
+	Tasks []plan.Step `json:"tasks"`
+}
+
+// awaitWorkflow waits until a workflow is paused or has ended, unless err is set.
+func (b *builtins) awaitWorkflow(ctx context.Context, c *tools.Invocation, id string, err error) (*mcp.CallToolResult, error) {
+	if err != nil {
+		return nil, err
+	}
+	v, err := b.Workflows.Wait(ctx, c.Caller.Principal, id)
+	if err != nil {
+		return nil, err
+	}
+	res, err := jsonResult(v)
+	if err == nil {
+		res.IsError = v.Status == "error"
+	}
+	return res, err
+}

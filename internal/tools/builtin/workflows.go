@@ -1,0 +1,169 @@
+package builtin
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/errs"
+	"comet/internal/tools"
+	"comet/internal/workflow"
+	"comet/models"
+)
+
+// The input schemas of the tools for workflows (AgentCards, “agentcards:execute_dag” and those after it).
+const (
+	dagSchema = `{"type":"object","properties":{
+"intent":{"type":"string","maxLength":8000,"description":"What to do, in English or French, with the arguments; instead of workflow. A plan that is not certain or not complete is returned and not executed; destructive steps ask for approval"},
+"workflow":{"type":"object","description":"The steps and their dependencies","properties":{
+"tasks":{"type":"array","minItems":1,"maxItems":500,"items":{"type":"object","properties":{
+"id":{"type":"string","description":"Unique in the workflow"},
+"type":{"enum":["mcp_tool","code_execution","agent_task"],"default":"mcp_tool"},
+"tool":{"type":"string","description":"serverId:toolName"},
+"arguments":{"type":"object","description":"$id.result, with a path such as .items[0], stands for the result of another task"},
+"depends_on":{"type":"array","items":{"type":"string"},"description":"Tasks that must succeed first; references add theirs"},
+"code":{"type":"string","maxLength":102400,"description":"For code_execution; arguments are its context, deps has the results of depends_on"},
+"capability":{"type":"string","description":"For agent_task: the required capability"},
+"agent_id":{"type":"string","description":"For agent_task: the agent"},
+"budget":{"type":"integer","minimum":1,"description":"For agent_task: maximum tokens"},
+"timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"Default 30000"},
+"approve":{"type":"boolean","description":"Ask for approval, with the final arguments, before the task begins"}},
+"required":["id"],"additionalProperties":false}}},
+"required":["tasks"],"additionalProperties":false},
+"per_layer_validation":{"type":"boolean","default":false,"description":"Pause after each layer; agentcards:continue goes on"},
+"config":{"type":"object","properties":{
+"per_layer_validation":{"type":"boolean"},
+"on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
+"approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
+"task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000}},
+"additionalProperties":false}},
+"additionalProperties":false}`
+	continueSchema = `{"type":"object","properties":{
+"workflow_id":{"type":"string"},
+"reason":{"type":"string","maxLength":2000}},
+"required":["workflow_id"],"additionalProperties":false}`
+	abortSchema = `{"type":"object","properties":{
+"workflow_id":{"type":"string"},
+"reason":{"type":"string","minLength":1,"maxLength":2000}},
+"required":["workflow_id","reason"],"additionalProperties":false}`
+	approvalSchema = `{"type":"object","properties":{
+"workflow_id":{"type":"string"},
+"checkpoint_id":{"type":"string"},
+"approved":{"type":"boolean"},
+"feedback":{"type":"string","maxLength":2000},
+"digest":{"type":"string","description":"The digest of the checkpoint; the decision then applies to nothing else"},
+"resolution":{"enum":["retry","accept","skip"],"description":"For tasks whose results were lost: run them again, take results for theirs, or skip them"},
+"results":{"type":"object","description":"For accept: the results by task id"}},
+"required":["workflow_id","checkpoint_id","approved"],"additionalProperties":false}`
+)
+
+// workflowTools returns the tools for workflows.
+func (b *builtins) workflowTools() []tools.Builtin {
+	tool := func(name, title, description, schema string, execute func(context.Context, *tools.Invocation) (*mcp.CallToolResult, error)) tools.Builtin {
+		return tools.Builtin{
+			Server: agentCardsServer, Class: models.ToolDestructive, Gateway: true, Follows: name != "execute_dag", Execute: execute,
+			Definition: &mcp.Tool{
+				Name: name, Title: title, Description: description, InputSchema: json.RawMessage(schema),
+				Annotations: &mcp.ToolAnnotations{DestructiveHint: new(true), OpenWorldHint: new(true)},
+			},
+		}
+	}
+	return []tools.Builtin{
+		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
+		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
+		tool("abort", "Abort a workflow", "Aborts a workflow and returns its completed layers and partial results.", abortSchema, b.abortWorkflow),
+		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), or decides about tasks whose results were lost (status uncertain).", approvalSchema, b.decideOnCheckpoint),
+	}
+}
+
+type dagDraft struct {
+	Intent             *string `json:"intent"`
+	Workflow           *dag    `json:"workflow"`
+	PerLayerValidation *bool   `json:"per_layer_validation"`
+	Config             struct {
+		PerLayerValidation *bool            `json:"per_layer_validation"`
+		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
+		Approvals          models.ToolClass `json:"approvals" validate:"omitempty,oneof=write destructive"`
+		TaskTimeoutMS      int64            `json:"task_timeout_ms" validate:"min=0,max=86400000"`
+	} `json:"config"`
+}
+
+// executeDAG executes agentcards:execute_dag.
+func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+	var d dagDraft
+	if err := c.Decode(&d); err != nil {
+		return nil, err
+	}
+	if (d.Workflow == nil) == (d.Intent == nil) {
+		return nil, c.Invalid("either intent or workflow is required, and not both")
+	}
+	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
+	settings := workflow.Settings{
+		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
+	}
+	if d.Intent != nil {
+		return b.executeIntent(ctx, c, *d.Intent, settings)
+	}
+	begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks", nil)
+	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
+		return nil, c.Invalid("%s", pointedDetail(err))
+	}
+	return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
+}
+
+// continueWorkflow executes agentcards:continue.
+func (b *builtins) continueWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+	var d struct {
+		WorkflowID string `json:"workflow_id" validate:"required,max=64"`
+		Reason     string `json:"reason" validate:"max=2000"`
+	}
+	if err := c.Decode(&d); err != nil {
+		return nil, err
+	}
+	return b.awaitWorkflow(ctx, c, d.WorkflowID, b.Workflows.Continue(ctx, c.Caller.Principal, d.WorkflowID, d.Reason))
+}
+
+// abortWorkflow executes agentcards:abort.
+func (b *builtins) abortWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+	var d struct {
+		WorkflowID string `json:"workflow_id" validate:"required,max=64"`
+		Reason     string `json:"reason" validate:"required,max=2000"`
+	}
+	if err := c.Decode(&d); err != nil {
+		return nil, err
+	}
+	return b.awaitWorkflow(ctx, c, d.WorkflowID, b.Workflows.Abort(ctx, c.Caller.Principal, d.WorkflowID, d.Reason))
+}
+
+// decideOnCheckpoint executes agentcards:approval_response.
+func (b *builtins) decideOnCheckpoint(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+	var d struct {
+		WorkflowID   string                     `json:"workflow_id" validate:"required,max=64"`
+		CheckpointID string                     `json:"checkpoint_id" validate:"required,max=64"`
+		Approved     *bool                      `json:"approved" validate:"required"`
+		Feedback     string                     `json:"feedback" validate:"max=2000"`
+		Digest       string                     `json:"digest" validate:"max=64"`
+		Resolution   workflow.Resolution        `json:"resolution" validate:"omitempty,oneof=retry accept skip"`
+		Results      map[string]json.RawMessage `json:"results"`
+	}
+	if err := c.Decode(&d); err != nil {
+		return nil, err
+	}
+	err := b.Workflows.Decide(ctx, c.Caller.Principal, d.WorkflowID, d.CheckpointID, workflow.Decision{
+		Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results,
+	})
+	return b.awaitWorkflow(ctx, c, d.WorkflowID, err)
+}
+
+// pointedDetail returns the violations of a request with their JSON pointers.
+func pointedDetail(err error) string {
+	text := ""
+	for i, f := range errs.From(err).Fields {
+		if i > 0 {
+			text += "; "
+		}
+		text += f.Pointer + ": " + f.Detail
+	}
+	return text
+}

@@ -1,0 +1,254 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store/workflows"
+)
+
+// Decision is the decision on a checkpoint.
+type Decision struct {
+	Approved bool
+	Feedback string
+	// Digest is the digest of the checkpoint that was decided on, "" for the current one.
+	Digest string
+	// Resolution says what happens to uncertain steps.
+	Resolution Resolution
+	// Results are the results of uncertain steps by their ids, for ResolutionAccept.
+	Results map[string]json.RawMessage
+}
+
+// Resolution is what happens to the steps whose results were lost.
+type Resolution string
+
+// Values of Resolution.
+const (
+	// ResolutionRetry runs the steps again.
+	ResolutionRetry Resolution = "retry"
+	// ResolutionAccept takes the steps for successful, with the results of the decision.
+	ResolutionAccept Resolution = "accept"
+	// ResolutionSkip skips the steps and those that depend on them.
+	ResolutionSkip Resolution = "skip"
+)
+
+// Continue confirms the results of a layer. It returns as soon as the workflow goes on; Wait waits for the next pause. It
+// has no effect on a workflow that runs.
+func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
+	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
+	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+		switch {
+		case x.row.State == workflows.Running:
+			return errUnchanged
+		case x.row.State != workflows.Paused:
+			return errState("the workflow %s cannot continue: its status is %s", id, status(x.row))
+		case x.row.Pause != string(plan.PauseLayer):
+			return errState("the workflow %s waits for a decision on the checkpoint %s; call agentcards:approval_response", id, x.checkpoint.ID)
+		}
+		x.row.Confirmed = x.checkpoint.Layer
+		x.settle(workflows.Approved, by.TokenID, reason)
+		return nil
+	})
+	return err
+}
+
+// Decide decides on the open checkpoint of a workflow. The same decision again has no effect. If what the checkpoint shows
+// has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
+func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
+	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
+	now, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+		open := x.checkpoint
+		if open == nil || open.ID != checkpoint {
+			return x.checkEarlier(ctx, checkpoint, d)
+		}
+		if open.State != workflows.Open {
+			return repeated(*open, d)
+		}
+		if d.Digest != "" && d.Digest != open.Digest {
+			return tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "the digest is not that of the checkpoint %s, which is %s", open.ID, open.Digest)
+		}
+		if !d.Approved {
+			x.settle(workflows.Rejected, by.TokenID, d.Feedback)
+			x.stop(codeRejected, d.Feedback, x.env.Store.Now())
+			return nil
+		}
+		return x.accept(ctx, by, d)
+	})
+	if err == nil && now.staleID == checkpoint {
+		err = tools.WithDetails(errStale(checkpoint), map[string]any{"checkpoint_id": now.checkpointID})
+	}
+	return err
+}
+
+func errStale(id string) *errs.Error {
+	return tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "what the checkpoint %s shows has changed; nothing was approved. Decide on the newest checkpoint", id)
+}
+
+// accept applies an approval to the open checkpoint.
+func (x *execution) accept(ctx context.Context, by models.Principal, d Decision) error {
+	if x.halted != nil && x.row.Pause != string(plan.PauseUncertain) {
+		x.settle(workflows.Stale, by.TokenID, d.Feedback)
+		return nil
+	}
+	switch plan.Pause(x.row.Pause) {
+	case plan.PauseLayer:
+		x.row.Confirmed = x.checkpoint.Layer
+	case plan.PauseUncertain:
+		if current, err := x.approveRetry(ctx, d); err != nil || !current {
+			return x.stale(by, d, err)
+		}
+		if err := x.resolve(d); err != nil {
+			return err
+		}
+	default:
+		if current, err := x.approve(ctx); err != nil || !current {
+			return x.stale(by, d, err)
+		}
+	}
+	x.settle(workflows.Approved, by.TokenID, d.Feedback)
+	return nil
+}
+
+// stale settles a checkpoint that shows what has changed, unless err is set.
+func (x *execution) stale(by models.Principal, d Decision, err error) error {
+	if err == nil {
+		x.staleID = x.checkpoint.ID
+		x.settle(workflows.Stale, by.TokenID, d.Feedback)
+	}
+	return err
+}
+
+// approveRetry is approve for steps that are to run again; other resolutions need no approval.
+func (x *execution) approveRetry(ctx context.Context, d Decision) (current bool, err error) {
+	if d.Resolution != ResolutionRetry || x.halted != nil {
+		return true, nil //nolint:nilerr // the workflow ends with this error
+	}
+	return x.approve(ctx)
+}
+
+// approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
+// none is approved.
+func (x *execution) approve(ctx context.Context) (current bool, err error) {
+	shown, err := shownSteps(*x.checkpoint)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range shown {
+		now, err := x.show(ctx, x.position(s.ID))
+		if errs.Is(err, errs.Unavailable) || ctx.Err() != nil {
+			return false, err
+		}
+		if err != nil || now.Digest != s.Digest {
+			return false, nil //nolint:nilerr // what cannot be shown any more has changed
+		}
+	}
+	for _, s := range shown {
+		i := x.position(s.ID)
+		x.steps[i].Approved, x.changed[i] = s.Digest, true
+	}
+	return true, nil
+}
+
+// resolve applies the resolution to the steps of the open checkpoint.
+func (x *execution) resolve(d Decision) error {
+	shown, err := shownSteps(*x.checkpoint)
+	if err != nil {
+		return err
+	}
+	now := x.env.Store.Now()
+	for _, s := range shown {
+		i := x.position(s.ID)
+		switch d.Resolution {
+		case ResolutionRetry: // it is approved
+			x.steps[i].State, x.changed[i] = int(plan.Pending), true
+		case ResolutionSkip:
+			x.end(i, plan.Skipped, now)
+		case ResolutionAccept:
+			value, ok := d.Results[s.ID]
+			if !ok || !json.Valid(value) {
+				return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "results must have the result of the step %q for the resolution accept", s.ID)
+			}
+			x.steps[i].Result, x.steps[i].ErrorCode, x.steps[i].Error = value, "", ""
+			x.end(i, plan.Success, now)
+		default:
+			return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the results of steps were lost: resolution must be retry, accept or skip, not %q", input.Clip(string(d.Resolution)))
+		}
+	}
+	return nil
+}
+
+// checkEarlier returns the error for a decision on a checkpoint that is not the newest one.
+func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) error {
+	c, err := workflows.GetCheckpoint(x.env.Store.Reads(ctx), x.row.ID, id)
+	if errs.Is(err, errs.NotFound) {
+		return tools.NewError(errs.NotFound, "CHECKPOINT_NOT_FOUND", "the workflow %s has no checkpoint %q", x.row.ID, input.Clip(id))
+	}
+	if err != nil {
+		return err
+	}
+	return repeated(c, d)
+}
+
+// repeated returns errUnchanged if a decision repeats the one that was made, otherwise the error.
+func repeated(c workflows.Checkpoint, d Decision) error {
+	switch {
+	case c.State == workflows.Stale:
+		return errStale(c.ID)
+	case c.State == workflows.Approved && d.Approved, c.State == workflows.Rejected && !d.Approved:
+		return errUnchanged
+	}
+	return errState("the checkpoint %s was already %s", c.ID, c.State)
+}
+
+// Abort ends a workflow before its steps have ended.
+func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason string) error {
+	row, err := workflows.Get(e.Store.Reads(ctx), id)
+	if err = own(row, err, by, id); err != nil {
+		return err
+	}
+	if r := e.held(id); r != nil {
+		select {
+		case r.aborts <- abort{reason: reason}:
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case <-r.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	_, err = e.transitionOf(ctx, by, id, func(x *execution) error {
+		switch {
+		case x.row.State == workflows.Aborted:
+			return errUnchanged
+		case x.row.State > workflows.Paused:
+			return errState("the workflow %s has already ended: its status is %s", id, status(x.row))
+		case x.row.State == workflows.Paused:
+			x.settle(workflows.Rejected, by.TokenID, reason)
+		}
+		x.stop("", reason, e.Store.Now())
+		return nil
+	})
+	if err == nil {
+		err = e.cancelTasks(ctx, id)
+	}
+	return err
+}
+
+// cancelTasks cancels the tasks of the agent steps of an aborted workflow.
+func (e *Engine) cancelTasks(ctx context.Context, id string) error {
+	tasks, err := workflows.Tasks(e.Store.Reads(ctx), id)
+	for _, task := range tasks {
+		if _, cancelErr := e.Orchestrator.Cancel(ctx, task, "the workflow was aborted", nil); cancelErr != nil && !errs.Is(cancelErr, errs.TaskState) {
+			err = cancelErr
+		}
+	}
+	return err
+}

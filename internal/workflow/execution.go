@@ -1,0 +1,273 @@
+package workflow
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/columns"
+	"comet/store/workflows"
+)
+
+// Settings are the options of a workflow.
+type Settings struct {
+	// ValidateLayers pauses after each layer (AgentCards, “per_layer_validation”).
+	ValidateLayers bool `json:"per_layer_validation,omitempty"`
+	// AbortOnError skips all steps that have not begun when one has failed.
+	AbortOnError bool `json:"abort_on_error,omitempty"`
+	// Approvals is the lowest class of tools that need approval, "" for none: write or destructive.
+	Approvals models.ToolClass `json:"approvals,omitempty"`
+	// TimeoutMS is the timeout of steps without their own, in milliseconds; 0 means that of the engine.
+	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+}
+
+// Values of Workflow.ErrorCode besides the names of errors of tools.
+const (
+	codeRejected = "REJECTED"
+	codeExpired  = "EXPIRED"
+	codeLost     = "RESULT_LOST"
+)
+
+// expireJob is the kind of the job that ends a pause; its key is the id of the workflow.
+const expireJob = "workflows.expire"
+
+// maxCached is the longest result that the holder keeps in memory, in bytes; longer ones are read again.
+const maxCached = 64 << 10
+
+// execution is the state of a workflow as its holder knows it.
+type execution struct {
+	env        *environment
+	row        workflows.Workflow
+	settings   Settings
+	plan       *plan.Plan
+	steps      []workflows.Step
+	checkpoint *workflows.Checkpoint // the newest one, nil for none
+	by         models.Principal      // the owner as it was at the last dispatch
+	halted     error                 // why no further step may begin, nil for no reason
+
+	// changed are the steps that the next transaction stores, and events what it emits.
+	changed map[int]bool
+	events  []store.EventDraft
+	decided *workflows.Checkpoint // the decision that it stores, nil for none
+	asked   *workflows.Checkpoint // the checkpoint that it creates, nil for none
+	staleID string                // the checkpoint that has become stale, "" for none
+}
+
+// dispatch is a step that begins after the commit.
+type dispatch struct {
+	position  int
+	attempt   int
+	arguments json.RawMessage
+	target    string // the digest of the tool, "" for an agent step
+}
+
+// load reads the state of a workflow, without results of more than maxResult bytes. If another process changes it meanwhile, save returns workflows.ErrFenced.
+func (e *environment) load(from store.Source, row workflows.Workflow, maxResult int) (*execution, error) {
+	x := &execution{env: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}}
+	if err := json.Unmarshal(row.Options, &x.settings); err != nil {
+		return nil, err
+	}
+	var err error
+	if x.steps, err = workflows.Steps(from, row.ID, maxResult); err != nil {
+		return nil, err
+	}
+	defined := make([]plan.Step, len(x.steps))
+	for i, s := range x.steps {
+		if err := json.Unmarshal(s.Definition, &defined[i]); err != nil {
+			return nil, err
+		}
+	}
+	if x.plan, err = plan.New(defined, ""); err != nil {
+		return nil, err
+	}
+	newest, err := workflows.NewestCheckpoint(from, row.ID)
+	if err == nil {
+		x.checkpoint = &newest
+	} else if errs.Is(err, errs.NotFound) {
+		err = nil
+	}
+	return x, err
+}
+
+func (x *execution) state(i int) plan.State { return plan.State(x.steps[i].State) }
+
+// position returns the index of a step that the plan has.
+func (x *execution) position(id string) int {
+	for i := range x.plan.Steps {
+		if x.plan.Steps[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// result returns the function that reads the result of a step that has succeeded.
+func (x *execution) result(ctx context.Context) func(int) (json.RawMessage, error) {
+	return func(i int) (json.RawMessage, error) {
+		if r := x.steps[i].Result; r != nil {
+			return r, nil
+		}
+		return workflows.Result(x.env.Store.Reads(ctx), x.row.ID, i)
+	}
+}
+
+// fail ends a step with an error.
+func (x *execution) fail(i int, err error, now time.Time) {
+	s := &x.steps[i]
+	code := strings.ToUpper(strings.ReplaceAll(string(errs.CodeOf(err)), "-", "_")) // of an error of the orchestrator
+	s.ErrorCode, s.Error = cmp.Or(tools.ErrorName(err), code), tools.Detail(errs.From(err))
+	x.end(i, plan.Error, now)
+}
+
+// end ends a step.
+func (x *execution) end(i int, state plan.State, now time.Time) {
+	s := &x.steps[i]
+	s.State, s.EndedAt = int(state), now
+	x.changed[i] = true
+	x.emitStep(EventStepEnded, i)
+}
+
+// lose makes a step uncertain: it may have acted.
+func (x *execution) lose(i int, why string, now time.Time) {
+	x.steps[i].ErrorCode, x.steps[i].Error = codeLost, why
+	x.end(i, plan.Uncertain, now)
+}
+
+func (x *execution) skipPending(now time.Time) {
+	for i := range x.steps {
+		if x.state(i) == plan.Pending {
+			x.end(i, plan.Skipped, now)
+		}
+	}
+}
+
+// undo makes steps pending again that advance has begun and not committed.
+func (x *execution) undo(run []dispatch) {
+	for _, d := range run {
+		s := &x.steps[d.position]
+		s.State, s.StartedAt = int(plan.Pending), time.Time{}
+		s.Attempt--
+	}
+}
+
+// finish ends a workflow whose steps have all ended.
+func (x *execution) finish(failed bool, now time.Time) {
+	x.row.State, x.row.EndedAt, x.row.Pause = workflows.Complete, now, ""
+	if failed {
+		x.row.State = workflows.Failed
+	}
+	if x.halted != nil {
+		x.row.ErrorCode, x.row.Reason = tools.ErrorName(x.halted), tools.Detail(x.halted)
+	}
+	x.row.Holder = ""
+	x.emit(EventEnded, EventData{Reason: x.row.Reason})
+}
+
+// stop ends a workflow before its steps have ended. Running steps are lost.
+func (x *execution) stop(code, reason string, now time.Time) {
+	for i := range x.steps {
+		switch {
+		case x.state(i) == plan.Pending, x.state(i) == plan.Running && x.steps[i].Repeatable && x.plan.Steps[i].Type != plan.KindAgent:
+			x.end(i, plan.Skipped, now)
+		case x.state(i) == plan.Running:
+			x.lose(i, "the workflow was aborted while the step ran", now)
+		}
+	}
+	x.row.State, x.row.Pause, x.row.EndedAt, x.row.ErrorCode, x.row.Reason = workflows.Aborted, "", now, code, reason
+	x.row.Holder = ""
+	x.emit(EventEnded, EventData{Reason: reason})
+}
+
+// settle records the decision on the open checkpoint and lets the workflow run again.
+func (x *execution) settle(state, by, feedback string) {
+	c := *x.checkpoint
+	c.State, c.DecidedBy, c.Feedback = state, by, feedback
+	x.decided = &c
+	x.row.State, x.row.Pause = workflows.Running, ""
+}
+
+func (x *execution) emit(kind models.EventType, d EventData) {
+	d.Reason = columns.Text(d.Reason, maxEventText)
+	d.WorkflowID, d.AgentID, d.Status, d.Version = x.row.ID, x.row.Payer, status(x.row), x.row.Version+1
+	x.events = append(x.events, store.EventDraft{Type: kind, Key: x.row.ID, Data: d})
+}
+
+// maxEventText is the longest error or reason in an event, in bytes.
+const maxEventText = 500
+
+func (x *execution) emitStep(kind models.EventType, i int) {
+	s := x.steps[i]
+	d := EventData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: columns.Text(s.Error, maxEventText)}
+	if !s.EndedAt.IsZero() && !s.StartedAt.IsZero() {
+		d.DurationMS = s.EndedAt.Sub(s.StartedAt).Milliseconds()
+	}
+	x.emit(kind, d)
+}
+
+// status returns the WorkflowStatus of AgentCards.
+func status(w workflows.Workflow) string {
+	return [...]string{"running", "paused", "complete", "aborted", "error"}[w.State]
+}
+
+func stepStatus(s workflows.Step) string {
+	return [...]string{"pending", "running", "success", "error", "skipped", "uncertain"}[s.State]
+}
+
+// save stores the changes. It returns workflows.ErrFenced if another process has changed the workflow. It may be called
+// again with the same changes if the transaction is repeated.
+func (x *execution) save(tx *store.Tx) error {
+	if err := workflows.Save(tx, x.row); err != nil {
+		return err
+	}
+	for i := range x.steps {
+		if x.changed[i] {
+			if err := workflows.SaveStep(tx, x.steps[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if x.decided != nil {
+		if err := workflows.Decide(tx, *x.decided); err != nil {
+			return err
+		}
+		if x.decided.State != workflows.Expired { // the job is running then
+			if err := tx.Jobs().Delete(expireJob, x.row.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return x.saveNew(tx)
+}
+
+// saveNew stores the new checkpoint and the events.
+func (x *execution) saveNew(tx *store.Tx) error {
+	if c := x.asked; c != nil {
+		if err := workflows.AddCheckpoint(tx, *c); err != nil {
+			return err
+		}
+		if _, err := tx.Jobs().Enqueue(store.Job{Kind: expireJob, Key: c.WorkflowID, RunAt: c.ExpiresAt}); err != nil {
+			return err
+		}
+	}
+	return tx.Events().EmitAll(x.events)
+}
+
+// saved forgets what was stored.
+func (x *execution) saved() {
+	x.row.Version++
+	clear(x.changed)
+	x.checkpoint = cmp.Or(x.asked, x.decided, x.checkpoint)
+	x.events, x.decided, x.asked = nil, nil, nil
+	for i := range x.steps {
+		if len(x.steps[i].Result) > maxCached {
+			x.steps[i].Result = nil
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store/workflows"
+)
+
+// Summary is a workflow in a list.
+type Summary struct {
+	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                   // The workflow's id.
+	Status     string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"` // The state.
+	Pause      string `json:"pause,omitempty" enums:"layer,approval,uncertain" example:"approval"`   // What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+	TokenID    string `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`               // Id of the token that started it.
+	Actor      string `json:"actor" example:"claude-desktop"`                                        // Name of the token that started it.
+	AgentID    string `json:"agent_id" example:"finance-personal"`                                   // The agent that is charged.
+	Source     string `json:"source" enums:"mcp,rest,code,task" example:"mcp"`                       // Where it was started.
+	TraceID    string `json:"trace_id,omitempty" example:"4bf92f3577b34da6a3ce929d0e0e4736"`         // The W3C trace id; absent without one.
+	ErrorCode  string `json:"error_code,omitempty" example:"EXPIRED"`                                // Why it ended, as a code; absent if all tasks ended.
+	Reason     string `json:"reason,omitempty" example:"not needed"`                                 // Why it ended; absent if all tasks ended.
+	// When it was started.
+	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	UpdatedAt time.Time `json:"updated_at" example:"2026-01-10T15:30:02Z"` // When it was last changed.
+	// Null until it has ended.
+	EndedAt *time.Time `json:"ended_at" example:"2026-01-10T15:30:02Z"`
+} // @name WorkflowSummary
+
+// Query selects workflows.
+type Query struct {
+	// Status is one of Statuses, "" for all.
+	Status string
+	// Before is the id after which the list begins, "" for the newest.
+	Before string
+	Limit  int
+}
+
+// Statuses returns the values of Summary.Status.
+func Statuses() []string { return []string{"running", "paused", "complete", "aborted", "error"} }
+
+// List returns the workflows of a token, the newest first. Administrators see those of all tokens.
+func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summary, error) {
+	wanted := workflows.Query{TokenID: by.TokenID, Before: q.Before, Limit: q.Limit}
+	if by.Administers() {
+		wanted.TokenID = ""
+	}
+	if state := slices.Index(Statuses(), q.Status); state >= 0 {
+		wanted.States = []int{state}
+	}
+	rows, err := workflows.List(e.Store.Reads(ctx), wanted)
+	out := make([]Summary, len(rows))
+	for i, w := range rows {
+		out[i] = Summary{
+			WorkflowID: w.ID, Status: status(w), Pause: w.Pause, TokenID: w.TokenID, Actor: w.Actor, AgentID: w.Payer, Source: w.Source, TraceID: w.TraceID,
+			ErrorCode: w.ErrorCode, Reason: w.Reason, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
+		}
+		if !w.EndedAt.IsZero() {
+			out[i].EndedAt = &w.EndedAt
+		}
+	}
+	return out, err
+}
+
+// Result returns the complete result of a step, as JSON.
+func (e *Engine) Result(ctx context.Context, by models.Principal, id, step string) (json.RawMessage, error) {
+	from := e.Store.Reads(ctx)
+	row, err := workflows.Get(from, id)
+	if err = visible(row, err, by, id); err != nil {
+		return nil, err
+	}
+	x, err := e.load(from, row, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch i := x.position(step); {
+	case i < 0:
+		return nil, errs.New(errs.NotFound, "the workflow %s has no task %q", id, input.Clip(step))
+	case x.state(i) != plan.Success:
+		return nil, errs.New(errs.NotFound, "the task %q has no result: its status is %s", step, stepStatus(x.steps[i]))
+	default:
+		return workflows.Result(from, id, i)
+	}
+}

@@ -1,0 +1,249 @@
+// Package workflows has the statements on durable workflows, their steps and their checkpoints.
+package workflows
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"comet/store"
+	"comet/store/columns"
+	"comet/store/filter"
+)
+
+// Values of Workflow.State.
+const (
+	Running = iota
+	Paused
+	Complete
+	Aborted
+	Failed
+)
+
+// Workflow is a row of workflows.
+type Workflow struct {
+	// ID is "wf_" and a UUIDv7 in base 32.
+	ID string
+	// TokenID and Actor are the id and the name of the owner's token. Payer is the agent that is charged.
+	TokenID, Actor, Payer string
+	// Source is the API that started it; Session and TraceID are those of its request, "" for none.
+	Source, Session string
+	TraceID         string
+	Options         json.RawMessage
+	State           int
+	// Pause is the reason why it is paused, "" if it is not.
+	Pause string
+	// Confirmed is the number of confirmed layers.
+	Confirmed int
+	// Holder is the process that runs it, "" for none.
+	Holder string
+	// ErrorCode and Reason say why it has ended, "" if all steps did.
+	ErrorCode, Reason    string
+	Version              int64
+	CreatedAt, UpdatedAt time.Time
+	// EndedAt is zero until it has ended.
+	EndedAt time.Time
+}
+
+// TableName implements gorm's schema.Tabler.
+func (Workflow) TableName() string { return "workflows" }
+
+// Step is a row of workflow_steps.
+type Step struct {
+	WorkflowID string
+	// Position is the index of the step in the request.
+	Position   int
+	Definition json.RawMessage
+	// State is a plan.State.
+	State   int
+	Attempt int
+	// Repeatable reports whether the running attempt may run again when its result is lost.
+	Repeatable bool
+	// Approved is the digest that was approved, "" for none. TaskID is the task of an agent step.
+	Approved, TaskID string
+	ErrorCode, Error string
+	// StartedAt and EndedAt are zero until the step has started and ended.
+	StartedAt, EndedAt time.Time
+	// Result is JSON, nil without one.
+	Result json.RawMessage
+}
+
+// TableName implements gorm's schema.Tabler.
+func (Step) TableName() string { return "workflow_steps" }
+
+// Checkpoint is a row of checkpoints: what a pause asks, and the decision.
+type Checkpoint struct {
+	// ID is "cp_" and a UUIDv7 in base 32.
+	ID, WorkflowID, Kind string
+	// Layer is the completed layer, 0 for other kinds.
+	Layer int
+	// Shown is JSON, and Digest its digest.
+	Shown  json.RawMessage
+	Digest string
+	// State is one of the constants below.
+	State string
+	// DecidedBy is the id of the token, "" for none.
+	DecidedBy, Feedback string
+	CreatedAt           time.Time
+	// DecidedAt is zero while the checkpoint is open.
+	DecidedAt, ExpiresAt time.Time
+}
+
+// Values of Checkpoint.State.
+const (
+	Open     = "open"
+	Approved = "approved"
+	Rejected = "rejected"
+	Stale    = "stale" // what was shown has changed
+	Expired  = "expired"
+)
+
+// TableName implements gorm's schema.Tabler.
+func (Checkpoint) TableName() string { return "checkpoints" }
+
+// ErrFenced says that the workflow is no longer in the state that the caller knows: another process has changed it.
+var ErrFenced = errors.New("another process has changed the workflow")
+
+// Create stores a workflow and its steps.
+func Create(tx *store.Tx, w Workflow, steps []Step) error {
+	if err := store.Insert(tx, "", w); err != nil {
+		return err
+	}
+	return store.Insert(tx, "", steps...)
+}
+
+// AddCheckpoint stores an open checkpoint.
+func AddCheckpoint(tx *store.Tx, c Checkpoint) error { return store.Insert(tx, "", c) }
+
+// Get returns a workflow, or errs.NotFound.
+func Get(from store.Source, id string) (Workflow, error) {
+	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
+}
+
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, error_code, reason, version, created_at, updated_at, ended_at"
+
+// Query selects workflows; zero members select all.
+type Query struct {
+	TokenID string
+	// States are the wanted states.
+	States []int
+	// Before is the id after which the list, which is ordered from new to old, begins.
+	Before string
+	Limit  int
+}
+
+// List returns workflows, the newest first.
+func List(from store.Source, q Query) ([]Workflow, error) {
+	var where filter.Clause
+	where.Equal("token_id", q.TokenID)
+	where.Optional("id < ?", q.Before)
+	if len(q.States) > 0 {
+		in, args := filter.In(q.States)
+		where.And("state IN "+in, args...)
+	}
+	return store.Rows[Workflow](from, "SELECT "+workflowColumns+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
+}
+
+// Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
+func Steps(from store.Source, id string, maxResult int) ([]Step, error) {
+	return store.Rows[Step](from, `SELECT workflow_id, position, definition, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at,
+		CASE WHEN length(result) > ? THEN '' ELSE result END FROM workflow_steps WHERE workflow_id = ? ORDER BY position`, maxResult, id)
+}
+
+// Result returns the result of a step, or errs.NotFound.
+func Result(from store.Source, id string, position int) (json.RawMessage, error) {
+	return store.Row[json.RawMessage](from, "SELECT result FROM workflow_steps WHERE workflow_id = ? AND position = ?", id, position)
+}
+
+// CountActive returns the number of workflows of a token that have not ended. Concurrent transactions of the token wait.
+func CountActive(tx *store.Tx, tokenID string) (int, error) {
+	if _, err := store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
+		return 0, err
+	}
+	return store.Row[int](tx, "SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2", tokenID)
+}
+
+// Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
+// that of w.
+func Save(tx *store.Tx, w Workflow) error {
+	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
+		WHERE id = ? AND version = ?`,
+		w.State, w.Pause, w.Confirmed, w.Holder, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
+	if err == nil && n == 0 {
+		return ErrFenced
+	}
+	return err
+}
+
+// maxText is the longest error or reason that is stored, in bytes.
+const maxText = 4000
+
+// SaveStep stores the state of a step, except for its task.
+func SaveStep(tx *store.Tx, s Step) error {
+	_, err := tx.Exec(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, result = ?
+		WHERE workflow_id = ? AND position = ?`,
+		s.State, s.Attempt, s.Repeatable, s.Approved, s.ErrorCode, columns.Text(s.Error, maxText), s.StartedAt, s.EndedAt, s.Result, s.WorkflowID, s.Position)
+	return err
+}
+
+// SetTask stores the task of the running attempt of an agent step. It returns ErrFenced if the attempt no longer runs.
+func SetTask(tx *store.Tx, id string, position, attempt int, taskID string) error {
+	n, err := tx.Exec("UPDATE workflow_steps SET task_id = ? WHERE workflow_id = ? AND position = ? AND attempt = ? AND state = 1", taskID, id, position, attempt)
+	if err == nil && n == 0 {
+		err = ErrFenced
+	}
+	return err
+}
+
+// Tasks returns the tasks of the agent steps of a workflow.
+func Tasks(from store.Source, id string) ([]string, error) {
+	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' ORDER BY position", id)
+}
+
+// NewestCheckpoint returns the open checkpoint of a workflow, otherwise the newest one, or errs.NotFound.
+func NewestCheckpoint(from store.Source, id string) (Checkpoint, error) {
+	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? ORDER BY CASE state WHEN 'open' THEN 0 ELSE 1 END, created_at DESC, id DESC LIMIT 1", id)
+}
+
+const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, decided_by, feedback, created_at, decided_at, expires_at"
+
+// GetCheckpoint returns a checkpoint of a workflow, or errs.NotFound.
+func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error) {
+	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? AND id = ?", workflowID, id)
+}
+
+// Decide stores the decision on an open checkpoint.
+func Decide(tx *store.Tx, c Checkpoint) error {
+	n, err := tx.Exec("UPDATE checkpoints SET state = ?, decided_by = ?, feedback = ?, decided_at = ? WHERE id = ? AND state = 'open'",
+		c.State, c.DecidedBy, columns.Text(c.Feedback, maxText), tx.Now(), c.ID)
+	if err == nil && n == 0 {
+		return ErrFenced
+	}
+	return err
+}
+
+// Orphans returns up to limit running workflows without a holder whose ids follow an id, in order.
+func Orphans(from store.Source, after string, limit int) ([]string, error) {
+	return store.Rows[string](from, "SELECT id FROM workflows WHERE state = 0 AND holder = '' AND id > ? ORDER BY id LIMIT ?", after, limit)
+}
+
+// Disown removes a process as the holder of a workflow that it does not execute, and reports whether it was the holder.
+// The process must enqueue the job that adopts the workflow.
+func Disown(tx *store.Tx, id, process string) (bool, error) {
+	n, err := tx.Exec("UPDATE workflows SET holder = '', version = version + 1 WHERE id = ? AND state = 0 AND holder = ?", id, process)
+	return n > 0, err
+}
+
+// Purge deletes up to limit workflows that ended before a time, with their steps and checkpoints.
+func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
+	ids, err := store.Rows[string](tx, "SELECT id FROM workflows WHERE state >= 2 AND ended_at < ? ORDER BY ended_at LIMIT ?", before, limit)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	for _, table := range []string{"checkpoints WHERE workflow_id ", "workflow_steps WHERE workflow_id ", "workflows WHERE id "} {
+		if _, err := tx.Exec("DELETE FROM "+table+store.In(tx), store.Keys(ids)); err != nil {
+			return 0, err
+		}
+	}
+	return int64(len(ids)), nil
+}
