@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -52,12 +52,13 @@ func NewTracing(opts *TracingOptions) (*Tracing, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	exporter := o.Exporter
 	if exporter == nil {
-		// The exporter connects when it has something to send.
-		otlp, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(o.Endpoint+"/v1/traces"), otlptracehttp.WithTimeout(spanTimeout))
+		client, err := newCollector(o.Endpoint)
 		if err != nil {
 			return nil, fmt.Errorf("traces to %s: %w", o.Endpoint, err)
 		}
-		exporter = otlp
+		if exporter, err = otlptrace.New(context.Background(), client); err != nil {
+			return nil, err
+		}
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(quiet{exporter, o.Logger}, sdktrace.WithExportTimeout(spanTimeout)),

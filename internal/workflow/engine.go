@@ -97,17 +97,16 @@ func (e *Engine) launch(r, earlier *run, first []dispatch) {
 	if earlier != nil {
 		earlier.cancel()
 	}
-	go func() {
-		e.drop(r, nil, r.execute(first) != nil)
-	}()
+	go func() { e.drop(r, nil, r.execute(first) != nil) }()
 }
 
 // drop removes a run that has ended or that was not launched; then the earlier run is registered again. lost is set if this
 // process may still be the holder.
 func (e *Engine) drop(r, earlier *run, lost bool) {
 	e.mu.Lock()
+	r.ended = true
 	if e.runs[r.row.ID] == r {
-		if delete(e.runs, r.row.ID); earlier != nil {
+		if delete(e.runs, r.row.ID); earlier != nil && !earlier.ended {
 			e.runs[r.row.ID] = earlier
 		}
 	}

@@ -21,6 +21,7 @@ type run struct {
 	outcomes chan outcome
 	aborts   chan abort
 	done     chan struct{} // closed when this process no longer holds the workflow
+	ended    bool          // as done; guarded by Engine.mu
 }
 
 // abort is a request to abort a workflow that runs.
