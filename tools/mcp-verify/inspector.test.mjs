@@ -25,7 +25,7 @@ for (const era of ["legacy", "modern"]) {
 
   test(`over HTTP, ${era}: tools`, async () => {
     const { tools } = await inspect(target(), "--method", "tools/list");
-    assert.equal(tools.length, 3);
+    assert.equal(tools.length, 7);
     const found = await inspect(target(), "--method", "tools/call", "--tool-name", "agentcards__search_tools", "--tool-arg", "query=read a text file");
     assert.equal(found.structuredContent.tools[0].name, "filesystem:read_text_file");
   });
@@ -40,6 +40,19 @@ for (const era of ["legacy", "modern"]) {
 
 test("the schemas of comet's own tools are portable", async () => {
   await inspect(["--server-url", harness.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${harness.token}`], "--method", "tools/list", "--strict");
+});
+
+test("an approval of a workflow", async () => {
+  const run = async (name, args) => {
+    const target = ["--server-url", harness.mcp.href, "--transport", "http", "--header", `Authorization: Bearer ${harness.token}`];
+    const flags = Object.entries(args).flatMap(([key, value]) => ["--tool-arg", `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`]);
+    return (await inspect(target, "--method", "tools/call", "--tool-name", name, ...flags)).structuredContent;
+  };
+  const tasks = [{ id: "t1", tool: "everything:echo", arguments: { message: "bonjour" }, approve: true }];
+  const { status, workflow_id, checkpoint_id } = await run("agentcards__execute_dag", { workflow: { tasks } });
+  assert.equal(status, "approval_required");
+  const done = await run("agentcards__approval_response", { workflow_id, checkpoint_id, approved: true });
+  assert.deepEqual(done.results, { t1: "Echo: bonjour" });
 });
 
 test("over stdio", async () => {

@@ -72,16 +72,36 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
       assert.equal(client.getServerVersion().name, "comet");
     });
 
-    test("lists three tools and finds others by search", async () => {
+    test("lists comet's tools and finds others by search", async () => {
       const { tools } = await client.listTools();
       assert.deepEqual(
         tools.map((t) => t.name),
-        ["agentcards__search_tools", "agentcards__execute_code", "comet__submit_task"],
+        [
+          "agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue",
+          "agentcards__abort", "agentcards__approval_response", "comet__submit_task",
+        ],
       );
       for (const query of ["list what is in a folder", "lister les fichiers d'un dossier"]) {
         const found = await call("agentcards__search_tools", { query });
         assert.equal(found.structuredContent.tools[0].name, "filesystem:list_directory", query);
       }
+    });
+
+    test("executes a workflow and approves a task after it has seen its arguments", async () => {
+      const paused = await call("agentcards__execute_dag", {
+        workflow: {
+          tasks: [
+            { id: "t1", tool: "everything:echo", arguments: { message: "bonjour" } },
+            { id: "t2", tool: "everything:echo", arguments: { message: "$t1.result" }, approve: true },
+          ],
+        },
+      });
+      const { status, workflow_id, checkpoint_id, context } = paused.structuredContent;
+      assert.equal(status, "approval_required");
+      assert.deepEqual(context.steps[0].arguments, { message: "Echo: bonjour" });
+      const done = await call("agentcards__approval_response", { workflow_id, checkpoint_id, approved: true, digest: context.digest });
+      assert.equal(done.structuredContent.status, "complete");
+      assert.deepEqual(done.structuredContent.results, { t1: "Echo: bonjour", t2: "Echo: Echo: bonjour" });
     });
 
     test("calls a tool by its listed and by its documented name", async () => {
