@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -41,7 +40,7 @@ func TestWorkflowsSurviveKill9(t *testing.T) {
 		c := newClient(t, p.url(t), adminToken(t, data))
 		eventually(t, func() bool { return acts.ready(t, c) }, "the upstream is ready")
 		acts.requireEnds(t, c)
-		t.Logf("%d workflows, %d decisions to retry", len(acts.ended), len(acts.retried))
+		t.Logf("%d steps have acted, %d were retried", len(acts.byStep), len(acts.retried))
 		require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 		p.stop(t)
 	})
@@ -52,14 +51,12 @@ type acts struct {
 	setting setting
 	mu      sync.Mutex
 	byStep  map[string]int // by the idempotency key: the id of the workflow, "/" and the id of the step
-	// retried are the decisions to retry by the idempotency key, and ended the workflows that have ended.
-	retried map[string]int
-	ended   map[string]bool
+	retried map[string]int // the decisions to retry by the idempotency key
 }
 
 func newActs(t *testing.T) *acts {
 	t.Helper()
-	a := &acts{byStep: map[string]int{}, retried: map[string]int{}, ended: map[string]bool{}}
+	a := &acts{byStep: map[string]int{}, retried: map[string]int{}}
 	s := mcptest.New(t, "acts").Echo().Tool(&mcp.Tool{Name: "act"}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -119,34 +116,33 @@ func (a *acts) flow(t *testing.T, c *client) (stop func()) {
 // requireEnds decides about lost results until all workflows have ended, and compares how often the steps have acted.
 func (a *acts) requireEnds(t *testing.T, c *client) {
 	t.Helper()
-	a.mu.Lock()
-	ids := map[string]bool{}
-	for key := range a.byStep {
-		if id, _, _ := strings.Cut(key, "/"); !a.ended[id] {
-			ids[id] = true
+	listed := func(status string) []workflow.Summary {
+		return get[struct{ Workflows []workflow.Summary }](t, c, "/api/v1/workflows?limit=100&status="+status).Workflows
+	}
+	eventually(t, func() bool {
+		paused := listed("paused")
+		for _, w := range paused {
+			a.decide(t, c, get[workflow.View](t, c, "/api/v1/workflows/"+w.WorkflowID))
 		}
-	}
-	a.mu.Unlock()
-	for id := range ids {
-		eventually(t, func() bool {
-			v := get[workflow.View](t, c, "/api/v1/workflows/"+id)
-			if v.Status == "uncertain" {
-				resolution := "skip"
-				if rand.IntN(2) == 0 {
-					resolution = "retry"
-					for _, s := range v.Context.Steps {
-						a.retried[id+"/"+s.ID]++
-					}
-				}
-				c.must(t, http.StatusOK, http.MethodPost, "/api/v1/workflows/"+id+"/checkpoints/"+v.CheckpointID, map[string]any{"approved": true, "resolution": resolution})
-			}
-			a.ended[id] = v.Status == "complete" || v.Status == "error"
-			return a.ended[id]
-		}, "the workflow "+id+" ends")
-	}
+		return len(paused)+len(listed("running")) == 0
+	}, "all workflows end")
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, times := range a.byStep {
 		require.LessOrEqual(t, times, 1+a.retried[key], key)
 	}
+}
+
+// decide decides about the lost results of a workflow, at random.
+func (a *acts) decide(t *testing.T, c *client, v workflow.View) {
+	t.Helper()
+	require.Equal(t, "uncertain", v.Status)
+	resolution := "skip"
+	if rand.IntN(2) == 0 {
+		resolution = "retry"
+		for _, s := range v.Context.Steps {
+			a.retried[v.WorkflowID+"/"+s.ID]++
+		}
+	}
+	c.must(t, http.StatusOK, http.MethodPost, "/api/v1/workflows/"+v.WorkflowID+"/checkpoints/"+v.CheckpointID, map[string]any{"approved": true, "resolution": resolution})
 }
