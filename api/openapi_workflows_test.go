@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWorkflowResponsesMatchTheDescription goes through the lives of workflows and holds every answer against the
+// TestWorkflowResponsesMatchTheDescription brings workflows into their states and compares each response with the
 // description.
 func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()

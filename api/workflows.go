@@ -120,7 +120,7 @@ func startedWorkflow(v workflow.View) reply {
 
 func workflowReply(v workflow.View) reply { return reply{version: v.Version, body: v} }
 
-// awaitWorkflow returns a workflow as soon as it does not run, or after patience, within the time limit of the request
+// awaitWorkflow returns a workflow as soon as it no longer runs, or after patience, within the time limit of the request
 // and until the server shuts down. If the limit of waiting requests is reached it does not wait.
 func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string, patience time.Duration) (workflow.View, error) {
 	get := func() (workflow.View, error) { return s.core.Workflows.Get(r.Context(), caller(r), id) }
@@ -130,7 +130,7 @@ func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string
 	}
 	release, err := s.streams.Acquire(caller(r).TokenID)
 	if err != nil {
-		return v, nil // the workflow exists all the same
+		return v, nil // without a wait
 	}
 	defer release()
 	w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(patience.Seconds())))
@@ -231,7 +231,7 @@ func (s *Server) getStepResult(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// changeWorkflow adapts a change of a workflow; its response is the state.
+// changeWorkflow returns the handler of a change of a workflow, which responds with the state of the workflow.
 func changeWorkflow[D any](s *Server, rule bodyRule, do func(request, D) error) http.HandlerFunc {
 	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
 		var d D

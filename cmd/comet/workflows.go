@@ -13,7 +13,7 @@ import (
 	"comet/internal/input"
 )
 
-// runWorkflow starts the workflow of a file, and prints its id or, with --wait, its state after it has run.
+// runWorkflow starts the workflow of a file, and prints its id or, with --wait, its state when it is paused or has ended.
 func runWorkflow(ctx context.Context, c *call) error {
 	data, err := c.readInput(c.args[0])
 	if err != nil {

@@ -160,8 +160,8 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 }
 
 // Standing returns a principal as it is now, for work that continues without its client. It returns errs.Unauthenticated
-// for a token that Verify would refuse; like Verify it may answer from memory for a moment. A JWT is not stored: without
-// Issued its token is unknown.
+// for a token that Verify would reject. Like Verify, it may return a cached principal for a moment. JWTs are not stored, so
+// without by.Issued the token of a JWT is unknown.
 func (a *Auth) Standing(ctx context.Context, by models.Principal) (models.Principal, error) {
 	if by.Issued != nil {
 		active, err := a.checkAgent(ctx, *by.Issued)

@@ -146,7 +146,7 @@ func (u *usageGraph) PageRank(id string) float64 {
 	return 0
 }
 
-// Hops returns the length of the shortest path between two tools in the usage graph, 0 for none of at most most edges.
+// Hops returns the length of the shortest path between two tools in the usage graph, 0 if no path has at most most edges.
 func (u *usageGraph) Hops(from, to string, most int) int {
 	g := u.graph.Load()
 	start, known := g.nodes[from]

@@ -30,7 +30,7 @@ type pipeline struct {
 	last         *pipelined            // the newest message
 	creator      *pipelined            // the newest independent message
 	byKey        map[string]*pipelined // the newest message with each key; it may have ended
-	// unreplied is the newest message of any order. Any goroutine may read it.
+	// unreplied is the newest message of any order; its reply may be written already. Any goroutine may read it.
 	unreplied atomic.Pointer[pipelined]
 }
 

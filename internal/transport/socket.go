@@ -167,8 +167,8 @@ func (s *socket) serve(ctx context.Context) {
 	}
 }
 
-// deliver writes one message, after the replies to the messages that the agent sent before: it may be
-// about a task that such a reply names. On an unframed connection nothing that the agent sends
+// deliver writes one message, after the replies to the messages that the agent sent before, because the
+// message may be about a task that such a reply names. On an unframed connection nothing that the agent sends
 // acknowledges the message until it is written completely.
 func (s *socket) deliver(out outbound) error {
 	s.pipeline.waitForReplies(s.done)

@@ -12,8 +12,8 @@ import (
 	"comet/store/workflows"
 )
 
-// advance decides what follows, and changes the state accordingly. It returns the steps that begin after the commit. It
-// writes nothing.
+// advance decides what follows, and changes the state in memory accordingly. It returns the steps that begin after the
+// commit.
 func (x *execution) advance(ctx context.Context, now time.Time) ([]dispatch, error) {
 	if err := x.checkStanding(ctx); err != nil {
 		return nil, err
@@ -27,7 +27,7 @@ func (x *execution) advance(ctx context.Context, now time.Time) ([]dispatch, err
 			x.end(i, plan.Skipped, now)
 		}
 		var run []dispatch
-		repeat := false // a step has failed before it began, so that others may follow
+		repeat := false // a step has failed before it began, or needs approval: decide again
 		for _, i := range next.Run {
 			d, err := x.begin(ctx, i, now)
 			switch {
@@ -37,7 +37,7 @@ func (x *execution) advance(ctx context.Context, now time.Time) ([]dispatch, err
 			case err != nil:
 				x.fail(i, err, now)
 				repeat = true
-			case d == nil: // it has to be approved again
+			case d == nil: // it needs approval
 				repeat = true
 			default:
 				run = append(run, *d)
@@ -104,7 +104,7 @@ func (x *execution) needsApproval(ctx context.Context, i int) bool {
 	return x.classNeedsApproval(i, class)
 }
 
-// classNeedsApproval is needsApproval for a step of a class.
+// classNeedsApproval reports whether a step needs approval if its tool has a class.
 func (x *execution) classNeedsApproval(i int, class models.ToolClass) bool {
 	if x.plan.Steps[i].Approve || x.settings.Approvals == "" {
 		return x.plan.Steps[i].Approve
@@ -112,7 +112,7 @@ func (x *execution) classNeedsApproval(i int, class models.ToolClass) bool {
 	return class == models.ToolDestructive || class == x.settings.Approvals
 }
 
-// begin makes a step run. It returns nil if the step has to be approved again, because what was approved has changed.
+// begin marks a step as running. It returns nil if the step needs approval, for the first time or after a change.
 func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch, error) {
 	shown, err := x.show(ctx, i)
 	if err != nil {
@@ -130,10 +130,10 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 	return &dispatch{i, s.Attempt, shown.Arguments, shown.target}, nil
 }
 
-// maxShown limits the steps of a checkpoint; further ones are asked about later.
+// maxShown limits the steps of a checkpoint; a later checkpoint shows further ones.
 const maxShown = 16
 
-// pause pauses the workflow with a checkpoint. It reports false if a step that was to be shown has failed instead.
+// pause pauses the workflow with a checkpoint. It reports false if one of the steps to show has failed instead.
 func (x *execution) pause(ctx context.Context, next plan.Next, now time.Time) (paused bool, err error) {
 	c := workflows.Checkpoint{
 		ID: newID("cp_"), WorkflowID: x.row.ID, Kind: string(next.Pause), Layer: next.Layer, State: workflows.Open,

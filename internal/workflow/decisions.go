@@ -16,9 +16,9 @@ import (
 type Decision struct {
 	Approved bool
 	Feedback string
-	// Digest is the digest of the checkpoint that was decided on, "" for the current one.
+	// Digest is the expected digest of the checkpoint, "" for any.
 	Digest string
-	// Resolution says what happens to uncertain steps.
+	// Resolution is what happens to uncertain steps.
 	Resolution Resolution
 	// Results are the results of uncertain steps by their ids, for ResolutionAccept.
 	Results map[string]json.RawMessage
@@ -31,14 +31,14 @@ type Resolution string
 const (
 	// ResolutionRetry runs the steps again.
 	ResolutionRetry Resolution = "retry"
-	// ResolutionAccept takes the steps for successful, with the results of the decision.
+	// ResolutionAccept treats the steps as successful, with the results of the decision.
 	ResolutionAccept Resolution = "accept"
 	// ResolutionSkip skips the steps and those that depend on them.
 	ResolutionSkip Resolution = "skip"
 )
 
 // Continue confirms the results of a layer. It returns as soon as the workflow goes on; Wait waits for the next pause. It
-// has no effect on a workflow that runs.
+// has no effect on a workflow that runs, and returns WORKFLOW_STATE for one that has ended or waits for another decision.
 func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
@@ -57,8 +57,8 @@ func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason s
 	return err
 }
 
-// Decide decides on the open checkpoint of a workflow. The same decision again has no effect. If what the checkpoint shows
-// has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
+// Decide applies a decision to the open checkpoint of a workflow. The same decision again has no effect. If what the
+// checkpoint shows has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
 func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	now, err := e.transitionOf(ctx, by, id, func(x *execution) error {
@@ -114,7 +114,7 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	return nil
 }
 
-// stale settles a checkpoint that shows what has changed, unless err is set.
+// stale settles the open checkpoint as stale unless err is set, and returns err.
 func (x *execution) stale(by models.Principal, d Decision, err error) error {
 	if err == nil {
 		x.staleID = x.checkpoint.ID
@@ -123,7 +123,7 @@ func (x *execution) stale(by models.Principal, d Decision, err error) error {
 	return err
 }
 
-// approveRetry is approve for steps that are to run again; other resolutions need no approval.
+// approveRetry calls approve if the resolution is to run the steps again; other resolutions need no approval.
 func (x *execution) approveRetry(ctx context.Context, d Decision) (current bool, err error) {
 	if d.Resolution != ResolutionRetry || x.halted != nil {
 		return true, nil //nolint:nilerr // the workflow ends with this error
@@ -164,7 +164,7 @@ func (x *execution) resolve(d Decision) error {
 	for _, s := range shown {
 		i := x.position(s.ID)
 		switch d.Resolution {
-		case ResolutionRetry: // it is approved
+		case ResolutionRetry: // approveRetry has approved the step
 			x.steps[i].State, x.changed[i] = int(plan.Pending), true
 		case ResolutionSkip:
 			x.end(i, plan.Skipped, now)
@@ -194,7 +194,7 @@ func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) err
 	return repeated(c, d)
 }
 
-// repeated returns errUnchanged if a decision repeats the one that was made, otherwise the error.
+// repeated returns errUnchanged if d repeats the decision that was made, otherwise CHECKPOINT_STALE or WORKFLOW_STATE.
 func repeated(c workflows.Checkpoint, d Decision) error {
 	switch {
 	case c.State == workflows.Stale:
@@ -205,7 +205,7 @@ func repeated(c workflows.Checkpoint, d Decision) error {
 	return errState("the checkpoint %s was already %s", c.ID, c.State)
 }
 
-// Abort ends a workflow before its steps have ended.
+// Abort ends a workflow early. It returns WORKFLOW_STATE for one that has ended without being aborted.
 func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason string) error {
 	row, err := workflows.Get(e.Store.Reads(ctx), id)
 	if err = own(row, err, by, id); err != nil {

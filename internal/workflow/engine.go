@@ -1,6 +1,6 @@
 // Package workflow executes durable workflows (AgentCards, “agentcards:execute_dag”). The process that holds a
-// workflow executes its tool and code steps; agent steps are tasks of the orchestrator. A step begins and ends in
-// transactions that also decide what follows, so another process can continue at any time.
+// workflow executes its tool and code steps; agent steps are tasks of the orchestrator. The transaction that stores the
+// result of a step also stores what follows, so another process can continue the workflow at any time.
 package workflow
 
 import (
@@ -23,7 +23,7 @@ type Engine struct {
 	started chan struct{}
 
 	mu      sync.Mutex
-	runs    map[string]*run // of the workflows that this process holds
+	runs    map[string]*run // by the id of the workflow that this process holds
 	stopped bool
 	active  sync.WaitGroup // the runs
 }
@@ -49,7 +49,7 @@ func (e *Engine) Start(context.Context) error {
 }
 
 // Stop implements background.Service. It starts no further steps and waits until ctx ends for those that run; their
-// results are stored. Then it cancels them. Other processes continue the workflows when this one has ended.
+// results are stored. Then it cancels them. Other processes continue the workflows after this one has ended.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.mu.Lock()
 	if !e.stopped {
@@ -92,7 +92,7 @@ func (e *Engine) reserve(x *execution) (r, earlier *run, err error) {
 	return r, earlier, nil
 }
 
-// launch executes a reserved run. An earlier run of the workflow is cancelled: this process was taken for dead.
+// launch executes a reserved run. It cancels the earlier run, which exists if other processes took this one for dead.
 func (e *Engine) launch(r, earlier *run, first []dispatch) {
 	if earlier != nil {
 		earlier.cancel()
@@ -100,8 +100,8 @@ func (e *Engine) launch(r, earlier *run, first []dispatch) {
 	go func() { e.drop(r, nil, r.execute(first) != nil) }()
 }
 
-// drop removes a run that has ended or that was not launched; then the earlier run is registered again. lost is set if this
-// process may still be the holder.
+// drop removes a run that has ended or was not launched, and registers the earlier run again unless that has ended. lost is
+// set if this process may still be the holder.
 func (e *Engine) drop(r, earlier *run, lost bool) {
 	e.mu.Lock()
 	r.ended = true
@@ -137,7 +137,7 @@ func (e *Engine) disown(id string) {
 	})
 }
 
-// held returns the run of a workflow that this process holds, nil for another one.
+// held returns the run of a workflow, nil if this process does not hold it.
 func (e *Engine) held(id string) *run {
 	e.mu.Lock()
 	defer e.mu.Unlock()

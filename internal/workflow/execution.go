@@ -41,7 +41,7 @@ const expireJob = "workflows.expire"
 // maxCached is the longest result that the holder keeps in memory, in bytes; longer ones are read again.
 const maxCached = 64 << 10
 
-// execution is the state of a workflow as its holder knows it.
+// execution is the state of a workflow in memory, with the changes that are not stored yet.
 type execution struct {
 	env        *environment
 	row        workflows.Workflow
@@ -49,8 +49,8 @@ type execution struct {
 	plan       *plan.Plan
 	steps      []workflows.Step
 	checkpoint *workflows.Checkpoint // the newest one, nil for none
-	by         models.Principal      // the owner as it was at the last dispatch
-	halted     error                 // why no further step may begin, nil for no reason
+	by         models.Principal      // the owner, as of the last check of its token
+	halted     error                 // why no further step may begin, nil if steps may begin
 
 	// changed are the steps that the next transaction stores, and events what it emits.
 	changed map[int]bool
@@ -68,7 +68,7 @@ type dispatch struct {
 	target    string // the digest of the tool, "" for an agent step
 }
 
-// load reads the state of a workflow, without results of more than maxResult bytes. If another process changes it meanwhile, save returns workflows.ErrFenced.
+// load reads a workflow, without results of more than maxResult bytes. save returns ErrFenced if another process changes it.
 func (e *environment) load(from store.Source, row workflows.Workflow, maxResult int) (*execution, error) {
 	x := &execution{env: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}}
 	if err := json.Unmarshal(row.Options, &x.settings); err != nil {
@@ -134,7 +134,7 @@ func (x *execution) end(i int, state plan.State, now time.Time) {
 	x.emitStep(EventStepEnded, i)
 }
 
-// lose makes a step uncertain: it may have acted.
+// lose makes a step uncertain, because it may have acted.
 func (x *execution) lose(i int, why string, now time.Time) {
 	x.steps[i].ErrorCode, x.steps[i].Error = codeLost, why
 	x.end(i, plan.Uncertain, now)
@@ -148,7 +148,7 @@ func (x *execution) skipPending(now time.Time) {
 	}
 }
 
-// undo makes steps pending again that advance has begun and not committed.
+// undo makes steps pending again that advance has marked as running and that were not committed.
 func (x *execution) undo(run []dispatch) {
 	for _, d := range run {
 		s := &x.steps[d.position]
@@ -259,7 +259,7 @@ func (x *execution) saveNew(tx *store.Tx) error {
 	return tx.Events().EmitAll(x.events)
 }
 
-// saved forgets what was stored.
+// saved updates the state after a commit: no changes are left to store, and results of more than maxCached bytes are dropped.
 func (x *execution) saved() {
 	x.row.Version++
 	clear(x.changed)

@@ -56,13 +56,13 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// environment is what the execution of a workflow uses.
+// environment has the services and settings that all executions share.
 type environment struct {
 	Dependencies
 	opts  Options
 	slots *semaphore.Weighted // of tool and code steps that run
 
-	// work is the context of steps, and cancelWork ends them. draining is closed when no further step may begin.
+	// work is the context of steps, and cancelWork cancels it. draining is closed when no further step may begin.
 	work       context.Context
 	cancelWork context.CancelFunc
 	draining   chan struct{}

@@ -33,8 +33,8 @@ func newRun(x *execution) *run {
 	return r
 }
 
-// execute runs steps until the workflow is paused, has ended, or is held by another process. An error means that the state
-// could not be stored.
+// execute runs steps until the workflow is paused or has ended, or the engine stops. It returns the error of a state that
+// could not be stored, workflows.ErrFenced if another process has changed the workflow.
 func (r *run) execute(first []dispatch) error {
 	defer r.steps.Wait()
 	defer r.cancel()
@@ -43,7 +43,7 @@ func (r *run) execute(first []dispatch) error {
 		select {
 		case o := <-r.outcomes:
 			r.apply(o)
-			for len(r.outcomes) > 0 { // those that ended meanwhile share the transaction
+			for len(r.outcomes) > 0 { // outcomes that have arrived meanwhile share the transaction
 				r.apply(<-r.outcomes)
 			}
 			next, err := r.commit(r.continues())
@@ -89,8 +89,8 @@ func (r *run) apply(o outcome) {
 	}
 }
 
-// commit stores the outcomes together with what follows, and returns the steps that begin. It tries again while the
-// database is unavailable. An error means that this process no longer holds the workflow, or that it stops.
+// commit stores the outcomes together with what follows, and returns the steps that begin. It retries until it succeeds. It
+// returns workflows.ErrFenced if another process has changed the workflow, and other errors only when the engine stops.
 func (r *run) commit(advance bool) (next []dispatch, err error) {
 	if advance {
 		if err = r.retry(func() error {
@@ -109,7 +109,7 @@ func (r *run) commit(advance bool) (next []dispatch, err error) {
 	return next, err
 }
 
-// retry calls do until it succeeds, returns workflows.ErrFenced, or the engine stops.
+// retry calls do until it succeeds, it returns workflows.ErrFenced, or the engine stops.
 func (r *run) retry(do func() error) error {
 	backoff := background.NewBackoff(background.MaxBackoff)
 	for {
@@ -130,7 +130,7 @@ func (r *run) dispatch(list []dispatch) {
 	}
 }
 
-// abort cancels the steps that run, waits for them for a while, and ends the workflow.
+// abort cancels the steps that run, waits for them up to AbortGrace, and ends the workflow.
 func (r *run) abort(a abort) error {
 	r.cancel()
 	grace := time.NewTimer(r.env.opts.AbortGrace)

@@ -47,7 +47,7 @@ func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) 
 	facts := []any{x.row.ID, step, out.Arguments, x.row.Payer}
 	if step.Type == plan.KindAgent {
 		err = requireSend(x.by)
-		out.repeatable = true // the orchestrator starts the same request once
+		out.repeatable = true // the orchestrator creates one task for repeated requests
 	} else {
 		var t tools.Target
 		if t, err = x.lookup(ctx, i); err == nil {

@@ -12,7 +12,7 @@ import (
 	"comet/store/workflows"
 )
 
-// Draft is a workflow that has not started.
+// Draft is a request to start a workflow.
 type Draft struct {
 	Steps    []plan.Step
 	Settings Settings
@@ -20,8 +20,8 @@ type Draft struct {
 
 // Begin checks, stores and starts a workflow. at is the JSON pointer of the steps, for errors. It returns
 // errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
-// WORKFLOW_LIMIT if the token has too many workflows that have not ended. A repeated request, of which once has the
-// response, starts nothing and returns the zero View.
+// WORKFLOW_LIMIT if the token has too many workflows that have not ended. If the request is a repetition, once has the
+// response afterwards; Begin then starts nothing and returns the zero View.
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
 	p, err := plan.New(d.Steps, at)
 	if err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 	return v, nil
 }
 
-// create stores a new workflow unless its token has too many.
+// create stores a new workflow. It returns WORKFLOW_LIMIT if its token has too many that have not ended.
 func (x *execution) create(tx *store.Tx) error {
 	active, err := workflows.CountActive(tx, x.row.TokenID)
 	if err == nil && active >= x.env.opts.MaxActive {
@@ -93,7 +93,7 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 	}, err
 }
 
-// checkStep refuses a step that its caller may not execute.
+// checkStep returns an error for a step that its caller may not execute.
 func (x *execution) checkStep(ctx context.Context, i int) error {
 	step := x.plan.Steps[i]
 	var err error

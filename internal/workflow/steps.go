@@ -25,7 +25,7 @@ import (
 const (
 	// maxResult limits the result of a step, in bytes.
 	maxResult = 10 << 20
-	// timeoutMargin lets the timeout of a step end before that of the request to its upstream.
+	// timeoutMargin is added to the timeout of the request to an upstream, so that the timeout of the step passes first.
 	timeoutMargin = 5 * time.Second
 )
 
@@ -113,8 +113,8 @@ func (s *step) toolName() string {
 	return s.Tool
 }
 
-// recheck checks once more, after the wait for a slot, whether the token is accepted and the tool is what was decided on.
-// It reports whether the tool has changed.
+// recheck checks again, after the wait for a slot, whether the token is accepted and may call the tool. It reports whether
+// the tool has changed since begin.
 func (e *environment) recheck(ctx context.Context, s *step) (changed bool, err error) {
 	err = e.whenAvailable(ctx, func() error {
 		by, err := e.Auth.Standing(ctx, s.caller.Principal)
@@ -129,7 +129,7 @@ func (e *environment) recheck(ctx context.Context, s *step) (changed bool, err e
 	return changed, err
 }
 
-// whenAvailable calls do until the database is available.
+// whenAvailable calls do again while it returns errs.Unavailable, until ctx ends.
 func (e *environment) whenAvailable(ctx context.Context, do func() error) error {
 	backoff := background.NewBackoff(background.MaxBackoff)
 	for {
@@ -150,7 +150,7 @@ func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
 	return out.Result, err
 }
 
-// runAgentStep submits a task and waits for its end. The same attempt is submitted once, also by several processes.
+// runAgentStep submits a task and waits for its end. An attempt has one task, even if several processes submit it.
 func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 	sub := orchestrator.Submission{
 		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// adoptAtOnce is how many workflows one read returns.
+	// adoptAtOnce is the number of workflows that one query returns.
 	adoptAtOnce = 50
-	// upstreamsWait is how long workflows wait for the upstreams after the start of the process.
+	// upstreamsWait is how long decisions and the adoption of workflows wait until the upstreams have started.
 	upstreamsWait = 20 * time.Second
 )
 
@@ -33,7 +33,7 @@ func (e *Engine) adopt(ctx context.Context, _ *jobs.Job) error {
 		if err != nil || len(ids) == 0 {
 			return cmp.Or(err, failed)
 		}
-		for _, id := range ids { // one that cannot be continued does not block the others
+		for _, id := range ids { // a workflow that cannot be continued does not block the others
 			if err := e.adoptOne(ctx, id); err != nil {
 				failed = fmt.Errorf("continue the workflow %s: %w", id, err)
 			}
@@ -42,7 +42,7 @@ func (e *Engine) adopt(ctx context.Context, _ *jobs.Job) error {
 	}
 }
 
-// adoptOne continues a workflow. What ran is run again if it may be; otherwise it is uncertain.
+// adoptOne continues a workflow that has no holder. It does nothing if another process was faster.
 func (e *Engine) adoptOne(ctx context.Context, id string) error {
 	orphaned := func(row workflows.Workflow, err error) error {
 		if err == nil && (row.State != workflows.Running || row.Holder != "") {
@@ -62,11 +62,11 @@ func (e *Engine) adoptOne(ctx context.Context, id string) error {
 	return err
 }
 
-// errAdopted says that another process holds the workflow.
+// errAdopted says that the workflow no longer waits for a holder.
 var errAdopted = errors.New("another process continues the workflow")
 
-// recoverSteps decides about the steps that ran when the holder ended. It returns the agent steps, which continue as the
-// same attempts.
+// recoverSteps decides about the steps that ran when the holder ended: repeatable ones become pending, others uncertain. It
+// returns the agent steps, which continue as the same attempts.
 func (x *execution) recoverSteps(ctx context.Context, now time.Time) (again []dispatch, err error) {
 	for i := range x.steps {
 		s := &x.steps[i]

@@ -14,7 +14,7 @@ import (
 	"comet/store/workflows"
 )
 
-// errUnchanged ends a transition that has nothing to do.
+// errUnchanged ends a transition that changes nothing.
 var errUnchanged = errors.New("the workflow is unchanged")
 
 // settled is the state of a workflow after a transition: the newest checkpoint, and the one that has become stale.
@@ -24,8 +24,8 @@ type settled struct {
 }
 
 // transition changes a workflow that this process does not hold, and holds it if it runs afterwards. check receives the
-// row or the error of its read. change returns the steps that already run. It is called again if the workflow has changed
-// meanwhile; with errUnchanged nothing is stored.
+// row or the error of its read. change returns the steps that already run. Both are called again if the workflow has changed
+// meanwhile. If change returns errUnchanged, nothing is stored.
 func (e *Engine) transition(ctx context.Context, id string, check func(workflows.Workflow, error) error, change func(*execution) ([]dispatch, error)) (now settled, err error) {
 	for {
 		from := e.Store.Reads(ctx)
@@ -59,8 +59,8 @@ func (e *Engine) transition(ctx context.Context, id string, check func(workflows
 	}
 }
 
-// commit stores an execution and executes the steps that begin. stored is called after the commit and reports whether it has
-// stored the execution.
+// commit stores an execution with write, and executes the steps that begin. stored is called after the commit and reports
+// whether write has stored the execution.
 func (e *Engine) commit(ctx context.Context, x *execution, first []dispatch, write func(*store.Tx) error, stored func() bool) error {
 	r, earlier, err := e.reserve(x)
 	if err != nil {
@@ -88,8 +88,8 @@ func (x *execution) take(ctx context.Context, before workflows.Workflow, running
 	return append(running, next...), err
 }
 
-// transitionOf is transition for a principal that may change the workflow. A pause that has lasted too long ends the
-// workflow instead.
+// transitionOf calls transition if the principal may change the workflow. If its pause has lasted too long, it is aborted
+// instead.
 func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (settled, error) {
 	check := func(row workflows.Workflow, err error) error { return own(row, err, by, id) }
 	now, err := e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
@@ -111,8 +111,8 @@ func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id strin
 	return now, err
 }
 
-// own is visible for a principal that changes the workflow: one that has expired is WORKFLOW_NOT_FOUND (AgentCards,
-// “Codes d'erreur”).
+// own returns the errors of visible, and WORKFLOW_NOT_FOUND for a workflow that has expired (AgentCards, “Codes
+// d'erreur”). It is for principals that change the workflow.
 func own(w workflows.Workflow, err error, by models.Principal, id string) error {
 	if err = visible(w, err, by, id); err == nil && w.ErrorCode == codeExpired {
 		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "the workflow %s expired at %s, because no decision was made", id, w.EndedAt.Format(time.RFC3339))

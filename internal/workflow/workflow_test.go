@@ -19,7 +19,7 @@ import (
 	"comet/store/workflows"
 )
 
-// TestExecuteDAG: the shape of the answer is that of AgentCards, “Exemple de réponse (succès)”.
+// TestExecuteDAG: the response has the form of AgentCards, “Exemple de réponse (succès)”.
 func TestExecuteDAG(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "independent steps run in parallel, and references keep their types", workflow.Options{}, func(t *testing.T, f *fixture) {

@@ -25,7 +25,7 @@ func Heartbeat(tx *store.Tx, process string) (heartbeats int64, others []Replica
 	return heartbeats, others, err
 }
 
-// AdoptWorkflows is the kind of the job that runs the workflows without a holder.
+// AdoptWorkflows is the kind of the job that continues the running workflows without a holder.
 const AdoptWorkflows = "workflows.adopt"
 
 // Release ends the leases of a process, which makes its webhooks and jobs due, releases its running workflows to

@@ -155,7 +155,7 @@ func Result(from store.Source, id string, position int) (json.RawMessage, error)
 	return store.Row[json.RawMessage](from, "SELECT result FROM workflow_steps WHERE workflow_id = ? AND position = ?", id, position)
 }
 
-// CountActive returns the number of workflows of a token that have not ended. Concurrent transactions of the token wait.
+// CountActive returns the number of workflows of a token that have not ended. It locks the row of the token.
 func CountActive(tx *store.Tx, tokenID string) (int, error) {
 	if _, err := store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
 		return 0, err
@@ -212,7 +212,7 @@ func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error)
 	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? AND id = ?", workflowID, id)
 }
 
-// Decide stores the decision on an open checkpoint.
+// Decide stores the decision on an open checkpoint. It returns ErrFenced if the checkpoint is no longer open.
 func Decide(tx *store.Tx, c Checkpoint) error {
 	n, err := tx.Exec("UPDATE checkpoints SET state = ?, decided_by = ?, feedback = ?, decided_at = ? WHERE id = ? AND state = 'open'",
 		c.State, c.DecidedBy, columns.Text(c.Feedback, maxText), tx.Now(), c.ID)
@@ -222,7 +222,7 @@ func Decide(tx *store.Tx, c Checkpoint) error {
 	return err
 }
 
-// Orphans returns up to limit running workflows without a holder whose ids follow an id, in order.
+// Orphans returns the ids of up to limit running workflows without a holder, in order, from the first one after an id.
 func Orphans(from store.Source, after string, limit int) ([]string, error) {
 	return store.Rows[string](from, "SELECT id FROM workflows WHERE state = 0 AND holder = '' AND id > ? ORDER BY id LIMIT ?", after, limit)
 }

@@ -20,7 +20,7 @@ const (
 	maxHops = 3
 )
 
-// suggestion is the answer of agentcards:execute_dag to an intent that is not executed.
+// suggestion is the response of agentcards:execute_dag to an intent that is not executed.
 type suggestion struct {
 	// Status is suggestion or explicit_required.
 	Status     intent.Verdict `json:"status"`
@@ -33,7 +33,7 @@ type suggestion struct {
 	NextAction   string               `json:"next_action"`
 }
 
-// executeIntent executes the plan for an intent, or returns it if it is not complete and certain.
+// executeIntent executes the plan for an intent, or returns the plan if it is not complete or not certain.
 func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sentence string, settings workflow.Settings) (*mcp.CallToolResult, error) {
 	p, err := b.propose(ctx, c, sentence)
 	if err != nil {

@@ -53,7 +53,7 @@ const (
 "approved":{"type":"boolean"},
 "feedback":{"type":"string","maxLength":2000},
 "digest":{"type":"string","description":"The digest of the checkpoint; the decision then applies to nothing else"},
-"resolution":{"enum":["retry","accept","skip"],"description":"For tasks whose results were lost: run them again, take results for theirs, or skip them"},
+"resolution":{"enum":["retry","accept","skip"],"description":"For tasks whose results were lost: run them again, use results as theirs, or skip them"},
 "results":{"type":"object","description":"For accept: the results by task id"}},
 "required":["workflow_id","checkpoint_id","approved"],"additionalProperties":false}`
 )

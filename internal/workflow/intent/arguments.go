@@ -95,10 +95,10 @@ func (f *form) mayFollow(field *field, i int, explicit bool) bool {
 	return f.isLast(i)
 }
 
-// isLast reports whether what follows a token does not belong to it.
+// isLast reports whether a token is the last one of a value.
 func (f *form) isLast(i int) bool { return i+1 == len(f.tokens) || f.has("following", f.tokens[i+1]) }
 
-// putToken sets a field to the value of a token, which stands after its name or not.
+// putToken sets a field to the value of a token if that is valid. named is set if the token follows the name of the field.
 func (f *form) putToken(field *field, i int, named bool) bool {
 	value := f.valueOf(field, f.tokens[i], named)
 	f.used[i] = value != nil && field.put(value)
@@ -291,10 +291,10 @@ func (f *form) unexpressed() (out []string) {
 	return out
 }
 
-// faults returns how badly the clause and the arguments fit.
+// faults returns the number of missing arguments and of parts of the clause that no argument expresses.
 func (f *form) faults() int { return len(f.missing()) + len(f.unexpressed()) }
 
-// unsupported returns the words that a plan cannot express, and a clause that asks for no action.
+// unsupported returns the words that a plan cannot express, and a clause that does not state the change that its tool makes.
 func (f *form) unsupported() (out []string) {
 	lists := slices.ContainsFunc(f.tokens, func(t token) bool { return f.has("listing", t) })
 	for i, t := range f.tokens {

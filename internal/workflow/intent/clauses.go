@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// wordsText is the table of words; its head describes the format.
+// wordsText is the table of words; the comment at its beginning describes the format.
 //
 //go:embed words.txt
 var wordsText string
@@ -63,7 +63,7 @@ func (l lexicon) isRequest(tokens []token) bool {
 // clause is the part of a sentence that one step executes.
 type clause struct {
 	tokens []token
-	// sequential is true where "then" or a like word begins the clause.
+	// sequential is set if the clause follows "then" or a similar word.
 	sequential bool
 }
 

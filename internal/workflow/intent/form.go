@@ -30,7 +30,7 @@ type Tool struct {
 	Score, PageRank float64
 }
 
-// form is the arguments of a tool as fields to fill in.
+// form has the arguments of a tool as fields to fill in.
 type form struct {
 	lexicon
 	*clause

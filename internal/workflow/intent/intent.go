@@ -38,7 +38,7 @@ const (
 	closeRank = 0.85
 	// maxWords is the number of words of a clause that every search takes into account.
 	maxWords = 60
-	// unknownWord is the factor by which a word that the tool does not have lowers its score at least.
+	// unknownWord is the least factor by which a word that the tool does not have lowers its score.
 	unknownWord = 1.05
 )
 
@@ -55,7 +55,7 @@ type Request struct {
 	Density float64
 }
 
-// Verdict says what a proposal is good for.
+// Verdict tells how a proposal can be used.
 type Verdict string
 
 // Values of Verdict.
@@ -65,7 +65,7 @@ const (
 	Execute Verdict = "execute"
 	// Suggestion is a proposal that the caller has to complete or confirm.
 	Suggestion Verdict = "suggestion"
-	// ExplicitRequired is a proposal that says little: the caller should give the steps.
+	// ExplicitRequired is a proposal with a low confidence or without steps: the caller has to give the steps.
 	ExplicitRequired Verdict = "explicit_required"
 )
 
@@ -156,7 +156,7 @@ type step struct {
 	unclear []string
 }
 
-// match returns the step for a clause, nil without a tool: of the best tools, the first that fits the clause best.
+// match returns the step for a clause, nil if no tool is found. Of the best tools it takes the one that fits the clause best.
 func (r *Request) match(words lexicon, c *clause, result string, context map[string]json.RawMessage) *step {
 	var kept []*step
 	text := words.text(c, nil)
@@ -192,8 +192,8 @@ func (r *Request) match(words lexicon, c *clause, result string, context map[str
 	return best
 }
 
-// scoreAgain sets the score to that of the words that arguments do not express. A word without which the score
-// is higher says something that the tool does not do.
+// scoreAgain raises the score to that of the words that no argument expresses, if it is higher. A word is unclear if the
+// score is higher without it: it asks for something that the tool does not do.
 func (r *Request) scoreAgain(words lexicon, s *step) {
 	explained := s.explained()
 	score := r.score(words.text(s.clause, explained), s.tool.ID)
@@ -268,7 +268,7 @@ func (p *Proposal) add(s *step, needs []string, strength float64, density float6
 	p.Unclear = append(p.Unclear, s.unclear...)
 }
 
-// confidence weighs the score, the PageRank and the path of a step: the denser the usage graph, the more it counts.
+// confidence weighs the score, the PageRank and the path of a step. The last two have more weight in a dense usage graph.
 func confidence(t *Tool, path, density float64) float64 {
 	weights := [3]float64{0.55, 0.30, 0.15}
 	switch {
