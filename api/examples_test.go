@@ -124,7 +124,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	issued, err := d.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("runner"), AgentID: new("runner"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 	require.NoError(t, err)
 
-	asked := d.ask(t, "POST", "/api/v1/workflows", "/api/v1/workflows", `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","approve":true}]}}`, http.StatusOK)
+	asked := d.ask(t, "POST", "/api/v1/workflows", "/api/v1/workflows", `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"tasks"},"approve":true}]}}`, http.StatusOK)
 	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example", "workflow_id": asked["workflow_id"].(string), "checkpoint_id": asked["checkpoint_id"].(string)}
 	send := func(operation string) {
 		body, token := bodies[operation], d.admin
@@ -163,6 +163,9 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	} {
 		send(operation)
 	}
+	ended, err := d.core.Workflows.Wait(t.Context(), models.System(), ids["workflow_id"]) // a running workflow can be continued and aborted
+	require.NoError(t, err)
+	require.Equal(t, "complete", ended.Status)
 	for operation, body := range bodies {
 		var status int
 		switch operation {
