@@ -37,7 +37,8 @@ type workflowConfig struct {
 	OnError *string `json:"on_error" validate:"omitnil,oneof=continue abort" enums:"continue,abort" example:"continue" default:"continue" extensions:"x-nullable"`
 	// Ask for approval before tools of this class or above; by default only where a task asks for it.
 	Approvals *models.ToolClass `json:"approvals" validate:"omitnil,oneof=write destructive" swaggertype:"string" enums:"write,destructive" example:"destructive" extensions:"x-nullable"`
-	// Maximum duration in milliseconds of the attempts of tasks that have no limit of their own.
+	// Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
+	// attempt may be silent, at least 100; the default is that of the class of the task.
 	TaskTimeoutMS *int64 `json:"task_timeout_ms" validate:"omitnil,min=1,max=86400000" example:"30000" minimum:"1" maximum:"86400000" default:"30000" extensions:"x-nullable"`
 }
 
@@ -53,7 +54,7 @@ func (d workflowDraft) draft() workflow.Draft {
 //	@Summary		Start a workflow
 //	@Description	Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //	@Description
-//	@Description	Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//	@Description	Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response; with `Prefer: wait` it waits for the same workflow"	maxlength(255)
 //	@Param			Prefer			header	string			false	"`wait=N` waits up to N seconds until the workflow is paused or has ended, at most 60 and less than the server's time limit for requests"	example(wait=10)
 //	@Param			traceparent		header	string			false	"W3C trace context of the workflow"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
@@ -66,7 +67,7 @@ func (d workflowDraft) draft() workflow.Draft {
 //	@Header			202	{string}	ETag
 //	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, or the tasks depend on each other"
+//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, or the dependencies of the tasks form a cycle"
 //	@Failure		404	"A tool does not exist, or the token may not call it"
 //	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
 //	@Failure		429	"The token has too many workflows that have not ended, or exceeds its rate limit"
@@ -280,7 +281,7 @@ type workflowAbortion struct {
 // abortWorkflow aborts a workflow.
 //
 //	@Summary		Abort a workflow
-//	@Description	Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+//	@Description	Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //	@Param			Prefer	header	string				false	"`wait=N` as for continue; the response has the final state in any case"	example(wait=10)
 //	@Param			body	body	workflowAbortion	true	"The reason"
 //	@Success		200	{object}	workflow.View	"The workflow"
@@ -295,9 +296,9 @@ func (s *Server) abortWorkflow(r request, d workflowAbortion) error {
 type checkpointDecision struct {
 	Approved *bool   `json:"approved" validate:"required" example:"true"`                                                                          // Whether to go on; false aborts the workflow.
 	Feedback *string `json:"feedback" validate:"omitnil,text,max=2000" example:"the arguments are right" maxLength:"2000" extensions:"x-nullable"` // The reason, which is stored with the checkpoint.
-	// The digest of the checkpoint; the decision then applies to nothing else.
+	// The digest of the checkpoint; the decision is rejected if the digest differs.
 	Digest *string `json:"digest" validate:"omitnil,printable,max=64" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" maxLength:"64" extensions:"x-nullable"`
-	// What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+	// What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them.
 	Resolution *workflow.Resolution `json:"resolution" validate:"omitnil,oneof=retry accept skip" swaggertype:"string" enums:"retry,accept,skip" example:"retry" extensions:"x-nullable"`
 	// The results by task id, for the resolution `accept`.
 	Results map[string]json.RawMessage `json:"results" swaggertype:"object"`

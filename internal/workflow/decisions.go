@@ -111,6 +111,9 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 		}
 	}
 	x.settle(workflows.Approved, by.TokenID, d.Feedback)
+	if x.checkpoint.Kind == string(plan.PauseUncertain) {
+		x.decided.Resolution = string(d.Resolution)
+	}
 	return nil
 }
 
@@ -199,6 +202,8 @@ func repeated(c workflows.Checkpoint, d Decision) error {
 	switch {
 	case c.State == workflows.Stale:
 		return errStale(c.ID)
+	case c.State == workflows.Approved && d.Approved && c.Resolution != "" && c.Resolution != string(d.Resolution):
+		return errState("the checkpoint %s was already approved with the resolution %s", c.ID, c.Resolution)
 	case c.State == workflows.Approved && d.Approved, c.State == workflows.Rejected && !d.Approved:
 		return errUnchanged
 	}

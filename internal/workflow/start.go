@@ -3,6 +3,7 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"comet/internal/errs"
 	"comet/internal/tools"
@@ -25,6 +26,9 @@ type Draft struct {
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
 	p, err := plan.New(d.Steps, at)
 	if err != nil {
+		return v, err
+	}
+	if err = checkAgentTimeouts(p, d.Settings, at); err != nil {
 		return v, err
 	}
 	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
@@ -91,6 +95,32 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
 		Options: options, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
 	}, err
+}
+
+// minAgentTimeoutMS is the shortest timeout of a task, in milliseconds.
+const minAgentTimeoutMS = 100
+
+// checkAgentTimeouts returns errs.InvalidRequest if an agent step has a timeout that a task may not have. at is the JSON
+// pointer of the steps.
+func checkAgentTimeouts(p *plan.Plan, settings Settings, at string) error {
+	var violations errs.Violations
+	short := func(pointer, name string, ms int64) {
+		violations.Add(errs.InvalidRequest, pointer, "min", "%s must be at least %d for the type agent_task, or 0 for the default, not %d", name, minAgentTimeoutMS, ms)
+	}
+	common := false
+	for i, s := range p.Steps {
+		switch {
+		case s.Type != plan.KindAgent:
+		case s.TimeoutMS == 0:
+			common = true
+		case s.TimeoutMS < minAgentTimeoutMS:
+			short(fmt.Sprintf("%s/%d/timeout_ms", at, i), "timeout_ms", s.TimeoutMS)
+		}
+	}
+	if ms := settings.TimeoutMS; common && ms > 0 && ms < minAgentTimeoutMS {
+		short("/config/task_timeout_ms", "task_timeout_ms", ms)
+	}
+	return violations.Err()
 }
 
 // checkStep returns an error for a step that its caller may not execute.

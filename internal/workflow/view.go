@@ -45,7 +45,7 @@ type View struct {
 
 // CheckpointContext is what a checkpoint shows.
 type CheckpointContext struct {
-	// A digest of the steps. A decision that repeats it applies to nothing else.
+	// A digest of the steps. A decision with another digest is rejected.
 	Digest string      `json:"digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	Steps  []shownStep `json:"steps"` // The tasks that it is about.
 } // @name WorkflowCheckpoint

@@ -204,6 +204,9 @@ func TestUncertainSteps(t *testing.T) {
 		got := f.decide(t, v, true, "resolution", "retry")
 		require.Equal(t, "complete", got["status"], "%v", got)
 		require.Equal(t, "done", got["results"].(map[string]any)["a"])
+		require.Equal(t, got, f.decide(t, v, true, "resolution", "retry"), "the same decision again has no effect")
+		require.Contains(t, f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", decision(v, true, "resolution", "skip")), "approved with the resolution retry")
+		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", decision(v, true))
 	})
 	testOnDatabases(t, "accept takes a result", workflow.Options{}, func(t *testing.T, f *fixture) {
 		v := lost(t, f)
@@ -409,6 +412,8 @@ func TestRefusedWorkflows(t *testing.T) {
 			`{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x","budget":0}]}}`:                              "/workflow/tasks/0/budget",
 			`{"workflow":{"tasks":[{"id":"a","tool":"paper:note"}]},"config":{"task_timeout_ms":-1}}`:                        "task_timeout_ms",
 			`{"workflow":{"tasks":[{"id":"a","tool":"paper:note"}]},"config":{"task_timeout_ms":86400001}}`:                  "task_timeout_ms",
+			`{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x","timeout_ms":99}]}}`:                         "/workflow/tasks/0/timeout_ms: timeout_ms must be at least 100 for the type agent_task",
+			`{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x"}]},"config":{"task_timeout_ms":99}}`:         "/config/task_timeout_ms: task_timeout_ms must be at least 100",
 			`{"workflow":{"tasks":[{"id":"a","tool":"paper:note"}]},"per_layer_validation":"yes"}`:                           "per_layer_validation",
 			`{"workflow":{"tasks":[{"id":"a","tool":"paper:note","arguments":[]}]}}`:                                         "/workflow/tasks/0/arguments: arguments must be a JSON object",
 			`{"workflow":{"tasks":[{"id":"a","tool":"paper:note"},{"id":"a","tool":"paper:note"}]}}`:                         "/workflow/tasks/1/id: the id \"a\" is already used by step 1",

@@ -82,8 +82,9 @@ type Checkpoint struct {
 	Digest string
 	// State is one of the constants below.
 	State string
-	// DecidedBy is the id of the token, "" for none.
-	DecidedBy, Feedback string
+	// DecidedBy is the id of the token, "" for none. Resolution is what happened to uncertain steps, "" for none.
+	DecidedBy, Feedback, Resolution string
+
 	CreatedAt           time.Time
 	// DecidedAt is zero while the checkpoint is open.
 	DecidedAt, ExpiresAt time.Time
@@ -205,7 +206,7 @@ func NewestCheckpoint(from store.Source, id string) (Checkpoint, error) {
 	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? ORDER BY CASE state WHEN 'open' THEN 0 ELSE 1 END, created_at DESC, id DESC LIMIT 1", id)
 }
 
-const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, decided_by, feedback, created_at, decided_at, expires_at"
+const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, decided_by, feedback, resolution, created_at, decided_at, expires_at"
 
 // GetCheckpoint returns a checkpoint of a workflow, or errs.NotFound.
 func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error) {
@@ -214,8 +215,8 @@ func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error)
 
 // Decide stores the decision on an open checkpoint. It returns ErrFenced if the checkpoint is no longer open.
 func Decide(tx *store.Tx, c Checkpoint) error {
-	n, err := tx.Exec("UPDATE checkpoints SET state = ?, decided_by = ?, feedback = ?, decided_at = ? WHERE id = ? AND state = 'open'",
-		c.State, c.DecidedBy, columns.Text(c.Feedback, maxText), tx.Now(), c.ID)
+	n, err := tx.Exec("UPDATE checkpoints SET state = ?, decided_by = ?, feedback = ?, resolution = ?, decided_at = ? WHERE id = ? AND state = 'open'",
+		c.State, c.DecidedBy, columns.Text(c.Feedback, maxText), c.Resolution, tx.Now(), c.ID)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}

@@ -27,7 +27,7 @@ const (
 "capability":{"type":"string","description":"For agent_task: the required capability"},
 "agent_id":{"type":"string","description":"For agent_task: the agent"},
 "budget":{"type":"integer","minimum":1,"description":"For agent_task: maximum tokens"},
-"timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"Default 30000"},
+"timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"Of an attempt; default config.task_timeout_ms, then 30000. For agent_task: how long an attempt may be silent, at least 100; default of the task class"},
 "approve":{"type":"boolean","description":"Ask for approval, with the final arguments, before the task begins"}},
 "required":["id"],"additionalProperties":false}}},
 "required":["tasks"],"additionalProperties":false},
@@ -36,7 +36,7 @@ const (
 "per_layer_validation":{"type":"boolean"},
 "on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
 "approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
-"task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000}},
+"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"}},
 "additionalProperties":false}},
 "additionalProperties":false}`
 	continueSchema = `{"type":"object","properties":{
@@ -52,7 +52,7 @@ const (
 "checkpoint_id":{"type":"string"},
 "approved":{"type":"boolean"},
 "feedback":{"type":"string","maxLength":2000},
-"digest":{"type":"string","description":"The digest of the checkpoint; the decision then applies to nothing else"},
+"digest":{"type":"string","description":"The digest of the checkpoint; the decision is rejected if the digest differs"},
 "resolution":{"enum":["retry","accept","skip"],"description":"For tasks whose results were lost: run them again, use results as theirs, or skip them"},
 "results":{"type":"object","description":"For accept: the results by task id"}},
 "required":["workflow_id","checkpoint_id","approved"],"additionalProperties":false}`

@@ -43,7 +43,8 @@ type Step struct {
 	Capability string `json:"capability,omitempty" example:"web_search"`
 	AgentID    string `json:"agent_id,omitempty" example:"research-web-01" maxLength:"64"` // The agent, for agent_task.
 	Budget     *int64 `json:"budget,omitempty" example:"4000" minimum:"1"`                 // Maximum number of tokens, for agent_task.
-	// Maximum duration of an attempt in milliseconds; by default that of the workflow.
+	// Maximum duration of an attempt in milliseconds; by default, and for 0, that of the workflow. For agent_task it is how
+	// long an attempt may be silent, at least 100; the default is that of the class of the task.
 	TimeoutMS int64 `json:"timeout_ms,omitempty" example:"30000" minimum:"0" maximum:"86400000"`
 	Approve   bool  `json:"approve,omitempty" example:"true"` // Whether to ask for approval before it begins.
 } // @name WorkflowTask
@@ -93,7 +94,7 @@ func New(steps []Step, at string) (*Plan, error) {
 	}
 	p := &Plan{Steps: c.nodes, index: c.index}
 	if cycle := p.order(); cycle != nil {
-		c.fail(cycle[0], "/depends_on", "cycle", "the steps depend on each other: %s", p.names(cycle))
+		c.fail(cycle[0], "/depends_on", "cycle", "the dependencies of the steps form a cycle: %s", p.names(cycle))
 	}
 	return p, c.violations.Err()
 }

@@ -119,9 +119,9 @@ func TestInvalidSteps(t *testing.T) {
 		"unknown dependency":              {step(`"id": "t2", "tool": "a:b", "depends_on": ["t1", "t3"]`), "/1/depends_on/1", `there is no step "t3"; did you mean "t1"?`},
 		"dependency on itself":            {step(`"id": "t2", "tool": "a:b", "depends_on": ["t2"]`), "/1/depends_on/0", `the step "t2" depends on itself`},
 		"cycle": {`[{"id": "a", "tool": "x:y", "depends_on": ["c"]}, {"id": "b", "tool": "x:y", "arguments": {"v": "$a.result"}}, {"id": "c", "tool": "x:y", "depends_on": ["b"]}, {"id": "d", "tool": "x:y", "depends_on": ["a"]}]`,
-			"/0/depends_on", "the steps depend on each other: a → c → b → a"},
+			"/0/depends_on", "the dependencies of the steps form a cycle: a → c → b → a"},
 		"cycle behind a step": {`[{"id": "z", "tool": "x:y", "depends_on": ["a"]}, {"id": "a", "tool": "x:y", "depends_on": ["b"]}, {"id": "b", "tool": "x:y", "depends_on": ["a"]}]`,
-			"/1/depends_on", "the steps depend on each other: a → b → a"},
+			"/1/depends_on", "the dependencies of the steps form a cycle: a → b → a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := plan.New(parse(t, c.steps), "")
