@@ -913,7 +913,7 @@ func commandTable() []command {
 		{
 			use:     "workflows run FILE",
 			short:   "Start the workflow of a JSON or YAML file",
-			long:    "Start the workflow of a JSON or YAML file, - for standard input: an object with the member\nworkflow, which has tasks, and config. Its id is printed to standard output. With --wait the\ncommand waits until the workflow is paused or has ended, and prints its state; if not all\ntasks have succeeded then, the exit code is 1.",
+			long:    "Start the workflow of a JSON or YAML file, - for standard input: an object with the member\nworkflow, which has tasks, and config. Its id is printed to standard output. With --wait the\ncommand waits until the workflow is paused or has ended, and prints its state; if it has\nended and not all tasks have succeeded, the exit code is 1.",
 			example: "  comet workflows run nightly.yaml --wait\n  ID=$(comet workflows run nightly.yaml --layers)",
 			request: "POST /api/v1/workflows",
 			message: "started workflow {{.workflow_id}}: {{.status}}",
@@ -1011,7 +1011,7 @@ func commandTable() []command {
 		{
 			use:     "workflows approve ID CHECKPOINT",
 			short:   "Approve the tasks that a workflow shows, or decide about lost results",
-			long:    "Approve the tasks that \"comet workflows get\" shows. With --digest, which it shows too, the\napproval applies to nothing else. For tasks whose results were lost, --resolution is required.",
+			long:    "Approve the tasks that \"comet workflows get\" shows. With --digest, which it shows too, the\ndecision is rejected if the digest differs. For tasks whose results were lost, --resolution is\nrequired.",
 			example: "  comet workflows approve wf_034530bbngmsf6j6dh3xtmbr4g cp_034530bbngmsf6j6dh3xtmbr50\n  comet workflows approve wf_034530bbngmsf6j6dh3xtmbr4g cp_034530bbngmsf6j6dh3xtmbr50 \\\n      --resolution accept --results '{\"t2\": {\"id\": 7}}'",
 			request: "POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}",
 			message: "{{.workflow_id}}: {{.status}}",

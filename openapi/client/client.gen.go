@@ -3303,7 +3303,7 @@ type CheckpointDecision struct {
 	// Example: true
 	Approved bool `json:"approved" yaml:"approved"`
 
-	// Digest The digest of the checkpoint; the decision then applies to nothing else.
+	// Digest The digest of the checkpoint; the decision is rejected if the digest differs.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest *string `json:"digest,omitempty" yaml:"digest,omitempty"`
@@ -3313,7 +3313,7 @@ type CheckpointDecision struct {
 	// Example: the arguments are right
 	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
 
-	// Resolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+	// Resolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them.
 	//
 	// Example: retry
 	Resolution *CheckpointDecisionResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
@@ -3322,7 +3322,7 @@ type CheckpointDecision struct {
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 }
 
-// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them.
 //
 // Example: retry
 type CheckpointDecisionResolution string
@@ -7350,7 +7350,7 @@ type WorkflowAbortion struct {
 
 // WorkflowCheckpoint What a checkpoint shows.
 type WorkflowCheckpoint struct {
-	// Digest A digest of the steps. A decision that repeats it applies to nothing else.
+	// Digest A digest of the steps. A decision with another digest is rejected.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest string `json:"digest" yaml:"digest"`
@@ -7438,7 +7438,8 @@ type WorkflowConfig struct {
 	// Example: false
 	PerLayerValidation *bool `json:"per_layer_validation,omitempty" yaml:"per_layer_validation,omitempty"`
 
-	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. The default is `30000`.
+	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
+	// attempt may be silent, at least 100; the default is that of the class of the task. The default is `30000`.
 	//
 	// Example: 30000
 	TaskTimeoutMS *int64 `json:"task_timeout_ms,omitempty" yaml:"task_timeout_ms,omitempty"`
@@ -7625,7 +7626,8 @@ type WorkflowTask struct {
 	// Example: t1
 	ID string `json:"id" yaml:"id"`
 
-	// TimeoutMS Maximum duration of an attempt in milliseconds; by default that of the workflow.
+	// TimeoutMS Maximum duration of an attempt in milliseconds; by default, and for 0, that of the workflow. For agent_task it is how
+	// long an attempt may be silent, at least 100; the default is that of the class of the task.
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
@@ -10259,7 +10261,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10272,7 +10274,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10292,7 +10294,7 @@ type ClientInterface interface {
 
 	// AbortWorkflowWithBody Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10303,7 +10305,7 @@ type ClientInterface interface {
 
 	// AbortWorkflow Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -12832,7 +12834,7 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
 // Requires the scope `tools:call`.
 //
@@ -12855,7 +12857,7 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
 // Requires the scope `tools:call`.
 //
@@ -12895,7 +12897,7 @@ func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *Get
 
 // AbortWorkflowWithBody Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -12916,7 +12918,7 @@ func (c *Client) AbortWorkflowWithBody(ctx context.Context, workflowID string, p
 
 // AbortWorkflow Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -21072,7 +21074,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21085,7 +21087,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21107,7 +21109,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithBodyWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21118,7 +21120,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -31951,7 +31953,7 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
 // Requires the scope `tools:call`.
 //
@@ -31970,7 +31972,7 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
 // Requires the scope `tools:call`.
 //
@@ -32004,7 +32006,7 @@ func (c *ClientWithResponses) GetWorkflowWithResponse(ctx context.Context, workf
 
 // AbortWorkflowWithBodyWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -32021,7 +32023,7 @@ func (c *ClientWithResponses) AbortWorkflowWithBodyWithResponse(ctx context.Cont
 
 // AbortWorkflowWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
