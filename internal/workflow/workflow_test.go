@@ -449,6 +449,7 @@ func TestRefusedWorkflows(t *testing.T) {
 		} {
 			require.Contains(t, f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:"+name, json.RawMessage(c[0])), c[1]+" is required")
 		}
+		require.Empty(t, f.running(t)+f.paused(t)+f.inState(t, workflows.Complete)+f.inState(t, workflows.Failed)+f.inState(t, workflows.Aborted), "nothing is stored")
 	})
 }
 
