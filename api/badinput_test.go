@@ -32,6 +32,8 @@ type badInput struct {
 	// JSON pointer, ?parameter, Header: or "-" for the whole. A number is the
 	// status of a request that is accepted; its values must then be stored.
 	want string
+	// text is a part of the detail of the problem or of one of its errors.
+	text string
 }
 
 // statuses is the HTTP status of each code this file expects.
@@ -98,9 +100,12 @@ func (c badInput) check(t *testing.T, h *fixture, body string) bool {
 	require.True(t, known, "%s is no code", code)
 	p := got.problem(t, status, errs.Code(code))
 	var found []string
+	text := p.Detail
 	for _, f := range p.Errors {
 		found = append(found, fieldLocation(f)+" "+f.Rule)
+		text += "\n" + f.Detail
 	}
+	require.Contains(t, text, c.text)
 	require.Equal(t, places, strings.Join(found, ", "), "%s", got.body)
 	return false
 }

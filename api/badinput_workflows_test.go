@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ const goodStep = `{"id":"t1","tool":"agentcards:search_tools","arguments":{"quer
 // TestBadWorkflows sends one bad request after the other; in the end there is the one workflow that was there before.
 func TestBadWorkflows(t *testing.T) {
 	t.Parallel()
-	cases := append(badWorkflows(), badWorkflowRequests()...)
+	cases := slices.Concat(badWorkflows(), badWorkflowTexts(), badWorkflowRequests())
+	require.GreaterOrEqual(t, len(cases), 120)
 	names := map[string]bool{}
 	for _, c := range cases {
 		require.False(t, names[c.name], c.name)

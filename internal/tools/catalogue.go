@@ -3,13 +3,18 @@ package tools
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/background"
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/input/schema"
 	"comet/internal/toolsearch"
 	"comet/internal/upstream"
 	"comet/models"
@@ -27,6 +32,8 @@ type Tool struct {
 	digest string
 	// quarantined is true where the definition has changed and is not approved.
 	quarantined bool
+	// schema returns the schema of the arguments of an upstream's tool, nil if it cannot be used.
+	schema func() *jsonschema.Resolved
 	// builtin is nil for tools of upstreams, and rank the position among comet's own tools.
 	builtin *Builtin
 	rank    int
@@ -103,6 +110,21 @@ func (t *Tool) IsRepeatable() bool {
 	a := t.Definition.Annotations
 	return t.Class == models.ToolRead || a != nil && a.IdempotentHint
 }
+
+// CheckArguments returns INVALID_ARGUMENTS for arguments that the schema of the tool does not allow. comet's own tools check
+// theirs themselves, and a schema that cannot be used allows all.
+func (t *Tool) CheckArguments(arguments json.RawMessage) error {
+	if t.schema == nil {
+		return nil
+	}
+	if err := schema.Validate(t.schema(), arguments); err != nil {
+		return NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the arguments of %s do not match its schema: %s", t.ID, input.ClipTo(err.Error(), maxProblem))
+	}
+	return nil
+}
+
+// maxProblem limits the description of invalid arguments, in characters.
+const maxProblem = 1000
 
 // Title returns the title of the tool, "" for none.
 func (t *Tool) Title() string {

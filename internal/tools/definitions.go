@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"sync"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/input/schema"
 	"comet/models"
 	"comet/store"
 )
@@ -53,6 +56,7 @@ func (svc *Service) checkDefinitions(ctx context.Context, server string, defs []
 	for _, d := range defs {
 		digest, text := describe(d)
 		t := &Tool{ID: toolID(server, d.Name), Server: server, Name: d.Name, ListedName: svc.opts.Names.listed(server, d.Name), Definition: d, digest: digest, Class: classOf(d)}
+		t.schema = sync.OnceValue(func() *jsonschema.Resolved { return schema.Of(d.InputSchema) })
 		out = append(out, t)
 		now := models.ToolDefinition{Server: server, Name: d.Name, State: stateApproved, Digest: digest, Definition: text, SeenAt: svc.store.Now()}
 		k, old := known[d.Name]

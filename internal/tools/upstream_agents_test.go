@@ -3,10 +3,13 @@ package tools_test
 import (
 	"context"
 	"testing"
+	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/orchestrator"
 	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/testkit/toolstest"
@@ -83,6 +86,69 @@ func TestAnUpstreamIsAnAgent(t *testing.T) {
 			s.Work.WaitForWorker(t, agentID, func(w models.Worker) bool { return w.State == models.WorkerOffline })
 		})
 	})
+}
+
+// TestATaskIsNotRepeatedBlindly: if the result of a call that may have acted was lost, its task fails and the call is not
+// repeated, unless the tool may be repeated.
+func TestATaskIsNotRepeatedBlindly(t *testing.T) {
+	t.Parallel()
+	type loss = func(t *testing.T, s *toolstest.Tools, paper *mcptest.Server) *toolstest.Tools
+	timeout := func(_ *testing.T, s *toolstest.Tools, _ *mcptest.Server) *toolstest.Tools {
+		s.DB.Clock.Advance(time.Minute)
+		return s
+	}
+	for name, c := range map[string]struct {
+		class    *mcp.ToolAnnotations
+		lose     loss
+		repeated bool
+	}{
+		"a call that took too long":                       {nil, timeout, false},
+		"a call of a write tool that took too long":       {mcptest.Writes(), timeout, false},
+		"a call of a read tool that took too long":        {mcptest.Reads(), timeout, true},
+		"a call of an idempotent tool that took too long": {&mcp.ToolAnnotations{IdempotentHint: true}, timeout, true},
+		"a call whose connection has ended": {nil, func(_ *testing.T, s *toolstest.Tools, paper *mcptest.Server) *toolstest.Tools {
+			paper.CloseConnections()
+			return s
+		}, false},
+		"a call whose server has stopped": {nil, func(t *testing.T, s *toolstest.Tools, paper *mcptest.Server) *toolstest.Tools {
+			t.Helper()
+			return s.Restart(t, paper)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+				began := make(chan struct{})
+				paper := mcptest.New(t, "paper")
+				paper.Tool(&mcp.Tool{Name: "act", Annotations: c.class}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+					if paper.Calls() > 1 {
+						return mcptest.Texts("done"), nil
+					}
+					close(began)
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+				s := toolstest.Start(t, db, nil, paper)
+				s.Work.WaitForWorker(t, s.AgentOf("paper"), func(w models.Worker) bool { return w.State == models.WorkerOnline })
+				task := submit(t, s, testkit.Admin(), "custom:paper:act", "{}")
+				<-began
+				s = c.lose(t, s, paper)
+				task = s.Work.WaitForTask(t, task.ID, func(task models.Task) bool { return task.State.Ended() || task.WaitingFor == models.WaitForRetry })
+				db.Clock.Advance(time.Second) // until the retry
+				task = s.Work.WaitForTask(t, task.ID, testkit.Ended)
+				if c.repeated {
+					require.Equal(t, models.TaskDone, task.State, task.Error)
+					require.Greater(t, paper.Calls(), int64(1))
+					return
+				}
+				require.Equal(t, models.TaskFailed, task.State)
+				require.Equal(t, string(orchestrator.FailureWork), task.ErrorCode)
+				require.Contains(t, task.Error, "may have acted")
+				require.JSONEq(t, `{"may_have_acted":true}`, string(task.Detail))
+				require.EqualValues(t, 1, paper.Calls())
+			})
+		})
+	}
 }
 
 // TestAnAgentOfAnotherKindKeepsItsID checks that an upstream does not take over an agent with the id

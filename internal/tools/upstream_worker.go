@@ -2,7 +2,9 @@ package tools
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -118,38 +120,82 @@ func (w *upstreamWorker) processInbox(ctx context.Context, running *attempts, ta
 		tasks.Go(func() {
 			defer cancel()
 			defer running.Delete(this)
-			w.runTask(inner, m.TaskID)
+			w.runTask(inner, this)
 		})
 	}
 }
 
-func (w *upstreamWorker) runTask(ctx context.Context, taskID string) {
-	task, err := w.svc.orchestrator.TaskWithInput(ctx, taskID)
+func (w *upstreamWorker) runTask(ctx context.Context, this attempt) {
+	task, err := w.svc.orchestrator.TaskWithInput(ctx, this.task)
 	if err != nil {
-		w.svc.log.Warn("read a task of an upstream", "task", taskID, "error", err)
+		w.svc.log.Warn("read a task of an upstream", "task", this.task, "error", err)
 		return // the task is retried after its deadline
 	}
-	res, tokens, err := w.call(ctx, task)
-	if ctx.Err() != nil && !errors.Is(err, errInterrupted) {
-		err = errInterrupted
+	res, tokens, err := w.call(ctx, task, this)
+	if errors.Is(err, errNotBegun) {
+		w.svc.log.Debug("an attempt of an upstream does not call the tool", "task", this.task, "error", err)
+		return
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	result := taskOutcome(res, err)
 	result.Tokens, result.Kind = tokens, factKind
-	if _, err := w.svc.orchestrator.Complete(end, w.agentID, taskID, result); err != nil && !errs.Is(err, errs.TaskState) && !errs.Is(err, errs.NotFound) {
-		w.svc.log.Warn("complete a task of an upstream; it will be retried", "task", taskID, "error", err)
+	if _, err := w.svc.orchestrator.Complete(end, w.agentID, this.task, result); err != nil && !errs.Is(err, errs.TaskState) && !errs.Is(err, errs.NotFound) {
+		w.svc.log.Warn("complete a task of an upstream; it will be retried", "task", this.task, "error", err)
 	}
 }
 
-// errInterrupted is the error of a call whose task was cancelled or whose worker stopped.
-var errInterrupted = errors.New("interrupted")
+var (
+	// errInterrupted is the error of a call whose task was cancelled or whose worker stopped.
+	errInterrupted = errors.New("interrupted")
+	// errNotBegun is the error of a call that must not begin, because its attempt has ended or cannot be recorded.
+	errNotBegun = errors.New("the call has not begun")
+)
+
+// begin records that an attempt calls a tool that must not be called again if the result is lost. It returns OUTCOME_UNKNOWN
+// if an earlier attempt may have acted.
+func (w *upstreamWorker) begin(ctx context.Context, this attempt) error {
+	earlier, err := w.svc.orchestrator.Attempts(ctx, this.task)
+	for _, a := range earlier { // AttemptFailed: its worker has reported that the tool has not acted
+		if a.Attempt < this.number && a.AcceptedAt != nil && a.State != models.AttemptFailed && a.AgentID == w.agentID {
+			return errOutcomeUnknown("the result of the attempt %d was lost", a.Attempt)
+		}
+	}
+	if err == nil {
+		var t models.Task
+		if t, err = w.svc.orchestrator.Accept(ctx, w.agentID, this.task); err == nil && t.Attempt != this.number {
+			err = errors.New("a newer attempt has begun")
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errInterrupted
+	}
+	return fmt.Errorf("%w: %w", errNotBegun, err)
+}
+
+// outcomeUnknown is the name of the error of a call that may have acted and is not repeated.
+const outcomeUnknown = "OUTCOME_UNKNOWN"
+
+// errOutcomeUnknown returns the error OUTCOME_UNKNOWN. Its reason is a clause.
+func errOutcomeUnknown(reason string, args ...any) error {
+	return NewError(errs.UpstreamFailed, outcomeUnknown, "%s; the tool may have acted, so it is not called again", fmt.Sprintf(reason, args...))
+}
 
 // call calls the tool of a task for its requester and charges the agent with the task.
-func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInput) (*mcp.CallToolResult, int64, error) {
+func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInput, this attempt) (*mcp.CallToolResult, int64, error) {
 	name, err := w.taskTool(task.Input.Capabilities)
 	if err != nil {
 		return nil, 0, err
+	}
+	t := w.svc.catalogue.Load().byName[name]
+	once := t != nil && !t.IsRepeatable()
+	if once {
+		if err := w.begin(ctx, this); err != nil {
+			return nil, 0, err
+		}
 	}
 	by := Caller{
 		Principal: models.Principal{TokenID: task.Task.Owner, Name: "task " + task.Task.ID, Scopes: []models.Scope{models.ScopeToolsCall}},
@@ -164,11 +210,18 @@ func (w *upstreamWorker) call(ctx context.Context, task orchestrator.TaskWithInp
 		news.Add(func() { w.progress(ctx, task.Task.ID, p) })
 	}})
 	tokens := w.svc.auditLog.tokens.count(append([]string{string(task.Input.Parameters)}, textsOf(res)...)...)
-	if err != nil {
-		return nil, tokens, err
+	switch {
+	case err == nil:
+		out, err := res.Decoded()
+		return out, tokens, err
+	case ctx.Err() != nil && once:
+		err = errOutcomeUnknown("the call was interrupted")
+	case ctx.Err() != nil:
+		err = errInterrupted
+	case once && ErrorDetails(err)[upstream.MayHaveActed] == true:
+		err = errOutcomeUnknown("%s", errs.From(err).Detail)
 	}
-	out, err := res.Decoded()
-	return out, tokens, err
+	return nil, tokens, err
 }
 
 func (w *upstreamWorker) progress(ctx context.Context, taskID string, p upstream.Progress) {
@@ -205,6 +258,9 @@ func taskOutcome(res *mcp.CallToolResult, err error) orchestrator.Result {
 			return orchestrator.Result{Failure: orchestrator.FailureUnavailable, Text: "the upstream stopped during the call"}
 		}
 		e := toCallError(err)
+		if ErrorName(e) == outcomeUnknown {
+			return orchestrator.Result{Failure: orchestrator.FailureWork, Text: ErrorText(e), Detail: json.RawMessage(`{"` + upstream.MayHaveActed + `":true}`)}
+		}
 		return orchestrator.Result{Failure: failureKind(e), Text: ErrorText(e)}
 	}
 	if res.IsError {

@@ -55,6 +55,8 @@ func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) 
 			facts = append(facts, t.Digest)
 			if out.Tool = t.ID; step.Type == plan.KindCode {
 				out.Arguments, err = x.codeArguments(ctx, i, out.Arguments)
+			} else {
+				err = t.CheckArguments(out.Arguments)
 			}
 		}
 	}

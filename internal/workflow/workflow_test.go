@@ -55,6 +55,29 @@ func TestExecuteDAG(t *testing.T) {
 		require.Equal(t, "REFERENCE_NOT_FOUND", v["task_results"].([]any)[1].(map[string]any)["error_code"])
 		require.Zero(t, f.count(t, "shred"))
 	})
+	testOnDatabases(t, "resolved arguments that the schema of the tool does not allow fail the step before its call", workflow.Options{}, func(t *testing.T, f *fixture) {
+		f.paper.Tool(&mcp.Tool{Name: "send", InputSchema: json.RawMessage(`{"type":"object","properties":{"to":{"type":"string"},"n":{"type":"integer","maximum":9}},"required":["to"],"additionalProperties":false}`)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcptest.Texts("sent"), nil
+			})
+		require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:send") }, testkit.Timeout, time.Millisecond)
+		for arguments, want := range map[string]string{
+			`{"n":"$a.result.items[0].n"}`:                       `required: missing properties: ["to"]`,
+			`{"to":"$a.result.items[0].n"}`:                      `want "string"`,
+			`{"to":"$a.result.text","n":"$a.result.items[1].n"}`: "maximum",
+			`{"to":"$a.result.text","cc":"Ada"}`:                 `additional properties ["cc"]`,
+		} {
+			v := f.dag(t, `[{"id": "a", "tool": "paper:list"}, {"id": "b", "tool": "paper:send", "arguments": `+arguments+`}, {"id": "c", "tool": "paper:note", "depends_on": ["b"]}]`)
+			requireStates(t, v, "success", "error", "skipped")
+			b := v["task_results"].([]any)[1].(map[string]any)
+			require.Equal(t, "INVALID_ARGUMENTS", b["error_code"], "%v", b)
+			require.Contains(t, b["error"], "the arguments of paper:send do not match its schema: ")
+			require.Contains(t, b["error"], want)
+		}
+		require.Zero(t, f.count(t, "send"))
+		v := f.dag(t, `[{"id": "a", "tool": "paper:list"}, {"id": "b", "tool": "paper:send", "arguments": {"to": "<$a.result.text>", "n": "$a.result.items[0].n"}}]`)
+		require.Equal(t, map[string]any{"a": v["results"].(map[string]any)["a"], "b": "sent"}, v["results"])
+	})
 	testOnDatabases(t, "code has the results of its dependencies, and its value is the result", workflow.Options{}, func(t *testing.T, f *fixture) {
 		v := f.dag(t, `[{"id": "a", "tool": "paper:list"}, {"id": "sum", "type": "code_execution", "code": "return deps.a.items.length + more", "arguments": {"more": 40}, "depends_on": ["a"]}]`)
 		require.Equal(t, "complete", v["status"], "%v", v)
@@ -431,6 +454,7 @@ func TestRefusedWorkflows(t *testing.T) {
 		} {
 			require.Contains(t, f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:"+name, json.RawMessage(c[0])), c[1]+" is required")
 		}
+		require.Empty(t, f.running(t)+f.paused(t)+f.inState(t, workflows.Complete)+f.inState(t, workflows.Failed)+f.inState(t, workflows.Aborted), "nothing is stored")
 	})
 }
 

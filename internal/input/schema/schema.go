@@ -1,0 +1,44 @@
+// Package schema reads the JSON schemas of tools, which come from others, to validate values with them.
+package schema
+
+import (
+	"encoding/json"
+	"regexp"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+var reference = regexp.MustCompile(`"\$(?:ref|dynamicRef)"`)
+
+// Resolve returns a schema to validate with, nil for one that cannot be used: one that the library rejects, and one
+// with references, because the library overflows the stack where a schema refers to itself.
+func Resolve(s *jsonschema.Schema) *jsonschema.Resolved {
+	text, err := json.Marshal(s)
+	if err != nil || reference.Match(text) {
+		return nil
+	}
+	r, _ := s.Resolve(nil) // nil with an error
+	return r
+}
+
+// Of is Resolve for a schema that was decoded from JSON as any type.
+func Of(decoded any) *jsonschema.Resolved {
+	var s *jsonschema.Schema
+	text, err := json.Marshal(decoded)
+	if err != nil || json.Unmarshal(text, &s) != nil || s == nil {
+		return nil
+	}
+	return Resolve(s)
+}
+
+// Validate returns why JSON does not match a schema; nil allows everything.
+func Validate(r *jsonschema.Resolved, text json.RawMessage) error {
+	if r == nil {
+		return nil
+	}
+	var value any
+	if err := json.Unmarshal(text, &value); err != nil {
+		return err
+	}
+	return r.Validate(value)
+}
