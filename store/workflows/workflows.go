@@ -94,7 +94,7 @@ type Checkpoint struct {
 	State string
 	// DecidedBy is the id of the token, "" for none, and Via how it has decided, "" for a request.
 	DecidedBy, Via, Feedback string
-	CreatedAt           time.Time
+	CreatedAt                time.Time
 	// DecidedAt is zero while the checkpoint is open.
 	DecidedAt, ExpiresAt time.Time
 }
