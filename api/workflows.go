@@ -40,12 +40,14 @@ type workflowConfig struct {
 	// Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
 	// attempt may be silent, at least 100; the default is that of the class of the task.
 	TaskTimeoutMS *int64 `json:"task_timeout_ms" validate:"omitnil,min=1,max=86400000" example:"30000" minimum:"1" maximum:"86400000" default:"30000" extensions:"x-nullable"`
+	// The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
+	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"20000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
 func (d workflowDraft) draft() workflow.Draft {
 	c := orZero(d.Config)
 	return workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
-		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS),
+		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS), Budget: orZero(c.Budget),
 	}}
 }
 
@@ -70,7 +72,7 @@ func (d workflowDraft) draft() workflow.Draft {
 //	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, or the dependencies of the tasks form a cycle"
 //	@Failure		404	"A tool does not exist, or the token may not call it"
 //	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
-//	@Failure		429	"The token has too many workflows that have not ended, or exceeds its rate limit"
+//	@Failure		429	"The token has too many workflows that have not ended, the budget of its agent does not cover that of the workflow, or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining
@@ -298,16 +300,19 @@ type checkpointDecision struct {
 	Feedback *string `json:"feedback" validate:"omitnil,text,max=2000" example:"the arguments are right" maxLength:"2000" extensions:"x-nullable"` // The reason, which is stored with the checkpoint.
 	// The digest of the checkpoint; the decision is rejected if the digest differs.
 	Digest *string `json:"digest" validate:"omitnil,printable,max=64" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" maxLength:"64" extensions:"x-nullable"`
-	// What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them.
-	Resolution *workflow.Resolution `json:"resolution" validate:"omitnil,oneof=retry accept skip" swaggertype:"string" enums:"retry,accept,skip" example:"retry" extensions:"x-nullable"`
+	// What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them. For an
+	// exhausted budget: `raise`.
+	Resolution *workflow.Resolution `json:"resolution" validate:"omitnil,oneof=retry accept skip raise" swaggertype:"string" enums:"retry,accept,skip,raise" example:"retry" extensions:"x-nullable"`
 	// The results by task id, for the resolution `accept`.
 	Results map[string]json.RawMessage `json:"results" swaggertype:"object"`
+	// The new total budget, for the resolution `raise`.
+	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"40000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
 // decideOnCheckpoint decides on a checkpoint.
 //
 //	@Summary		Decide on a checkpoint
-//	@Description	Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//	@Description	Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //	@Param			Prefer	header	string				false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
 //	@Param			body	body	checkpointDecision	true	"The decision"
 //	@Success		200	{object}	workflow.View	"The workflow"
@@ -316,6 +321,6 @@ type checkpointDecision struct {
 //	@Failure		409	"The checkpoint has been decided, or what it shows has changed"
 func (s *Server) decideOnCheckpoint(r request, d checkpointDecision) error {
 	return s.core.Workflows.Decide(r.Context(), r.caller, r.id, r.subID, workflow.Decision{
-		Approved: *d.Approved, Feedback: orZero(d.Feedback), Digest: orZero(d.Digest), Resolution: orZero(d.Resolution), Results: d.Results,
+		Approved: *d.Approved, Feedback: orZero(d.Feedback), Digest: orZero(d.Digest), Resolution: orZero(d.Resolution), Results: d.Results, Budget: orZero(d.Budget),
 	})
 }

@@ -186,7 +186,7 @@ func (tx Ledger) SaveReservations(list []models.Reservation, at time.Time) error
 		}
 		rows[i] = row
 	}
-	return create(tx.reader, replacing[reservationRow]("state", "due", "settled", "digest"), rows...)
+	return create(tx.reader, replacing[reservationRow]("tokens", "state", "due", "settled", "digest"), rows...)
 }
 
 // OverdueReservations returns up to limit held reservations whose lease has ended

@@ -32,6 +32,7 @@ const (
 type auditLog struct {
 	*background.Batcher[*auditEntry]
 	store   *store.Store
+	ledger  *usage.Ledger
 	prepaid *usage.Prepaid
 	tokens  *tokenCounter
 	log     *slog.Logger
@@ -47,7 +48,7 @@ type auditEntry struct {
 }
 
 func newAuditLog(s *store.Store, ledger *usage.Ledger, clock func() time.Time, log *slog.Logger) *auditLog {
-	l := &auditLog{store: s, tokens: newTokenCounter(), log: log}
+	l := &auditLog{store: s, ledger: ledger, tokens: newTokenCounter(), log: log}
 	l.Batcher = background.NewBatcher(background.BatcherOptions{
 		Task: "writing tool calls", Logger: log, Interval: flushInterval, Size: flushBatch, MaxBatch: maxPending, MaxPending: maxPending,
 	}, l.write)
@@ -179,8 +180,9 @@ type callRecord struct {
 	models.ToolCall
 	// texts are the arguments and the result, whose tokens are not counted yet.
 	texts []string
-	// hold pays for the call; nil for a call without a charge.
-	hold *usage.Hold
+	// hold pays for the call; nil for a call without a charge, or with a bill, which has admitted tokens for it.
+	hold     *usage.Hold
+	admitted int64
 }
 
 func (e *callRecord) textSize() (n int64) {

@@ -63,7 +63,14 @@ func (svc *Service) CallTool(ctx context.Context, by Caller, name string, args j
 func (svc *Service) perform(ctx context.Context, c *Invocation, do func() (texts []string, err error)) (err error) {
 	reserved := estimateTokens(len(c.Arguments))
 	record := callRecord{}
-	if c.Caller.Source != SourceTask { // a task is charged when it completes
+	switch {
+	case c.Caller.Source == SourceTask: // a task is charged when it completes
+	case c.Caller.Bill != nil:
+		if err = c.Caller.Bill.admit(c.Caller.Source, reserved); err != nil {
+			return svc.callError(ctx, c, svc.recordRefusal(c, c.tool.ID, err))
+		}
+		record.admitted = reserved
+	default:
 		if record.hold, err = svc.auditLog.prepaid.Hold(ctx, c.Caller.payer(), reserved); err != nil {
 			return svc.callError(ctx, c, svc.recordRefusal(c, c.tool.ID, err))
 		}

@@ -53,11 +53,16 @@ func (svc *Service) auditRecord(c *Invocation, err error) models.ToolCall {
 
 func (svc *Service) finish(c *Invocation, e callRecord) {
 	svc.metrics.count(e.ToolCall)
-	svc.auditLog.add(e)
+	if bill := c.Caller.Bill; bill != nil {
+		e.Tokens = svc.auditLog.tokens.count(e.texts...)
+		bill.add(e.ToolCall, e.admitted)
+	} else {
+		svc.auditLog.add(e)
+	}
 	if e.Outcome == outcomeSuccess && c.tool.builtin == nil && c.Caller.Source != SourceCode {
 		svc.recordSequence(c.Caller, c.tool.ID)
 	}
-	if svc.opts.WaitForAudit {
+	if svc.opts.WaitForAudit && c.Caller.Bill == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 		defer cancel()
 		if err := svc.auditLog.Flush(ctx); err != nil {

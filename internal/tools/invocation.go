@@ -34,6 +34,8 @@ type Caller struct {
 	TraceID string
 	// Payer is the agent that is charged; "" for the agent of the token, or nova.
 	Payer string
+	// Bill collects the calls of a caller that stores their records and charges itself; nil for others.
+	Bill *Bill
 }
 
 // payer returns the agent that is charged: the caller's agent, or nova for a token without one.

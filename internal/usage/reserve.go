@@ -139,3 +139,6 @@ const releaseWait = 5
 
 // MaxReservationTTL is the maximum lifetime of a reservation in seconds.
 const MaxReservationTTL = 86_400
+
+// Lasting is the lifetime of reservations that do not expire before they are ended: a hundred years.
+const Lasting = 100 * 365 * day

@@ -122,3 +122,42 @@ func (op *release) decide(b *batch) {
 		b.end(r)
 	}
 }
+
+// draw is the operation of DrawIn.
+type draw struct {
+	*record
+	elsewhere, left int64
+}
+
+func (op *draw) decide(b *batch) {
+	op.recorded, op.err, op.left = Recorded{}, nil, 0
+	a, err := b.find(op.agentID)
+	if err != nil {
+		op.err = err
+		return
+	}
+	r := b.reservations[store.LedgerKey{AgentID: op.agentID, ID: op.reservation}]
+	held := r.State == models.ReservationHeld
+	part := op.elsewhere
+	for _, f := range op.facts {
+		if _, known := b.recorded[store.LedgerKey{AgentID: op.agentID, ID: f.RequestID}]; f.RequestID == "" || !known {
+			part += f.Tokens
+		}
+	}
+	if part = min(part, r.Tokens); !held {
+		part = 0
+	}
+	b.hold(a, r.Path, -part)
+	if op.recorded.Facts, op.err = op.enter(b, a); op.err != nil {
+		b.hold(a, r.Path, part)
+		return
+	}
+	if held {
+		if op.left = r.Tokens - part; op.left == 0 {
+			r.State = models.ReservationReleased
+		} else {
+			r.Tokens = op.left
+		}
+		b.end(r)
+	}
+}

@@ -84,6 +84,7 @@ func (x *execution) progress(ctx context.Context) plan.Progress {
 		AbortOnError: x.settings.AbortOnError, MaxRunning: x.env.opts.MaxRunning,
 		NeedsApproval: func(i int) bool { return x.needsApproval(ctx, i) },
 		Approved:      func(i int) bool { return x.steps[i].Approved != "" },
+		Cost:          x.cost(ctx), Left: x.left(),
 	}
 	for i := range x.steps {
 		now.States[i] = x.state(i)
@@ -126,7 +127,7 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 	s.State, s.StartedAt, s.EndedAt, s.ErrorCode, s.Error = int(plan.Running), now, time.Time{}, "", ""
 	s.Attempt++
 	s.Repeatable = shown.repeatable
-	x.changed[i] = true
+	x.changed[i], x.costs[i] = true, tools.EstimateTokens(len(shown.Arguments))
 	return &dispatch{i, s.Attempt, shown.Arguments, shown.target}, nil
 }
 
@@ -146,7 +147,7 @@ func (x *execution) pause(ctx context.Context, next plan.Next, now time.Time) (p
 			switch {
 			case err != nil && ctx.Err() != nil, errs.Is(err, errs.Unavailable):
 				return false, err
-			case err != nil && next.Pause == plan.PauseApproval:
+			case err != nil && next.Pause != plan.PauseUncertain:
 				x.fail(i, err, now)
 				return false, nil
 			}

@@ -18,13 +18,15 @@ type Decision struct {
 	Feedback string
 	// Digest is the expected digest of the checkpoint, "" for any.
 	Digest string
-	// Resolution is what happens to uncertain steps.
+	// Resolution is what happens to uncertain steps, or to an exhausted budget.
 	Resolution Resolution
 	// Results are the results of uncertain steps by their ids, for ResolutionAccept.
 	Results map[string]json.RawMessage
+	// Budget is the new total, for ResolutionRaise.
+	Budget int64
 }
 
-// Resolution is what happens to the steps whose results were lost.
+// Resolution is what happens to the steps whose results were lost, or to an exhausted budget.
 type Resolution string
 
 // Values of Resolution.
@@ -35,6 +37,8 @@ const (
 	ResolutionAccept Resolution = "accept"
 	// ResolutionSkip skips the steps and those that depend on them.
 	ResolutionSkip Resolution = "skip"
+	// ResolutionRaise raises the budget of the workflow.
+	ResolutionRaise Resolution = "raise"
 )
 
 // Continue confirms the results of a layer. It returns as soon as the workflow goes on; Wait waits for the next pause. It
@@ -61,8 +65,10 @@ func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason s
 // checkpoint shows has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
 func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
+	payer, more := "", int64(0)
 	now, err := e.transitionOf(ctx, by, id, func(x *execution) error {
 		open := x.checkpoint
+		payer, more = x.row.Payer, d.Budget-x.row.Used-x.row.Reserved
 		if open == nil || open.ID != checkpoint {
 			return x.checkEarlier(ctx, checkpoint, d)
 		}
@@ -79,7 +85,10 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		}
 		return x.accept(ctx, by, d)
 	})
-	if err == nil && now.staleID == checkpoint {
+	if err != nil {
+		return e.refused(ctx, payer, more, err)
+	}
+	if now.staleID == checkpoint {
 		err = tools.WithDetails(errStale(checkpoint), map[string]any{"checkpoint_id": now.checkpointID})
 	}
 	return err
@@ -103,6 +112,10 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 			return x.stale(by, d, err)
 		}
 		if err := x.resolve(d); err != nil {
+			return err
+		}
+	case plan.PauseBudget:
+		if err := x.raise(d); err != nil {
 			return err
 		}
 	default:

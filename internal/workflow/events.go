@@ -31,6 +31,8 @@ type EventData struct {
 	Attempt    int    `json:"attempt,omitempty"`
 	DurationMS int64  `json:"duration_ms,omitempty"`
 	Error      string `json:"error,omitempty"`
-	Reason     string `json:"reason,omitempty"`
-	Version    int64  `json:"version"`
+	// Tokens are those of all attempts, in a workflow with a budget.
+	Tokens  int64  `json:"tokens,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Version int64  `json:"version"`
 }

@@ -26,6 +26,8 @@ type Settings struct {
 	Approvals models.ToolClass `json:"approvals,omitempty"`
 	// TimeoutMS is the timeout of steps without their own, in milliseconds; 0 means that of the engine.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Budget is the number of tokens that the steps may use, 0 for no limit.
+	Budget int64 `json:"-"`
 }
 
 // Values of Workflow.ErrorCode besides the names of errors of tools.
@@ -51,6 +53,8 @@ type execution struct {
 	checkpoint *workflows.Checkpoint // the newest one, nil for none
 	by         models.Principal      // the owner, as of the last check of its token
 	halted     error                 // why no further step may begin, nil if steps may begin
+	costs      map[int]int64         // the estimated costs of tool and code steps that run, with a budget
+	allowance  *tools.Allowance      // what the calls of code may use, nil without a budget
 
 	// changed are the steps that the next transaction stores, and events what it emits.
 	changed map[int]bool
@@ -58,6 +62,7 @@ type execution struct {
 	decided *workflows.Checkpoint // the decision that it stores, nil for none
 	asked   *workflows.Checkpoint // the checkpoint that it creates, nil for none
 	staleID string                // the checkpoint that has become stale, "" for none
+	payment
 }
 
 // dispatch is a step that begins after the commit.
@@ -70,7 +75,7 @@ type dispatch struct {
 
 // load reads a workflow, without results of more than maxResult bytes. save returns ErrFenced if another process changes it.
 func (e *environment) load(from store.Source, row workflows.Workflow, maxResult int) (*execution, error) {
-	x := &execution{env: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}}
+	x := &execution{env: e, row: row, by: models.Principal{TokenID: row.TokenID, Name: row.Actor}, changed: map[int]bool{}, costs: map[int]int64{}}
 	if err := json.Unmarshal(row.Options, &x.settings); err != nil {
 		return nil, err
 	}
@@ -166,7 +171,7 @@ func (x *execution) finish(failed bool, now time.Time) {
 	if x.halted != nil {
 		x.row.ErrorCode, x.row.Reason = tools.ErrorName(x.halted), tools.Detail(x.halted)
 	}
-	x.row.Holder = ""
+	x.row.Holder, x.row.Reserved = "", 0
 	x.emit(EventEnded, EventData{Reason: x.row.Reason})
 }
 
@@ -181,7 +186,7 @@ func (x *execution) stop(code, reason string, now time.Time) {
 		}
 	}
 	x.row.State, x.row.Pause, x.row.EndedAt, x.row.ErrorCode, x.row.Reason = workflows.Aborted, "", now, code, reason
-	x.row.Holder = ""
+	x.row.Holder, x.row.Reserved = "", 0
 	x.emit(EventEnded, EventData{Reason: reason})
 }
 
@@ -204,7 +209,7 @@ const maxEventText = 500
 
 func (x *execution) emitStep(kind models.EventType, i int) {
 	s := x.steps[i]
-	d := EventData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: columns.Text(s.Error, maxEventText)}
+	d := EventData{Step: x.plan.Steps[i].ID, StepStatus: stepStatus(s), Attempt: s.Attempt, Error: columns.Text(s.Error, maxEventText), Tokens: s.Tokens}
 	if !s.EndedAt.IsZero() && !s.StartedAt.IsZero() {
 		d.DurationMS = s.EndedAt.Sub(s.StartedAt).Milliseconds()
 	}
@@ -243,7 +248,10 @@ func (x *execution) save(tx *store.Tx) error {
 			}
 		}
 	}
-	return x.saveNew(tx)
+	if err := x.saveNew(tx); err != nil {
+		return err
+	}
+	return x.payIn(tx)
 }
 
 // saveNew stores the new checkpoint and the events.
@@ -265,6 +273,7 @@ func (x *execution) saved() {
 	clear(x.changed)
 	x.checkpoint = cmp.Or(x.asked, x.decided, x.checkpoint)
 	x.events, x.decided, x.asked = nil, nil, nil
+	x.paid()
 	for i := range x.steps {
 		if len(x.steps[i].Result) > maxCached {
 			x.steps[i].Result = nil

@@ -14,12 +14,14 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
+	"comet/internal/usage"
 	"comet/store"
 )
 
 // Dependencies are the services that New needs; all are required.
 type Dependencies struct {
 	Store        *store.Store
+	Ledger       *usage.Ledger
 	Auth         *auth.Auth
 	Tools        *tools.Service
 	Orchestrator *orchestrator.Orchestrator

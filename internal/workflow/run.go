@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"comet/internal/background"
+	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/store/workflows"
 )
@@ -28,6 +29,9 @@ type run struct {
 type abort struct{ reason string }
 
 func newRun(x *execution) *run {
+	if x.row.Budget > 0 {
+		x.allowance = tools.NewAllowance(x.row.Reserved)
+	}
 	r := &run{execution: x, outcomes: make(chan outcome, len(x.steps)), aborts: make(chan abort), done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(x.env.work)
 	return r
@@ -36,6 +40,7 @@ func newRun(x *execution) *run {
 // execute runs steps until the workflow is paused or has ended, or the engine stops. It returns the error of a state that
 // could not be stored, workflows.ErrFenced if another process has changed the workflow.
 func (r *run) execute(first []dispatch) error {
+	defer r.settleBills()
 	defer r.steps.Wait()
 	defer r.cancel()
 	r.dispatch(first)
@@ -71,6 +76,7 @@ func (r *run) continues() bool {
 // apply records the outcome of a step. A step that was cancelled has no outcome.
 func (r *run) apply(o outcome) {
 	r.inFlight--
+	r.charge(o)
 	if o.err != nil && r.ctx.Err() != nil && errors.Is(o.err, context.Canceled) {
 		return
 	}
@@ -103,7 +109,7 @@ func (r *run) commit(advance bool) (next []dispatch, err error) {
 	if len(r.changed) == 0 {
 		return next, nil
 	}
-	if err = r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) }); err == nil {
+	if err = r.retry(func() error { return r.env.Ledger.Write(r.env.work, r.save) }); err == nil {
 		r.saved()
 	}
 	return next, err
@@ -144,5 +150,9 @@ func (r *run) abort(a abort) error {
 		}
 	}
 	r.stop("", a.reason, r.env.Store.Now())
-	return r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) })
+	err := r.retry(func() error { return r.env.Ledger.Write(r.env.work, r.save) })
+	if err == nil {
+		r.saved()
+	}
+	return err
 }

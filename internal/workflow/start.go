@@ -7,6 +7,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/tools"
+	"comet/internal/usage"
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
@@ -31,8 +32,11 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 	if err = checkAgentTimeouts(p, d.Settings, at); err != nil {
 		return v, err
 	}
-	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
+	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
 	if x.row, err = e.newRow(by, d.Settings); err != nil {
+		return v, err
+	}
+	if err := x.checkBudget(at); err != nil {
 		return v, err
 	}
 	for i := range p.Steps {
@@ -59,7 +63,7 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 		return tx.Idempotent(once, func() (any, error) { return v, x.create(tx) })
 	}, func() bool { return once == nil || once.Replay == nil })
 	if err != nil || once != nil && once.Replay != nil {
-		return View{}, err
+		return View{}, e.refused(ctx, x.row.Payer, x.row.Budget, err)
 	}
 	return v, nil
 }
@@ -73,12 +77,22 @@ func (x *execution) create(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
+	if x.row.Budget > 0 {
+		r, err := x.env.Ledger.ReserveIn(tx, x.row.Payer, x.row.Budget, usage.Lasting)
+		if err != nil {
+			return err
+		}
+		x.row.ReservationID = r.ID
+	}
 	row := x.row
 	row.Version++
 	if err := workflows.Create(tx, row, x.steps); err != nil {
 		return err
 	}
-	return x.saveNew(tx)
+	if err := x.saveNew(tx); err != nil {
+		return err
+	}
+	return x.payIn(tx)
 }
 
 func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
@@ -93,7 +107,7 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 	}
 	return workflows.Workflow{
 		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
+		Options: options, Budget: settings.Budget, Reserved: settings.Budget, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
 	}, err
 }
 

@@ -36,6 +36,9 @@ type outcome struct {
 	err      error
 	lost     bool // the step may have acted, and err is why its result is unknown
 	again    bool // the step did not begin, because its tool has changed
+	// bill has the calls, nil without a budget; tokens are those of the task of an agent step.
+	bill   *tools.Bill
+	tokens int64
 }
 
 // step is what the execution of a step needs. It does not change.
@@ -51,8 +54,16 @@ type step struct {
 }
 
 func (x *execution) stepOf(d dispatch) step {
+	by := x.caller()
+	switch {
+	case x.row.Budget == 0:
+	case x.plan.Steps[d.position].Type == plan.KindAgent:
+		x.allowance.Use(*x.plan.Steps[d.position].Budget)
+	default:
+		by.Bill = x.allowance.NewBill()
+	}
 	return step{
-		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: x.caller(), timeout: x.timeout(d.position),
+		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: by, timeout: x.timeout(d.position),
 		agentTimeout: cmp.Or(x.plan.Steps[d.position].TimeoutMS, x.settings.TimeoutMS),
 		repeatable:   x.steps[d.position].Repeatable,
 	}
@@ -65,6 +76,7 @@ func (e *environment) runStep(ctx context.Context, s step) (o outcome) {
 	} else {
 		o = e.runToolStep(ctx, s)
 	}
+	o.bill = s.caller.Bill
 	if o.position = s.position; o.err == nil && len(o.value) > maxResult {
 		o.value, o.err = nil, tools.NewError(errs.InvalidRequest, "RESULT_TOO_LARGE", "the result has %d bytes; the limit is %d", len(o.value), maxResult)
 	}
@@ -184,7 +196,7 @@ func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 			return o
 		}
 	}
-	if t.State != models.TaskDone {
+	if o.tokens = t.Tokens; t.State != models.TaskDone {
 		o.err = tools.NewError(errs.CodeFailed, "TASK_FAILED", "the task %s %s: %s", t.ID, t.State, t.Error)
 		return o
 	}

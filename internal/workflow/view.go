@@ -13,11 +13,13 @@ const maxInline, maxView = 256 << 10, 4 << 20
 
 // View is the state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type View struct {
-	// The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+	// The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 	// one that was aborted by the rejection of a checkpoint.
-	Status     string `json:"status" enums:"running,layer_complete,approval_required,uncertain,complete,aborted,rejected,error" example:"complete"`
+	Status     string `json:"status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,aborted,rejected,error" example:"complete"`
 	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
 	Version    int64  `json:"-"`
+	// The budget; absent without one.
+	Budget *Budget `json:"budget,omitempty"`
 
 	CurrentLayer int          `json:"current_layer,omitempty" example:"1"`       // Number of the completed layer, from 1; only after a layer.
 	LayerIndex   *int         `json:"layer_index,omitempty" example:"0"`         // The same from 0.
@@ -25,12 +27,12 @@ type View struct {
 	LayerResults []TaskResult `json:"layer_results,omitempty"`                   // States of the tasks of the completed layer, or of all tasks at a checkpoint.
 	NextLayer    []string     `json:"next_layer_preview,omitempty" example:"t3"` // Ids of the tasks of the next layer.
 
-	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                         // The checkpoint that waits for a decision, or was rejected.
-	DecisionType string             `json:"decision_type,omitempty" enums:"tool_approval,uncertain_outcome" example:"tool_approval"` // What the checkpoint asks for.
-	Description  string             `json:"description,omitempty" example:"These steps begin only if they are approved."`            // The question of the checkpoint.
-	Context      *CheckpointContext `json:"context,omitempty"`                                                                       // What the checkpoint shows.
-	Options      []string           `json:"options,omitempty" example:"approve,reject"`                                              // What can be done with a paused workflow.
-	ExpiresAt    string             `json:"expires_at,omitempty" format:"date-time" example:"2026-01-10T16:30:00Z"`                  // When a paused workflow is aborted.
+	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                                          // The checkpoint that waits for a decision, or was rejected.
+	DecisionType string             `json:"decision_type,omitempty" enums:"tool_approval,uncertain_outcome,budget_exhausted" example:"tool_approval"` // What the checkpoint asks for.
+	Description  string             `json:"description,omitempty" example:"These steps begin only if they are approved."`                             // The question of the checkpoint.
+	Context      *CheckpointContext `json:"context,omitempty"`                                                                                        // What the checkpoint shows.
+	Options      []string           `json:"options,omitempty" example:"approve,reject"`                                                               // What can be done with a paused workflow.
+	ExpiresAt    string             `json:"expires_at,omitempty" format:"date-time" example:"2026-01-10T16:30:00Z"`                                   // When a paused workflow is aborted.
 
 	Results         map[string]any `json:"results,omitempty"`                         // The results by task id, after the end.
 	PartialResults  map[string]any `json:"partial_results,omitempty"`                 // The results by task id of an aborted workflow.
@@ -66,6 +68,7 @@ type TaskResult struct {
 	Error      string `json:"error,omitempty" example:"the disk is full"`    // Why it failed.
 	ErrorCode  string `json:"error_code,omitempty" example:"TOOL_NOT_FOUND"` // The error code of the MCP server.
 	DurationMS int64  `json:"duration_ms" example:"120"`                     // Duration of the last attempt in milliseconds.
+	Tokens     int64  `json:"tokens,omitempty" example:"310"`                // Tokens of all attempts; only in a workflow with a budget.
 } // @name WorkflowTaskResult
 
 // Wait waits until a workflow that this process holds is paused or has ended, and returns its state.
@@ -96,6 +99,9 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 
 func (x *execution) view() (View, error) {
 	v := View{Status: status(x.row), WorkflowID: x.row.ID, Version: x.row.Version}
+	if x.row.Budget > 0 {
+		v.Budget = &Budget{x.row.Budget, x.row.Used, x.row.Reserved}
+	}
 	switch x.row.State {
 	case workflows.Running:
 		v.TaskResults = x.taskResults(0)
@@ -146,7 +152,12 @@ func (x *execution) pausedView(v View) (View, error) {
 	v.Status, v.DecisionType, v.Options = "approval_required", "tool_approval", []string{"approve", "reject"}
 	v.Description = "These steps begin only if they are approved. The approval covers exactly these arguments"
 	v.NextAction = "Use agentcards:approval_response with this workflow_id and checkpoint_id"
-	if plan.Pause(c.Kind) == plan.PauseUncertain {
+	switch plan.Pause(c.Kind) {
+	case plan.PauseBudget:
+		v.Status, v.DecisionType, v.Options = "budget_exhausted", "budget_exhausted", []string{"raise", "abort"}
+		v.Description = "The budget of the workflow does not cover these steps"
+		v.NextAction += ", with resolution raise and the new total as budget, or agentcards:abort"
+	case plan.PauseUncertain:
 		v.Status, v.DecisionType, v.Options = "uncertain", "uncertain_outcome", []string{"retry", "accept", "skip", "reject"}
 		v.Description = "The results of these steps were lost. They may have acted, so they are not repeated without a decision"
 		v.NextAction += ", and with resolution"
@@ -161,7 +172,7 @@ func (x *execution) taskResults(layer int) []TaskResult {
 		if layer != 0 && x.plan.Steps[i].Layer != layer {
 			continue
 		}
-		r := TaskResult{TaskID: x.plan.Steps[i].ID, Status: stepStatus(s), Error: s.Error, ErrorCode: s.ErrorCode}
+		r := TaskResult{TaskID: x.plan.Steps[i].ID, Status: stepStatus(s), Error: s.Error, ErrorCode: s.ErrorCode, Tokens: s.Tokens}
 		if left -= len(s.Result); left < 0 || s.Result == nil && x.state(i) == plan.Success {
 			r.Truncated = true
 		} else if s.Result != nil {

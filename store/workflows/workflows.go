@@ -37,6 +37,14 @@ type Workflow struct {
 	Confirmed int
 	// Holder is the process that runs it, "" for none.
 	Holder string
+	// Budget is the number of tokens that its steps may use, 0 for no limit. Used is what they have used, and Reserved what
+	// is left of ReservationID, a reservation of the payer; both are 0 without a budget.
+	Budget, Used, Reserved int64
+	ReservationID          string
+	// ResultBytes is the size of all results.
+	ResultBytes int64
+	// Approver says who approves steps, "" for the owner.
+	Approver string
 	// ErrorCode and Reason say why it has ended, "" if all steps did.
 	ErrorCode, Reason    string
 	Version              int64
@@ -64,6 +72,8 @@ type Step struct {
 	ErrorCode, Error string
 	// StartedAt and EndedAt are zero until the step has started and ended.
 	StartedAt, EndedAt time.Time
+	// Tokens are those of all attempts, 0 without a budget of the workflow.
+	Tokens int64
 	// Result is JSON, nil without one.
 	Result json.RawMessage
 }
@@ -82,10 +92,11 @@ type Checkpoint struct {
 	Digest string
 	// State is one of the constants below.
 	State string
-	// DecidedBy is the id of the token, "" for none. Resolution is what happened to uncertain steps, "" for none.
-	DecidedBy, Feedback, Resolution string
+	// DecidedBy is the id of the token, "" for none, and Via how it has decided, "" for a request. Resolution is what
+	// happened to uncertain steps, "" for none.
+	DecidedBy, Via, Feedback, Resolution string
 
-	CreatedAt           time.Time
+	CreatedAt time.Time
 	// DecidedAt is zero while the checkpoint is open.
 	DecidedAt, ExpiresAt time.Time
 }
@@ -121,7 +132,7 @@ func Get(from store.Source, id string) (Workflow, error) {
 	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
 }
 
-const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, error_code, reason, version, created_at, updated_at, ended_at"
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, budget, used, reserved, reservation_id, result_bytes, approver, error_code, reason, version, created_at, updated_at, ended_at"
 
 // Query selects workflows; zero members select all.
 type Query struct {
@@ -147,7 +158,7 @@ func List(from store.Source, q Query) ([]Workflow, error) {
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
 func Steps(from store.Source, id string, maxResult int) ([]Step, error) {
-	return store.Rows[Step](from, `SELECT workflow_id, position, definition, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at,
+	return store.Rows[Step](from, `SELECT workflow_id, position, definition, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at, tokens,
 		CASE WHEN length(result) > ? THEN '' ELSE result END FROM workflow_steps WHERE workflow_id = ? ORDER BY position`, maxResult, id)
 }
 
@@ -167,12 +178,18 @@ func CountActive(tx *store.Tx, tokenID string) (int, error) {
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
 // that of w.
 func Save(tx *store.Tx, w Workflow) error {
-	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
+	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, budget = ?, used = ?, reserved = ?, result_bytes = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
 		WHERE id = ? AND version = ?`,
-		w.State, w.Pause, w.Confirmed, w.Holder, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
+		w.State, w.Pause, w.Confirmed, w.Holder, w.Budget, w.Used, w.Reserved, w.ResultBytes, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}
+	return err
+}
+
+// SetReservation stores the reservation of a workflow and what is left of it. Save precedes it in the transaction.
+func SetReservation(tx *store.Tx, id, reservationID string, reserved int64) error {
+	_, err := tx.Exec("UPDATE workflows SET reservation_id = ?, reserved = ? WHERE id = ?", reservationID, reserved, id)
 	return err
 }
 
@@ -181,9 +198,9 @@ const maxText = 4000
 
 // SaveStep stores the state of a step, except for its task.
 func SaveStep(tx *store.Tx, s Step) error {
-	_, err := tx.Exec(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, result = ?
+	_, err := tx.Exec(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, tokens = ?, result = ?
 		WHERE workflow_id = ? AND position = ?`,
-		s.State, s.Attempt, s.Repeatable, s.Approved, s.ErrorCode, columns.Text(s.Error, maxText), s.StartedAt, s.EndedAt, s.Result, s.WorkflowID, s.Position)
+		s.State, s.Attempt, s.Repeatable, s.Approved, s.ErrorCode, columns.Text(s.Error, maxText), s.StartedAt, s.EndedAt, s.Tokens, s.Result, s.WorkflowID, s.Position)
 	return err
 }
 
@@ -206,7 +223,7 @@ func NewestCheckpoint(from store.Source, id string) (Checkpoint, error) {
 	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? ORDER BY CASE state WHEN 'open' THEN 0 ELSE 1 END, created_at DESC, id DESC LIMIT 1", id)
 }
 
-const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, decided_by, feedback, resolution, created_at, decided_at, expires_at"
+const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, decided_by, via, feedback, resolution, created_at, decided_at, expires_at"
 
 // GetCheckpoint returns a checkpoint of a workflow, or errs.NotFound.
 func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error) {
@@ -215,8 +232,8 @@ func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error)
 
 // Decide stores the decision on an open checkpoint. It returns ErrFenced if the checkpoint is no longer open.
 func Decide(tx *store.Tx, c Checkpoint) error {
-	n, err := tx.Exec("UPDATE checkpoints SET state = ?, decided_by = ?, feedback = ?, resolution = ?, decided_at = ? WHERE id = ? AND state = 'open'",
-		c.State, c.DecidedBy, columns.Text(c.Feedback, maxText), c.Resolution, tx.Now(), c.ID)
+	n, err := tx.Exec("UPDATE checkpoints SET state = ?, decided_by = ?, via = ?, feedback = ?, resolution = ?, decided_at = ? WHERE id = ? AND state = 'open'",
+		c.State, c.DecidedBy, c.Via, columns.Text(c.Feedback, maxText), c.Resolution, tx.Now(), c.ID)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}

@@ -36,7 +36,8 @@ const (
 "per_layer_validation":{"type":"boolean"},
 "on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
 "approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
-"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"}},
+"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
+"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"}},
 "additionalProperties":false}},
 "additionalProperties":false}`
 	continueSchema = `{"type":"object","properties":{
@@ -53,7 +54,8 @@ const (
 "approved":{"type":"boolean"},
 "feedback":{"type":"string","maxLength":2000},
 "digest":{"type":"string","description":"The digest of the checkpoint; the decision is rejected if the digest differs"},
-"resolution":{"enum":["retry","accept","skip"],"description":"For tasks whose results were lost: run them again, use results as theirs, or skip them"},
+"resolution":{"enum":["retry","accept","skip","raise"],"description":"For tasks whose results were lost: run them again, use results as theirs, or skip them. For an exhausted budget: raise it"},
+"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"For raise: the new total"},
 "results":{"type":"object","description":"For accept: the results by task id"}},
 "required":["workflow_id","checkpoint_id","approved"],"additionalProperties":false}`
 )
@@ -73,7 +75,7 @@ func (b *builtins) workflowTools() []tools.Builtin {
 		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
 		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
 		tool("abort", "Abort a workflow", "Aborts a workflow and returns its completed layers and partial results.", abortSchema, b.abortWorkflow),
-		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), or decides about tasks whose results were lost (status uncertain).", approvalSchema, b.decideOnCheckpoint),
+		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, b.decideOnCheckpoint),
 	}
 }
 
@@ -86,6 +88,7 @@ type dagDraft struct {
 		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
 		Approvals          models.ToolClass `json:"approvals" validate:"omitempty,oneof=write destructive"`
 		TaskTimeoutMS      int64            `json:"task_timeout_ms" validate:"min=0,max=86400000"`
+		Budget             *int64           `json:"budget" validate:"omitnil,min=1,max=1000000000000"`
 	} `json:"config"`
 }
 
@@ -101,6 +104,9 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
 	settings := workflow.Settings{
 		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
+	}
+	if d.Config.Budget != nil {
+		settings.Budget = *d.Config.Budget
 	}
 	if d.Intent != nil {
 		return b.executeIntent(ctx, c, *d.Intent, settings)
@@ -144,14 +150,15 @@ func (b *builtins) decideOnCheckpoint(ctx context.Context, c *tools.Invocation) 
 		Approved     *bool                      `json:"approved" validate:"required"`
 		Feedback     string                     `json:"feedback" validate:"max=2000"`
 		Digest       string                     `json:"digest" validate:"max=64"`
-		Resolution   workflow.Resolution        `json:"resolution" validate:"omitempty,oneof=retry accept skip"`
+		Resolution   workflow.Resolution        `json:"resolution" validate:"omitempty,oneof=retry accept skip raise"`
+		Budget       int64                      `json:"budget" validate:"omitempty,min=1,max=1000000000000"`
 		Results      map[string]json.RawMessage `json:"results"`
 	}
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
 	err := b.Workflows.Decide(ctx, c.Caller.Principal, d.WorkflowID, d.CheckpointID, workflow.Decision{
-		Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results,
+		Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results, Budget: d.Budget,
 	})
 	return b.awaitWorkflow(ctx, c, d.WorkflowID, err)
 }

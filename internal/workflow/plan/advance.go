@@ -28,6 +28,8 @@ const (
 	PauseApproval Pause = "approval"
 	// PauseUncertain waits for a decision on uncertain steps.
 	PauseUncertain Pause = "uncertain"
+	// PauseBudget waits for more tokens.
+	PauseBudget Pause = "budget"
 )
 
 // Progress is the state of the execution of a plan.
@@ -42,6 +44,9 @@ type Progress struct {
 	AbortOnError bool
 	// MaxRunning limits the running steps.
 	MaxRunning int
+	// Cost returns the tokens that a step needs to begin, and Left is what is left for steps that begin; nil for no limit.
+	Cost func(step int) int64
+	Left int64
 }
 
 // Next is the decision for a Progress.
@@ -81,15 +86,19 @@ func (p *Plan) Next(now Progress) Next {
 		}
 	}
 	layer := p.currentLayer(states)
-	var asked []int
+	var asked, short []int
 	for i := range p.Steps {
 		if states[i] != Pending || len(uncertain) > 0 || !p.isReady(i, states) || now.ValidateLayers && p.Steps[i].Layer > now.Confirmed+1 {
 			continue
 		}
-		if now.NeedsApproval(i) && !now.Approved(i) {
+		switch {
+		case now.NeedsApproval(i) && !now.Approved(i):
 			asked = append(asked, i)
-		} else if running+len(out.Run) < now.MaxRunning {
+		case running+len(out.Run) >= now.MaxRunning:
+		case now.covers(i):
 			out.Run = append(out.Run, i)
+		default:
+			short = append(short, i)
 		}
 	}
 	switch {
@@ -98,6 +107,8 @@ func (p *Plan) Next(now Progress) Next {
 		out.Pause, out.Steps = PauseUncertain, uncertain
 	case len(asked) > 0:
 		out.Pause, out.Steps = PauseApproval, asked
+	case len(short) > 0:
+		out.Pause, out.Steps = PauseBudget, short
 	case layer == 0:
 		out.Ended = true
 		for _, s := range states {
@@ -112,6 +123,19 @@ func (p *Plan) Next(now Progress) Next {
 		}
 	}
 	return out
+}
+
+// covers reports whether the tokens that are left cover a step, and subtracts what it needs.
+func (now *Progress) covers(step int) bool {
+	if now.Cost == nil {
+		return true
+	}
+	cost := now.Cost(step)
+	if cost > now.Left {
+		return false
+	}
+	now.Left -= cost
+	return true
 }
 
 // cannotRun reports whether a dependency of a step did not succeed.
