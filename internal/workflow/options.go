@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
 	"comet/store"
@@ -19,9 +20,11 @@ import (
 
 // Dependencies are the services that New needs; all are required.
 type Dependencies struct {
-	Store        *store.Store
-	Auth         *auth.Auth
-	Tools        *tools.Service
+	Store *store.Store
+	Auth  *auth.Auth
+	Tools *tools.Service
+	// Feed reports the replans of other processes.
+	Feed         *events.Feed
 	Orchestrator *orchestrator.Orchestrator
 }
 

@@ -31,15 +31,8 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 	if x.row, err = e.newRow(by, d.Settings); err != nil {
 		return v, err
 	}
-	for i := range p.Steps {
-		if err := x.checkStep(ctx, i); err != nil {
-			return v, err
-		}
-		text, err := json.Marshal(p.Steps[i].Step)
-		if err != nil {
-			return v, err
-		}
-		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
+	if err := x.addSteps(ctx); err != nil {
+		return v, err
 	}
 	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, x.row.CreatedAt)
@@ -58,6 +51,21 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 		return View{}, err
 	}
 	return v, nil
+}
+
+// addSteps adds the steps that only the plan has.
+func (x *execution) addSteps(ctx context.Context) error {
+	for i := len(x.steps); i < len(x.plan.Steps); i++ {
+		if err := x.checkStep(ctx, i); err != nil {
+			return err
+		}
+		text, err := json.Marshal(x.plan.Steps[i].Step)
+		if err != nil {
+			return err
+		}
+		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text, FirstLayer: x.plan.Steps[i].FirstLayer})
+	}
+	return nil
 }
 
 // create stores a new workflow. It returns WORKFLOW_LIMIT if its token has too many that have not ended.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"comet/internal/errs"
 	"comet/store"
 	"comet/store/columns"
 	"comet/store/filter"
@@ -33,8 +34,8 @@ type Workflow struct {
 	State           int
 	// Pause is the reason why it is paused, "" if it is not.
 	Pause string
-	// Confirmed is the number of confirmed layers.
-	Confirmed int
+	// Confirmed is the number of confirmed layers, and Revision how many times steps were added.
+	Confirmed, Revision int
 	// Holder is the process that runs it, "" for none.
 	Holder string
 	// ErrorCode and Reason say why it has ended, "" if all steps did.
@@ -54,6 +55,8 @@ type Step struct {
 	// Position is the index of the step in the request.
 	Position   int
 	Definition json.RawMessage
+	// FirstLayer is the lowest layer of a step that was added later, 0 for any.
+	FirstLayer int
 	// State is a plan.State.
 	State   int
 	Attempt int
@@ -120,7 +123,7 @@ func Get(from store.Source, id string) (Workflow, error) {
 	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
 }
 
-const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, error_code, reason, version, created_at, updated_at, ended_at"
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, revision, holder, error_code, reason, version, created_at, updated_at, ended_at"
 
 // Query selects workflows; zero members select all.
 type Query struct {
@@ -146,7 +149,7 @@ func List(from store.Source, q Query) ([]Workflow, error) {
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
 func Steps(from store.Source, id string, maxResult int) ([]Step, error) {
-	return store.Rows[Step](from, `SELECT workflow_id, position, definition, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at,
+	return store.Rows[Step](from, `SELECT workflow_id, position, definition, first_layer, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at,
 		CASE WHEN length(result) > ? THEN '' ELSE result END FROM workflow_steps WHERE workflow_id = ? ORDER BY position`, maxResult, id)
 }
 
@@ -166,13 +169,30 @@ func CountActive(tx *store.Tx, tokenID string) (int, error) {
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
 // that of w.
 func Save(tx *store.Tx, w Workflow) error {
-	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
+	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, revision = ?, holder = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
 		WHERE id = ? AND version = ?`,
-		w.State, w.Pause, w.Confirmed, w.Holder, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
+		w.State, w.Pause, w.Confirmed, w.Revision, w.Holder, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}
 	return err
+}
+
+// AddSteps stores further steps of a workflow.
+func AddSteps(tx *store.Tx, steps []Step) error { return store.Insert(tx, "", steps...) }
+
+// Extend adds steps to a workflow that runs, whichever process is its holder. w has the new revision. Extend returns the new
+// version, and ErrFenced if the workflow no longer runs, or other steps were added or a layer was confirmed since w was read.
+func Extend(tx *store.Tx, w Workflow, steps []Step) (version int64, err error) {
+	version, err = store.Row[int64](tx, `UPDATE workflows SET revision = revision + 1, version = version + 1, updated_at = ?
+		WHERE id = ? AND state = 0 AND revision = ? AND confirmed = ? RETURNING version`, tx.Now(), w.ID, w.Revision-1, w.Confirmed)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		return 0, ErrFenced
+	case err != nil:
+		return 0, err
+	}
+	return version, AddSteps(tx, steps)
 }
 
 // maxText is the longest error or reason that is stored, in bytes.
