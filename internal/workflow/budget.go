@@ -26,19 +26,20 @@ type Budget struct {
 
 // payment is what the next transaction charges.
 type payment struct {
-	bills     []*tools.Bill
-	elsewhere int64 // tokens that were charged to the agents of tasks
-	raised    bool  // whether the budget was raised
+	bills    []*tools.Bill
+	byAgents int64 // tokens that were charged to the agents of tasks
+	raised   bool  // whether the budget was raised
 	// reservationID and reserved are the reservation after the transaction.
 	reservationID string
 	reserved      int64
 }
 
-// checkBudget returns an error for agent steps without a budget, or with more than that of the workflow.
-func (x *execution) checkBudget(at string) error {
+// checkBudget returns an error for agent steps without a budget, or with more than that of the workflow. at is the JSON pointer
+// of the steps from the one at first on.
+func (x *execution) checkBudget(at string, first int) error {
 	var v errs.Violations
-	for i := range x.plan.Steps {
-		s := &x.plan.Steps[i]
+	for i := range x.plan.Steps[first:] {
+		s := &x.plan.Steps[first+i]
 		pointer := fmt.Sprintf("%s/%d/budget", at, i)
 		switch {
 		case x.row.Budget == 0 || s.Type != plan.KindAgent:
@@ -92,8 +93,7 @@ func (x *execution) charge(o outcome) {
 		x.bills = append(x.bills, o.bill)
 	}
 	if x.plan.Steps[o.position].Type == plan.KindAgent {
-		x.allowance.Use(o.tokens - *x.plan.Steps[o.position].Budget)
-		x.elsewhere += o.tokens
+		x.byAgents += o.tokens
 	}
 	if tokens := o.bill.Tokens() + o.tokens; tokens > 0 {
 		x.steps[o.position].Tokens += tokens
@@ -127,9 +127,9 @@ func (x *execution) payIn(tx *store.Tx) error {
 		}
 		facts = append(facts, b.Facts()...)
 	}
-	if len(facts) > 0 || x.elsewhere > 0 {
+	if len(facts) > 0 || x.byAgents > 0 {
 		var err error
-		left, err = x.env.Ledger.DrawIn(tx, x.row.Payer, id, facts, x.elsewhere)
+		left, err = x.env.Ledger.DrawIn(tx, x.row.Payer, id, facts, x.byAgents)
 		switch {
 		case errs.Is(err, errs.NotFound), errs.Is(err, errs.LimitReached): // the tokens are spent
 			x.env.opts.Logger.Error("used tokens were not charged", "agent", x.row.Payer, "workflow", x.row.ID, "error", err)

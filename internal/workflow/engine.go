@@ -26,6 +26,8 @@ type Engine struct {
 	runs    map[string]*run // by the id of the workflow that this process holds
 	stopped bool
 	active  sync.WaitGroup // the runs
+
+	following sync.WaitGroup // followReplans
 }
 
 // New returns an engine. RegisterJobs must be called before the runner of the jobs starts.
@@ -43,7 +45,12 @@ func (e *Engine) RegisterJobs(r *jobs.Runner) {
 }
 
 // Start implements background.Service. Start it after the tools.
-func (e *Engine) Start(context.Context) error {
+func (e *Engine) Start(ctx context.Context) error {
+	added, err := e.Feed.SubscribeNew(ctx)
+	if err != nil {
+		return err
+	}
+	e.following.Go(func() { e.followReplans(added.Only(EventReplanned)) })
 	close(e.started)
 	return nil
 }
@@ -68,6 +75,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	e.cancelWork()
 	<-done
+	e.following.Wait()
 	return nil
 }
 

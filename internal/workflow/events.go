@@ -8,6 +8,8 @@ const (
 	EventStepStarted models.EventType = "workflow.step_started"
 	// EventStepEnded is sent when a step has succeeded or failed, was skipped, or its result was lost.
 	EventStepEnded models.EventType = "workflow.step_ended"
+	// EventReplanned is sent when steps were added.
+	EventReplanned models.EventType = "workflow.replanned"
 	// EventPaused is sent with the checkpoint that waits for a decision.
 	EventPaused  models.EventType = "workflow.paused"
 	EventResumed models.EventType = "workflow.resumed"
@@ -32,7 +34,10 @@ type EventData struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 	Error      string `json:"error,omitempty"`
 	// Tokens are those of all attempts, in a workflow with a budget.
-	Tokens  int64  `json:"tokens,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-	Version int64  `json:"version"`
+	Tokens int64  `json:"tokens,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Revision and Added, the number of new steps, belong to workflow.replanned.
+	Revision int   `json:"revision,omitempty"`
+	Added    int   `json:"added,omitempty"`
+	Version  int64 `json:"version"`
 }

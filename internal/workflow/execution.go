@@ -63,6 +63,10 @@ type execution struct {
 	asked   *workflows.Checkpoint // the checkpoint that it creates, nil for none
 	staleID string                // the checkpoint that has become stale, "" for none
 	payment
+	stored int // the number of steps that are stored
+
+	// elsewhere is set if steps were added while the workflow runs: its holder executes them.
+	elsewhere bool
 }
 
 // dispatch is a step that begins after the commit.
@@ -83,11 +87,13 @@ func (e *environment) load(from store.Source, row workflows.Workflow, maxResult 
 	if x.steps, err = workflows.Steps(from, row.ID, maxResult); err != nil {
 		return nil, err
 	}
+	x.stored = len(x.steps)
 	defined := make([]plan.Step, len(x.steps))
 	for i, s := range x.steps {
 		if err := json.Unmarshal(s.Definition, &defined[i]); err != nil {
 			return nil, err
 		}
+		defined[i].FirstLayer = s.FirstLayer
 	}
 	if x.plan, err = plan.New(defined, ""); err != nil {
 		return nil, err
@@ -231,7 +237,7 @@ func (x *execution) save(tx *store.Tx) error {
 	if err := workflows.Save(tx, x.row); err != nil {
 		return err
 	}
-	for i := range x.steps {
+	for i := range x.stored {
 		if x.changed[i] {
 			if err := workflows.SaveStep(tx, x.steps[i]); err != nil {
 				return err
@@ -246,6 +252,11 @@ func (x *execution) save(tx *store.Tx) error {
 			if err := tx.Jobs().Delete(expireJob, x.row.ID); err != nil {
 				return err
 			}
+		}
+	}
+	if x.stored < len(x.steps) {
+		if err := workflows.AddSteps(tx, x.steps[x.stored:]); err != nil {
+			return err
 		}
 	}
 	if err := x.saveNew(tx); err != nil {
@@ -270,6 +281,7 @@ func (x *execution) saveNew(tx *store.Tx) error {
 // saved updates the state after a commit: no changes are left to store, and results of more than maxCached bytes are dropped.
 func (x *execution) saved() {
 	x.row.Version++
+	x.stored = len(x.steps)
 	clear(x.changed)
 	x.checkpoint = cmp.Or(x.asked, x.decided, x.checkpoint)
 	x.events, x.decided, x.asked = nil, nil, nil

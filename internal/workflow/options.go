@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
 	"comet/internal/usage"
@@ -20,10 +21,12 @@ import (
 
 // Dependencies are the services that New needs; all are required.
 type Dependencies struct {
-	Store        *store.Store
-	Ledger       *usage.Ledger
-	Auth         *auth.Auth
-	Tools        *tools.Service
+	Store  *store.Store
+	Ledger *usage.Ledger
+	Auth   *auth.Auth
+	Tools  *tools.Service
+	// Feed reports the replans of other processes.
+	Feed         *events.Feed
 	Orchestrator *orchestrator.Orchestrator
 }
 

@@ -21,6 +21,7 @@ type run struct {
 	inFlight int
 	outcomes chan outcome
 	aborts   chan abort
+	extended chan struct{} // signals that steps may have been added
 	done     chan struct{} // closed when this process no longer holds the workflow
 	ended    bool          // as done; guarded by Engine.mu
 }
@@ -32,7 +33,7 @@ func newRun(x *execution) *run {
 	if x.row.Budget > 0 {
 		x.allowance = tools.NewAllowance(x.row.Reserved)
 	}
-	r := &run{execution: x, outcomes: make(chan outcome, len(x.steps)), aborts: make(chan abort), done: make(chan struct{})}
+	r := &run{execution: x, outcomes: make(chan outcome, max(len(x.steps), x.env.opts.MaxRunning)), aborts: make(chan abort), extended: make(chan struct{}, 1), done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(x.env.work)
 	return r
 }
@@ -45,22 +46,38 @@ func (r *run) execute(first []dispatch) error {
 	defer r.cancel()
 	r.dispatch(first)
 	for r.inFlight > 0 {
+		var ended []outcome
 		select {
 		case o := <-r.outcomes:
-			r.apply(o)
+			ended = append(ended, o)
 			for len(r.outcomes) > 0 { // outcomes that have arrived meanwhile share the transaction
-				r.apply(<-r.outcomes)
+				ended = append(ended, <-r.outcomes)
 			}
-			next, err := r.commit(r.continues())
-			if err != nil {
+			r.inFlight -= len(ended)
+		case <-r.extended:
+			if err := r.retry(r.reload); errors.Is(err, errSame) {
+				continue
+			} else if err != nil {
 				return err
 			}
-			r.dispatch(next)
 		case a := <-r.aborts:
 			return r.abort(a)
 		}
+		next, err := r.commit(ended, r.follow)
+		if err != nil {
+			return err
+		}
+		r.dispatch(next)
 	}
 	return nil
+}
+
+// extend signals that steps may have been added.
+func (r *run) extend() {
+	select {
+	case r.extended <- struct{}{}:
+	default:
+	}
 }
 
 // continues reports whether further steps may begin.
@@ -75,7 +92,6 @@ func (r *run) continues() bool {
 
 // apply records the outcome of a step. A step that was cancelled has no outcome.
 func (r *run) apply(o outcome) {
-	r.inFlight--
 	r.charge(o)
 	if o.err != nil && r.ctx.Err() != nil && errors.Is(o.err, context.Canceled) {
 		return
@@ -95,32 +111,70 @@ func (r *run) apply(o outcome) {
 	}
 }
 
-// commit stores the outcomes together with what follows, and returns the steps that begin. It retries until it succeeds. It
-// returns workflows.ErrFenced if another process has changed the workflow, and other errors only when the engine stops.
-func (r *run) commit(advance bool) (next []dispatch, err error) {
-	if advance {
-		if err = r.retry(func() error {
-			next, err = r.advance(r.env.work, r.env.Store.Now())
-			return err
-		}); err != nil {
+// commit stores outcomes together with what follows according to decide, and returns the steps that begin. It retries until
+// it succeeds; if steps were added meanwhile, it decides again. It returns workflows.ErrFenced if another process has changed
+// the workflow in another way, and other errors only when the engine stops.
+func (r *run) commit(ended []outcome, decide func() ([]dispatch, error)) ([]dispatch, error) {
+	for {
+		for _, o := range ended {
+			r.apply(o)
+		}
+		next, err := decide()
+		if err == nil && (len(r.changed) > 0 || r.row.State != workflows.Running) {
+			if err = r.retry(func() error { return r.env.Ledger.Write(r.env.work, r.save) }); err == nil {
+				r.saved()
+			}
+		}
+		if !errors.Is(err, workflows.ErrFenced) {
+			return next, err
+		}
+		if r.retry(r.reload) != nil {
 			return nil, err
 		}
 	}
-	if len(r.changed) == 0 {
-		return next, nil
-	}
-	if err = r.retry(func() error { return r.env.Ledger.Write(r.env.work, r.save) }); err == nil {
-		r.saved()
+}
+
+// follow advances the workflow unless the engine stops.
+func (r *run) follow() (next []dispatch, err error) {
+	if r.continues() {
+		err = r.retry(func() error {
+			next, err = r.advance(r.env.work, r.env.Store.Now())
+			return err
+		})
 	}
 	return next, err
 }
 
-// retry calls do until it succeeds, it returns workflows.ErrFenced, or the engine stops.
+// errSame says that the workflow has not changed.
+var errSame = errors.New("no steps were added")
+
+// reload reads the workflow again after steps were added. What was not stored is dropped. It returns errSame if there are none,
+// and workflows.ErrFenced after another change.
+func (r *run) reload() error {
+	from := r.env.Store.Reads(r.env.work)
+	row, err := workflows.Get(from, r.row.ID)
+	switch added := int64(row.Revision - r.row.Revision); {
+	case err != nil:
+		return err
+	case row.State != workflows.Running, row.Holder != r.env.Store.Process(), row.Version != r.row.Version+added:
+		return workflows.ErrFenced
+	case added == 0:
+		return errSame
+	}
+	fresh, err := r.env.load(from, row, maxCached)
+	if err == nil {
+		fresh.by, fresh.costs, fresh.allowance = r.by, r.costs, r.allowance
+		*r.execution = *fresh
+	}
+	return err
+}
+
+// retry calls do until it succeeds, it returns workflows.ErrFenced or errSame, or the engine stops.
 func (r *run) retry(do func() error) error {
 	backoff := background.NewBackoff(background.MaxBackoff)
 	for {
 		err := do()
-		if err == nil || errors.Is(err, workflows.ErrFenced) || r.env.work.Err() != nil {
+		if err == nil || errors.Is(err, workflows.ErrFenced) || errors.Is(err, errSame) || r.env.work.Err() != nil {
 			return err
 		}
 		r.env.opts.Logger.Warn("the state of a workflow cannot be stored; trying again", "workflow", r.row.ID, "error", err)
@@ -141,18 +195,19 @@ func (r *run) abort(a abort) error {
 	r.cancel()
 	grace := time.NewTimer(r.env.opts.AbortGrace)
 	defer grace.Stop()
+	var ended []outcome
 	for waiting := true; waiting && r.inFlight > 0; {
 		select {
 		case o := <-r.outcomes:
-			r.apply(o)
+			ended = append(ended, o)
+			r.inFlight--
 		case <-grace.C:
 			waiting = false
 		}
 	}
-	r.stop("", a.reason, r.env.Store.Now())
-	err := r.retry(func() error { return r.env.Ledger.Write(r.env.work, r.save) })
-	if err == nil {
-		r.saved()
-	}
+	_, err := r.commit(ended, func() ([]dispatch, error) {
+		r.stop("", a.reason, r.env.Store.Now())
+		return nil, nil
+	})
 	return err
 }

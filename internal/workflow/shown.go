@@ -25,8 +25,8 @@ type shownStep struct {
 	Ability   string           `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
 	Code      string           `json:"code,omitempty" example:"return deps.t1.length"`                                          // The code.
 	Arguments json.RawMessage  `json:"arguments" swaggertype:"object"`                                                          // The arguments, with the results of other tasks filled in.
-	// A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer and the
-	// policies of the token.
+	// A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer, the
+	// policies of the token and the revision of the workflow.
 	Digest string `json:"digest" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
 	Error  string `json:"error,omitempty" example:"the process ended"` // Why the result of an uncertain step was lost.
 
@@ -44,7 +44,7 @@ func (x *execution) show(ctx context.Context, i int) (out shownStep, err error) 
 		}
 		return out, err
 	}
-	facts := []any{x.row.ID, step, out.Arguments, x.row.Payer}
+	facts := []any{x.row.ID, x.row.Revision, step, out.Arguments, x.row.Payer}
 	if step.Type == plan.KindAgent {
 		err = requireSend(x.by)
 		out.repeatable = true // the orchestrator creates one task for repeated requests

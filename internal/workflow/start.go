@@ -29,25 +29,18 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 	if err != nil {
 		return v, err
 	}
-	if err = checkAgentTimeouts(p, d.Settings, at); err != nil {
+	if err = checkAgentTimeouts(d.Steps, d.Settings, at); err != nil {
 		return v, err
 	}
 	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
 	if x.row, err = e.newRow(by, d.Settings); err != nil {
 		return v, err
 	}
-	if err := x.checkBudget(at); err != nil {
+	if err := x.checkBudget(at, 0); err != nil {
 		return v, err
 	}
-	for i := range p.Steps {
-		if err := x.checkStep(ctx, i); err != nil {
-			return v, err
-		}
-		text, err := json.Marshal(p.Steps[i].Step)
-		if err != nil {
-			return v, err
-		}
-		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
+	if err := x.addSteps(ctx); err != nil {
+		return v, err
 	}
 	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, x.row.CreatedAt)
@@ -66,6 +59,21 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 		return View{}, e.refused(ctx, x.row.Payer, x.row.Budget, err)
 	}
 	return v, nil
+}
+
+// addSteps adds the steps that only the plan has.
+func (x *execution) addSteps(ctx context.Context) error {
+	for i := len(x.steps); i < len(x.plan.Steps); i++ {
+		if err := x.checkStep(ctx, i); err != nil {
+			return err
+		}
+		text, err := json.Marshal(x.plan.Steps[i].Step)
+		if err != nil {
+			return err
+		}
+		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text, FirstLayer: x.plan.Steps[i].FirstLayer})
+	}
+	return nil
 }
 
 // create stores a new workflow. It returns WORKFLOW_LIMIT if its token has too many that have not ended.
@@ -116,13 +124,13 @@ const minAgentTimeoutMS = 100
 
 // checkAgentTimeouts returns errs.InvalidRequest if an agent step has a timeout that a task may not have. at is the JSON
 // pointer of the steps.
-func checkAgentTimeouts(p *plan.Plan, settings Settings, at string) error {
+func checkAgentTimeouts(steps []plan.Step, settings Settings, at string) error {
 	var violations errs.Violations
 	short := func(pointer, name string, ms int64) {
 		violations.Add(errs.InvalidRequest, pointer, "min", "%s must be at least %d for the type agent_task, or 0 for the default, not %d", name, minAgentTimeoutMS, ms)
 	}
 	common := false
-	for i, s := range p.Steps {
+	for i, s := range steps {
 		switch {
 		case s.Type != plan.KindAgent:
 		case s.TimeoutMS == 0:

@@ -51,6 +51,7 @@ type step struct {
 	// agentTimeout is the timeout of an agent step in milliseconds, 0 for that of the orchestrator.
 	agentTimeout int64
 	repeatable   bool
+	allowance    *tools.Allowance // as that of the execution
 }
 
 func (x *execution) stepOf(d dispatch) step {
@@ -65,14 +66,16 @@ func (x *execution) stepOf(d dispatch) step {
 	return step{
 		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: by, timeout: x.timeout(d.position),
 		agentTimeout: cmp.Or(x.plan.Steps[d.position].TimeoutMS, x.settings.TimeoutMS),
-		repeatable:   x.steps[d.position].Repeatable,
+		repeatable:   x.steps[d.position].Repeatable, allowance: x.allowance,
 	}
 }
 
 // runStep executes a step.
 func (e *environment) runStep(ctx context.Context, s step) (o outcome) {
 	if s.Type == plan.KindAgent {
-		o = e.runAgentStep(ctx, s)
+		if o = e.runAgentStep(ctx, s); s.allowance != nil {
+			s.allowance.Use(o.tokens - *s.Budget)
+		}
 	} else {
 		o = e.runToolStep(ctx, s)
 	}

@@ -23,7 +23,8 @@ type settled struct {
 	checkpointID, staleID string
 }
 
-// transition changes a workflow that this process does not hold, and holds it if it runs afterwards. check receives the
+// transition changes a workflow that this process does not hold, and holds it if it runs afterwards, unless the change leaves
+// it to its holder. check receives the
 // row or the error of its read. change returns the steps that already run. Both are called again if the workflow has changed
 // meanwhile. If change returns errUnchanged, nothing is stored.
 func (e *Engine) transition(ctx context.Context, id string, check func(workflows.Workflow, error) error, change func(*execution) ([]dispatch, error)) (now settled, err error) {
@@ -41,10 +42,14 @@ func (e *Engine) transition(ctx context.Context, id string, check func(workflows
 		if errors.Is(err, errUnchanged) {
 			return settled{row: row}, nil
 		}
-		if err == nil && x.row.State == workflows.Running {
+		if err == nil && x.row.State == workflows.Running && !x.elsewhere {
 			first, err = x.take(ctx, row, first)
 		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case x.elsewhere:
+			err, now = e.Store.Write(ctx, x.extendStored), settled{row: x.row}
+		default:
 			err = e.commit(ctx, x, first, x.save, func() bool {
 				now = settled{row: x.row, staleID: x.staleID}
 				if c := cmp.Or(x.asked, x.decided, x.checkpoint); c != nil {

@@ -17,6 +17,7 @@ type View struct {
 	// one that was aborted by the rejection of a checkpoint.
 	Status     string `json:"status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,aborted,rejected,error" example:"complete"`
 	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
+	Revision   int    `json:"revision,omitempty" example:"1"`                      // How many times tasks were added by a replan.
 	Version    int64  `json:"-"`
 	// The budget; absent without one.
 	Budget *Budget `json:"budget,omitempty"`
@@ -98,7 +99,7 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 }
 
 func (x *execution) view() (View, error) {
-	v := View{Status: status(x.row), WorkflowID: x.row.ID, Version: x.row.Version}
+	v := View{Status: status(x.row), WorkflowID: x.row.ID, Revision: x.row.Revision, Version: x.row.Version}
 	if x.row.Budget > 0 {
 		v.Budget = &Budget{x.row.Budget, x.row.Used, x.row.Reserved}
 	}
@@ -135,7 +136,7 @@ func (x *execution) pausedView(v View) (View, error) {
 	if plan.Pause(c.Kind) == plan.PauseLayer {
 		v.Status, v.CurrentLayer, v.LayerIndex, v.TotalLayers = "layer_complete", c.Layer, new(c.Layer-1), x.plan.Layers
 		v.LayerResults, v.NextAction = x.taskResults(c.Layer), "Use agentcards:continue to proceed"
-		v.Options = []string{"continue", "abort"}
+		v.Options = []string{"continue", "replan", "abort"}
 		for i := range x.plan.Steps {
 			if x.plan.Steps[i].Layer == c.Layer+1 {
 				v.NextLayer = append(v.NextLayer, x.plan.Steps[i].ID)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"comet/internal/errs"
 	"comet/store"
 	"comet/store/columns"
 	"comet/store/filter"
@@ -33,8 +34,8 @@ type Workflow struct {
 	State           int
 	// Pause is the reason why it is paused, "" if it is not.
 	Pause string
-	// Confirmed is the number of confirmed layers.
-	Confirmed int
+	// Confirmed is the number of confirmed layers, and Revision how many times steps were added.
+	Confirmed, Revision int
 	// Holder is the process that runs it, "" for none.
 	Holder string
 	// Budget is the number of tokens that its steps may use, 0 for no limit. Used is what they have used, and Reserved what
@@ -62,6 +63,8 @@ type Step struct {
 	// Position is the index of the step in the request.
 	Position   int
 	Definition json.RawMessage
+	// FirstLayer is the lowest layer of a step that was added later, 0 for any.
+	FirstLayer int
 	// State is a plan.State.
 	State   int
 	Attempt int
@@ -132,7 +135,7 @@ func Get(from store.Source, id string) (Workflow, error) {
 	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
 }
 
-const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, holder, budget, used, reserved, reservation_id, result_bytes, approver, error_code, reason, version, created_at, updated_at, ended_at"
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, revision, holder, budget, used, reserved, reservation_id, result_bytes, approver, error_code, reason, version, created_at, updated_at, ended_at"
 
 // Query selects workflows; zero members select all.
 type Query struct {
@@ -158,7 +161,7 @@ func List(from store.Source, q Query) ([]Workflow, error) {
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
 func Steps(from store.Source, id string, maxResult int) ([]Step, error) {
-	return store.Rows[Step](from, `SELECT workflow_id, position, definition, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at, tokens,
+	return store.Rows[Step](from, `SELECT workflow_id, position, definition, first_layer, state, attempt, repeatable, approved, task_id, error_code, error, started_at, ended_at, tokens,
 		CASE WHEN length(result) > ? THEN '' ELSE result END FROM workflow_steps WHERE workflow_id = ? ORDER BY position`, maxResult, id)
 }
 
@@ -178,9 +181,9 @@ func CountActive(tx *store.Tx, tokenID string) (int, error) {
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
 // that of w.
 func Save(tx *store.Tx, w Workflow) error {
-	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, holder = ?, budget = ?, used = ?, reserved = ?, result_bytes = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
+	n, err := tx.Exec(`UPDATE workflows SET state = ?, pause = ?, confirmed = ?, revision = ?, holder = ?, budget = ?, used = ?, reserved = ?, result_bytes = ?, error_code = ?, reason = ?, version = version + 1, updated_at = ?, ended_at = ?
 		WHERE id = ? AND version = ?`,
-		w.State, w.Pause, w.Confirmed, w.Holder, w.Budget, w.Used, w.Reserved, w.ResultBytes, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
+		w.State, w.Pause, w.Confirmed, w.Revision, w.Holder, w.Budget, w.Used, w.Reserved, w.ResultBytes, w.ErrorCode, columns.Text(w.Reason, maxText), tx.Now(), w.EndedAt, w.ID, w.Version)
 	if err == nil && n == 0 {
 		return ErrFenced
 	}
@@ -191,6 +194,23 @@ func Save(tx *store.Tx, w Workflow) error {
 func SetReservation(tx *store.Tx, id, reservationID string, reserved int64) error {
 	_, err := tx.Exec("UPDATE workflows SET reservation_id = ?, reserved = ? WHERE id = ?", reservationID, reserved, id)
 	return err
+}
+
+// AddSteps stores further steps of a workflow.
+func AddSteps(tx *store.Tx, steps []Step) error { return store.Insert(tx, "", steps...) }
+
+// Extend adds steps to a workflow that runs, whichever process is its holder. w has the new revision. Extend returns the new
+// version, and ErrFenced if the workflow no longer runs, or other steps were added or a layer was confirmed since w was read.
+func Extend(tx *store.Tx, w Workflow, steps []Step) (version int64, err error) {
+	version, err = store.Row[int64](tx, `UPDATE workflows SET revision = revision + 1, version = version + 1, updated_at = ?
+		WHERE id = ? AND state = 0 AND revision = ? AND confirmed = ? RETURNING version`, tx.Now(), w.ID, w.Revision-1, w.Confirmed)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		return 0, ErrFenced
+	case err != nil:
+		return 0, err
+	}
+	return version, AddSteps(tx, steps)
 }
 
 // maxText is the longest error or reason that is stored, in bytes.

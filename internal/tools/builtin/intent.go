@@ -11,6 +11,7 @@ import (
 	"comet/internal/toolsearch"
 	"comet/internal/workflow"
 	"comet/internal/workflow/intent"
+	"comet/internal/workflow/plan"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 	maxHops = 3
 )
 
-// suggestion is the response of agentcards:execute_dag to an intent that is not executed.
+// suggestion is the response to an intent that is not executed, and to a requirement that is not added.
 type suggestion struct {
 	// Status is suggestion or explicit_required.
 	Status     intent.Verdict `json:"status"`
@@ -35,7 +36,7 @@ type suggestion struct {
 
 // executeIntent executes the plan for an intent, or returns the plan if it is not complete or not certain.
 func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sentence string, settings workflow.Settings) (*mcp.CallToolResult, error) {
-	p, err := b.propose(ctx, c, sentence)
+	p, err := b.propose(ctx, c, intent.Request{Sentence: sentence})
 	if err != nil {
 		return nil, err
 	}
@@ -43,23 +44,58 @@ func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sente
 		begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: p.Steps, Settings: settings}, "/intent", nil)
 		return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
 	}
-	out := suggestion{
-		Status: p.Verdict, Confidence: p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives,
-		NextAction: "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools",
+	return suggest(p, "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools")
+}
+
+// replanWorkflow executes agentcards:replan.
+func (b *builtins) replanWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+	var d struct {
+		WorkflowID       string          `json:"workflow_id" validate:"required,max=64"`
+		NewRequirement   string          `json:"new_requirement" validate:"required,max=8000"`
+		AvailableContext json.RawMessage `json:"available_context"`
+		Workflow         *dag            `json:"workflow"`
 	}
+	if err := c.Decode(&d); err != nil {
+		return nil, err
+	}
+	add := workflow.Requirement{Text: d.NewRequirement, At: "/workflow/tasks"}
+	var p intent.Proposal
+	if d.Workflow != nil {
+		add.Steps = d.Workflow.Tasks
+	} else {
+		add.At = "/new_requirement"
+		add.Plan = func(taken func(string) bool) (steps []plan.Step, err error) {
+			if p, err = b.propose(ctx, c, intent.Request{Sentence: d.NewRequirement, Context: d.AvailableContext, Taken: taken}); p.Verdict == intent.Execute {
+				steps = p.Steps
+			}
+			return steps, err
+		}
+	}
+	out, err := b.Workflows.Replan(ctx, c.Caller.Principal, d.WorkflowID, add)
+	switch {
+	case err != nil:
+		return nil, pointed(c, err)
+	case out.Status == "":
+		return suggest(p, "Nothing was added. Call agentcards:replan with workflow as well; agentcards:search_tools finds tools")
+	}
+	return jsonResult(out)
+}
+
+// suggest returns a plan that is not executed.
+func suggest(p intent.Proposal, next string) (*mcp.CallToolResult, error) {
+	out := suggestion{Status: p.Verdict, Confidence: p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives, NextAction: next}
 	if len(p.Steps) > 0 {
 		out.Workflow = &dag{p.Steps}
 	}
 	return jsonResult(out)
 }
 
-// propose returns the plan for an intent over the tools of upstreams that the caller may call.
-func (b *builtins) propose(ctx context.Context, c *tools.Invocation, sentence string) (intent.Proposal, error) {
+// propose returns the plan for a sentence over the tools of upstreams that the caller may call.
+func (b *builtins) propose(ctx context.Context, c *tools.Invocation, r intent.Request) (intent.Proposal, error) {
 	allowed := func(id string) bool {
 		t := c.Find(id)
 		return t != nil && !t.IsBuiltin()
 	}
-	density := 0.0
 	var failed error
 	find := func(text string) (out []intent.Tool) {
 		if len(text) > toolsearch.MaxText {
@@ -70,7 +106,7 @@ func (b *builtins) propose(ctx context.Context, c *tools.Invocation, sentence st
 			failed = err
 			return nil
 		}
-		density = found.Meta.Density
+		r.Density = found.Meta.Density
 		for _, hit := range found.Hits {
 			t := c.Find(hit.ID)
 			schema, _ := json.Marshal(t.Definition.InputSchema) // it was decoded from JSON
@@ -80,10 +116,9 @@ func (b *builtins) propose(ctx context.Context, c *tools.Invocation, sentence st
 		}
 		return out
 	}
-	find(sentence) // the density of the graph
-	p, err := intent.Propose(intent.Request{
-		Sentence: sentence, Find: find, Density: density, Hops: func(from, to string) int { return b.Index.Hops(from, to, maxHops) },
-	})
+	find(r.Sentence) // the density of the graph
+	r.Find, r.Hops = find, func(from, to string) int { return b.Index.Hops(from, to, maxHops) }
+	p, err := intent.Propose(r)
 	switch {
 	case errs.Is(err, errs.InvalidRequest):
 		return p, c.Invalid("%s", tools.Detail(err))

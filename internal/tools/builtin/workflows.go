@@ -17,7 +17,18 @@ const (
 	dagSchema = `{"type":"object","properties":{
 "intent":{"type":"string","maxLength":8000,"description":"What to do, in English or French, with the arguments; instead of workflow. A plan that is not certain or not complete is returned and not executed; destructive steps ask for approval"},
 "workflow":{"type":"object","description":"The steps and their dependencies","properties":{
-"tasks":{"type":"array","minItems":1,"maxItems":500,"items":{"type":"object","properties":{
+"tasks":` + tasksSchema + `},
+"required":["tasks"],"additionalProperties":false},
+"per_layer_validation":{"type":"boolean","default":false,"description":"Pause after each layer; agentcards:continue goes on"},
+"config":{"type":"object","properties":{
+"per_layer_validation":{"type":"boolean"},
+"on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
+"approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
+"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
+"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"}},
+"additionalProperties":false}},
+"additionalProperties":false}`
+	tasksSchema = `{"type":"array","minItems":1,"maxItems":500,"items":{"type":"object","properties":{
 "id":{"type":"string","description":"Unique in the workflow"},
 "type":{"enum":["mcp_tool","code_execution","agent_task"],"default":"mcp_tool"},
 "tool":{"type":"string","description":"serverId:toolName"},
@@ -29,17 +40,7 @@ const (
 "budget":{"type":"integer","minimum":1,"description":"For agent_task: maximum tokens"},
 "timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"Of an attempt; default config.task_timeout_ms, then 30000. For agent_task: how long an attempt may be silent, at least 100; default of the task class"},
 "approve":{"type":"boolean","description":"Ask for approval, with the final arguments, before the task begins"}},
-"required":["id"],"additionalProperties":false}}},
-"required":["tasks"],"additionalProperties":false},
-"per_layer_validation":{"type":"boolean","default":false,"description":"Pause after each layer; agentcards:continue goes on"},
-"config":{"type":"object","properties":{
-"per_layer_validation":{"type":"boolean"},
-"on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
-"approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
-"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
-"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"}},
-"additionalProperties":false}},
-"additionalProperties":false}`
+"required":["id"],"additionalProperties":false}}`
 	continueSchema = `{"type":"object","properties":{
 "workflow_id":{"type":"string"},
 "reason":{"type":"string","maxLength":2000}},
@@ -48,6 +49,14 @@ const (
 "workflow_id":{"type":"string"},
 "reason":{"type":"string","minLength":1,"maxLength":2000}},
 "required":["workflow_id","reason"],"additionalProperties":false}`
+	replanSchema = `{"type":"object","properties":{
+"workflow_id":{"type":"string"},
+"new_requirement":{"type":"string","minLength":1,"maxLength":8000,"description":"What to add, in English or French, with the arguments. A plan that is not certain or not complete is returned and not added; destructive steps ask for approval"},
+"available_context":{"type":"object","description":"Values for arguments of the same names"},
+"workflow":{"type":"object","description":"The tasks to add, instead of a plan for new_requirement. They may depend on each other and on all tasks of the workflow","properties":{
+"tasks":` + tasksSchema + `},
+"required":["tasks"],"additionalProperties":false}},
+"required":["workflow_id","new_requirement"],"additionalProperties":false}`
 	approvalSchema = `{"type":"object","properties":{
 "workflow_id":{"type":"string"},
 "checkpoint_id":{"type":"string"},
@@ -75,6 +84,7 @@ func (b *builtins) workflowTools() []tools.Builtin {
 		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
 		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
 		tool("abort", "Abort a workflow", "Aborts a workflow and returns its completed layers and partial results.", abortSchema, b.abortWorkflow),
+		tool("replan", "Add tasks to a workflow", "Adds tasks to a workflow that runs or is paused: the plan for new_requirement, or the given workflow. What has finished stays as it is, and a paused workflow stays paused.", replanSchema, b.replanWorkflow),
 		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, b.decideOnCheckpoint),
 	}
 }
@@ -112,10 +122,7 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 		return b.executeIntent(ctx, c, *d.Intent, settings)
 	}
 	begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks", nil)
-	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
-		return nil, c.Invalid("%s", pointedDetail(err))
-	}
-	return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
+	return b.awaitWorkflow(ctx, c, begun.WorkflowID, pointed(c, err))
 }
 
 // continueWorkflow executes agentcards:continue.
@@ -161,6 +168,14 @@ func (b *builtins) decideOnCheckpoint(ctx context.Context, c *tools.Invocation) 
 		Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results, Budget: d.Budget,
 	})
 	return b.awaitWorkflow(ctx, c, d.WorkflowID, err)
+}
+
+// pointed returns the error for arguments that violate the rules of plans, otherwise err.
+func pointed(c *tools.Invocation, err error) error {
+	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
+		return c.Invalid("%s", pointedDetail(err))
+	}
+	return err
 }
 
 // pointedDetail returns the violations of a request with their JSON pointers.

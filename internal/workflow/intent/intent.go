@@ -53,6 +53,10 @@ type Request struct {
 	Hops func(from, to string) int
 	// Density is the density of the usage graph, in 0…1.
 	Density float64
+	// Taken reports whether the workflow already has a step with an id; nil for a new workflow.
+	Taken func(id string) bool
+
+	ids []string // of the steps
 }
 
 // Verdict tells how a proposal can be used.
@@ -116,11 +120,12 @@ func Propose(r Request) (Proposal, error) {
 		out.Unclear = append(out.Unclear, fmt.Sprintf("the sentence has %d steps, at most %d are allowed", len(clauses), MaxSteps))
 		return out, nil
 	}
+	r.chooseIDs(len(clauses))
 	var steps []*step
 	for i, c := range clauses {
 		result := ""
 		if i > 0 {
-			result = "$" + stepID(i-1) + ".result"
+			result = "$" + r.ids[i-1] + ".result"
 		}
 		s := r.match(words, c, result, context)
 		if s == nil {
@@ -133,7 +138,7 @@ func Propose(r Request) (Proposal, error) {
 	valid := true
 	for i, s := range steps {
 		needs, strength := r.dependencies(steps, i)
-		out.add(s, needs, strength, r.Density)
+		out.add(r.ids[i], s, needs, strength, r.Density)
 		valid = valid && s.valid()
 	}
 	out.Confidence = math.Round(out.Confidence*1e4) / 1e4
@@ -243,15 +248,14 @@ func (r *Request) dependencies(steps []*step, i int) (needs []string, strength f
 		}
 		strength = max(strength, strengths[hops])
 		if hops > 0 || k < then || danger(earlier.tool)+danger(steps[i].tool) > 0 || k == i-1 && steps[i].refers {
-			needs = append(needs, stepID(k))
+			needs = append(needs, r.ids[k])
 		}
 	}
 	return needs, strength
 }
 
-// add adds a step with its arguments.
-func (p *Proposal) add(s *step, needs []string, strength float64, density float64) {
-	id := stepID(len(p.Steps))
+// add adds a step with its id and its arguments.
+func (p *Proposal) add(id string, s *step, needs []string, strength float64, density float64) {
 	p.Steps = append(p.Steps, plan.Step{ID: id, Tool: s.tool.ID, Arguments: encode(s.root.object), DependsOn: needs, Approve: danger(s.tool) > 1})
 	p.Confidence = min(p.Confidence, confidence(s.tool, strength, density))
 	for _, f := range s.missing() {
@@ -285,4 +289,11 @@ func danger(t *Tool) int {
 	return 2 + map[models.ToolClass]int{models.ToolRead: -2, models.ToolWrite: -1}[t.Class]
 }
 
-func stepID(i int) string { return fmt.Sprintf("t%d", i+1) }
+// chooseIDs chooses the ids of n steps: t1, t2 and so on, without those that are taken.
+func (r *Request) chooseIDs(n int) {
+	for i := 1; len(r.ids) < n; i++ {
+		if id := fmt.Sprintf("t%d", i); r.Taken == nil || !r.Taken(id) {
+			r.ids = append(r.ids, id)
+		}
+	}
+}

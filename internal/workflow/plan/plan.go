@@ -47,6 +47,8 @@ type Step struct {
 	// long an attempt may be silent, at least 100; the default is that of the class of the task.
 	TimeoutMS int64 `json:"timeout_ms,omitempty" example:"30000" minimum:"0" maximum:"86400000"`
 	Approve   bool  `json:"approve,omitempty" example:"true"` // Whether to ask for approval before it begins.
+	// FirstLayer is the lowest layer of the step, for one that is added when earlier layers were confirmed.
+	FirstLayer int `json:"-"`
 } // @name WorkflowTask
 
 // Limits of workflows.
@@ -87,7 +89,27 @@ var idPattern = regexp.MustCompile(`^` + idExpression + `$`)
 
 // New checks steps. The error lists every violation with a JSON pointer below at.
 func New(steps []Step, at string) (*Plan, error) {
-	c := checker{at: at, index: make(map[string]int, len(steps))}
+	return newPlan(0, steps, at)
+}
+
+// Extend returns the plan with further steps, which may depend on all steps. The error lists every violation with a JSON
+// pointer below at, which is the list of the added steps.
+func (p *Plan) Extend(steps []Step, at string) (*Plan, error) {
+	if len(steps) == 0 {
+		var v errs.Violations
+		v.Add(errs.InvalidRequest, at, "range", "at least one step must be added")
+		return nil, v.Err()
+	}
+	all := make([]Step, 0, len(p.Steps)+len(steps))
+	for _, n := range p.Steps {
+		all = append(all, n.Step)
+	}
+	return newPlan(len(p.Steps), append(all, steps...), at)
+}
+
+// newPlan checks steps, of which the first ones, up to added, are those of a valid plan.
+func newPlan(added int, steps []Step, at string) (*Plan, error) {
+	c := checker{at: at, added: added, index: make(map[string]int, len(steps))}
 	c.checkSteps(steps)
 	if err := c.violations.Err(); err != nil {
 		return nil, err
@@ -101,6 +123,7 @@ func New(steps []Step, at string) (*Plan, error) {
 
 type checker struct {
 	at         string
+	added      int            // the first step below at
 	index      map[string]int // of steps by id
 	nodes      []Node
 	violations errs.Violations
@@ -109,7 +132,7 @@ type checker struct {
 }
 
 func (c *checker) fail(step int, at, rule, format string, args ...any) {
-	c.violations.Add(errs.InvalidRequest, fmt.Sprintf("%s/%d%s", c.at, step, at), rule, format, args...)
+	c.violations.Add(errs.InvalidRequest, fmt.Sprintf("%s/%d%s", c.at, step-c.added, at), rule, format, args...)
 }
 
 func (c *checker) checkSteps(steps []Step) {
@@ -210,6 +233,8 @@ func (c *checker) checkArguments(i int, s *Step) (referenced map[int]string) {
 		for _, r := range referencesIn(text) {
 			to, known := c.index[r.step]
 			switch {
+			case r.typo && known && i < c.added && to >= c.added:
+				c.fail(to, "/id", "unique", "with this id the text %q of the step %q would become a reference", input.Clip(r.text), s.ID)
 			case r.escaped, r.typo && !known: // a text
 			case r.typo:
 				c.fail(i, "/arguments"+at, "reference", "%q is not a reference: write $%s.result to refer to the result, or $$%s for the literal text", input.Clip(r.text), r.step, r.step)
@@ -274,7 +299,7 @@ func (p *Plan) order() (cycle []int) {
 	width := make(map[int]int)
 	for next := 0; next < len(ready); next++ {
 		n := &p.Steps[ready[next]]
-		n.Layer = 1
+		n.Layer = max(1, n.FirstLayer)
 		for _, to := range n.Needs {
 			n.Layer = max(n.Layer, p.Steps[to].Layer+1)
 		}
@@ -287,6 +312,7 @@ func (p *Plan) order() (cycle []int) {
 		}
 	}
 	if len(ready) == len(p.Steps) {
+		slices.SortStableFunc(ready, func(a, b int) int { return p.Steps[a].Layer - p.Steps[b].Layer }) // of first layers
 		p.inLayers = ready
 		return nil
 	}

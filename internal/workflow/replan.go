@@ -1,0 +1,192 @@
+package workflow
+
+import (
+	"context"
+
+	"comet/internal/events"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/workflows"
+)
+
+// maxRevisions is the number of times that steps may be added to a workflow.
+const maxRevisions = 10
+
+// Requirement is a request to add steps to a workflow.
+type Requirement struct {
+	// Text says what is added, "" if the steps speak for themselves.
+	Text string
+	// Steps are the steps to add, unless Plan is set.
+	Steps []plan.Step
+	// Plan returns the steps to add, none to leave the workflow unchanged. taken reports whether the workflow has a step with
+	// an id. Plan is called again if the workflow has changed meanwhile.
+	Plan func(taken func(id string) bool) ([]plan.Step, error)
+	// At is the JSON pointer of the steps, for errors.
+	At string
+}
+
+// Replanned is a workflow after steps were added (AgentCards, “agentcards:replan”).
+type Replanned struct {
+	Status         string   `json:"status" enums:"replanned" example:"replanned"`                                                        // Always `replanned`.
+	WorkflowID     string   `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                                                 // The workflow's id.
+	NewRequirement string   `json:"new_requirement,omitempty" example:"parse the XML files"`                                             // The text of the request.
+	NewTasksCount  int      `json:"new_tasks_count" example:"1"`                                                                         // Number of new tasks.
+	NewTaskIDs     []string `json:"new_task_ids" example:"t4"`                                                                           // Ids of the new tasks.
+	TotalTasks     int      `json:"total_tasks" example:"4"`                                                                             // Number of all tasks.
+	TotalLayers    int      `json:"total_layers" example:"3"`                                                                            // Number of layers.
+	Revision       int      `json:"revision" example:"1"`                                                                                // How many times tasks were added, at most 10.
+	WorkflowStatus string   `json:"workflow_status" enums:"running,layer_complete,approval_required,uncertain" example:"layer_complete"` // The state of the workflow.
+	Options        []string `json:"options" example:"continue,replan,abort"`                                                             // What can be done now.
+	// The checkpoint that waits for a decision. It replaces an earlier one that has shown tasks, because an approval covers
+	// the whole plan.
+	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`
+	Context      *CheckpointContext `json:"context,omitempty"` // What the checkpoint shows.
+	Version      int64              `json:"-"`
+} // @name WorkflowReplan
+
+// Replan adds steps to a workflow that runs or is paused. A paused workflow stays paused; a checkpoint that has shown steps is
+// replaced by a new one. If the workflow runs, its holder executes the new steps. Replan returns the zero value if the
+// requirement has no steps, WORKFLOW_STATE for a workflow that has ended, errs.InvalidRequest with the violations of the plan,
+// and the errors of CallTool for a tool that the owner may not call.
+func (e *Engine) Replan(ctx context.Context, by models.Principal, id string, add Requirement) (Replanned, error) {
+	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
+	var out Replanned
+	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+		out = Replanned{}
+		switch {
+		case x.row.State > workflows.Paused:
+			return errState("the workflow %s cannot be replanned: its status is %s", id, status(x.row))
+		case x.halted != nil:
+			return x.halted
+		case x.row.Revision >= maxRevisions:
+			return errState("the workflow %s was already replanned %d times, which is the limit", id, maxRevisions)
+		}
+		if add.Plan != nil {
+			var err error
+			add.Steps, err = add.Plan(func(id string) bool { return x.position(id) >= 0 })
+			if err == nil && len(add.Steps) == 0 {
+				err = errUnchanged
+			}
+			if err != nil {
+				return err
+			}
+		}
+		before := len(x.steps)
+		if err := x.extend(ctx, by, add); err != nil {
+			return err
+		}
+		out = x.replanned(before, add.Text)
+		return nil
+	})
+	if err != nil || out.Status == "" {
+		return Replanned{}, err
+	}
+	if r := e.held(id); r != nil {
+		r.extend()
+	}
+	v, err := e.Get(ctx, by, id)
+	out.WorkflowStatus, out.CheckpointID, out.Context, out.Version = v.Status, v.CheckpointID, v.Context, v.Version
+	if out.Options = v.Options; out.Options == nil {
+		out.Options = []string{"continue", "replan", "abort"} // continue waits for a workflow that runs
+	}
+	return out, err
+}
+
+// replanned describes the steps from the one at before on.
+func (x *execution) replanned(before int, text string) Replanned {
+	out := Replanned{
+		Status: "replanned", WorkflowID: x.row.ID, NewRequirement: text, TotalTasks: len(x.steps), NewTasksCount: len(x.steps) - before,
+		TotalLayers: x.plan.Layers, Revision: x.row.Revision,
+	}
+	for _, n := range x.plan.Steps[before:] {
+		out.NewTaskIDs = append(out.NewTaskIDs, n.ID)
+	}
+	return out
+}
+
+// extend adds steps. If layers are confirmed, new steps belong to the next layer or to later ones.
+func (x *execution) extend(ctx context.Context, by models.Principal, add Requirement) (err error) {
+	for i := range add.Steps {
+		if add.Steps[i].FirstLayer = 0; x.settings.ValidateLayers {
+			add.Steps[i].FirstLayer = x.nextLayer()
+		}
+	}
+	if x.plan, err = x.plan.Extend(add.Steps, add.At); err != nil {
+		return err
+	}
+	if err := checkAgentTimeouts(add.Steps, x.settings, add.At); err != nil {
+		return err
+	}
+	if err := x.checkBudget(add.At, len(x.steps)); err != nil {
+		return err
+	}
+	if err := x.addSteps(ctx); err != nil {
+		return err
+	}
+	x.row.Revision++
+	x.emit(EventReplanned, EventData{Revision: x.row.Revision, Added: len(add.Steps), Reason: add.Text})
+	if x.row.State == workflows.Running {
+		x.elsewhere = true
+		return nil
+	}
+	return x.askAgain(ctx, by, add.Text)
+}
+
+// nextLayer returns the lowest layer whose steps may not have begun.
+func (x *execution) nextLayer() int {
+	if x.row.Pause == string(plan.PauseLayer) {
+		return x.checkpoint.Layer + 1
+	}
+	return x.row.Confirmed + 1
+}
+
+// askAgain replaces the checkpoint of a paused workflow by one with the same steps and new digests. A checkpoint after a layer
+// stays open, because it shows no steps.
+func (x *execution) askAgain(ctx context.Context, by models.Principal, why string) error {
+	if x.row.Pause == string(plan.PauseLayer) {
+		return nil
+	}
+	shown, err := shownSteps(*x.checkpoint)
+	if err != nil {
+		return err
+	}
+	again := plan.Next{Pause: plan.Pause(x.row.Pause)}
+	for _, s := range shown {
+		again.Steps = append(again.Steps, x.position(s.ID))
+	}
+	x.settle(workflows.Stale, by.TokenID, why)
+	_, err = x.pause(ctx, again, x.env.Store.Now()) // if a step has failed instead, the workflow runs
+	return err
+}
+
+// extendStored stores the steps that were added to a workflow that runs. It returns workflows.ErrFenced if other steps were
+// added since the workflow was read.
+func (x *execution) extendStored(tx *store.Tx) error {
+	version, err := workflows.Extend(tx, x.row, x.steps[x.stored:])
+	if err != nil {
+		return err
+	}
+	for i := range x.events { // outcomes may have been stored since the workflow was read
+		data := x.events[i].Data.(EventData)
+		data.Version = version
+		x.events[i].Data = data
+	}
+	return tx.Events().EmitAll(x.events)
+}
+
+// followReplans signals steps that other processes have added to the workflows that this process holds, until the engine stops.
+func (e *Engine) followReplans(added *events.Subscription) {
+	const batch = 100
+	for {
+		found, err := added.Next(e.work, batch)
+		if err != nil {
+			return
+		}
+		for _, event := range found {
+			if r := e.held(event.Key); r != nil {
+				r.extend()
+			}
+		}
+	}
+}
