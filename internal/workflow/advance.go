@@ -127,7 +127,7 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 	s.Attempt++
 	s.Repeatable = shown.repeatable
 	x.changed[i] = true
-	return &dispatch{i, s.Attempt, shown.Arguments, shown.target}, nil
+	return &dispatch{position: i, attempt: s.Attempt, arguments: shown.Arguments, target: shown.target}, nil
 }
 
 // maxShown limits the steps of a checkpoint; a later checkpoint shows further ones.
