@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/tools"
@@ -186,6 +187,18 @@ func (v View) CallResult() (*mcp.CallToolResult, error) {
 func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }
+
+// AwaitChange returns when a workflow is no longer in a version, or ctx ends.
+func (e *Engine) AwaitChange(ctx context.Context, id string, version int64) {
+	for background.Sleep(ctx, changeInterval) == nil {
+		if row, err := workflows.Get(e.Store.Reads(ctx), id); err == nil && row.Version != version {
+			return
+		}
+	}
+}
+
+// changeInterval is the interval of reads while a client is asked: any replica may change the workflow.
+const changeInterval = 500 * time.Millisecond
 
 // IsAsked reports whether key is that of the question about a checkpoint of a workflow of the principal's own token.
 func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoint, key string) (bool, error) {
