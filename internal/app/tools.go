@@ -67,6 +67,7 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 	})
 	t.server = mcp.New(t.service, &mcp.Options{
 		Version: version, OnFailure: func(code string) { a.metrics.CountFailure("mcp", code) }, Clock: a.opts.Clock, Logger: a.log,
+		Workflows: t.workflows, TasksAfter: a.cfg.MCP.TasksAfter,
 	})
 	servers := a.cfg.MCP.AuthorizationServers
 	if issuer := a.cfg.OIDC.Issuer; issuer != "" && !slices.Contains(servers, issuer) {

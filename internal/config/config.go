@@ -174,11 +174,12 @@ type MCP struct {
 	Parent      string `key:"parent" default:"orch-my-team" check:"notEmpty" help:"Parent agent of registered MCP servers"`
 	Sphere      int    `key:"sphere" default:"8" check:"1..9" help:"Sphere of the parent agent"`
 
-	Origins              []string `key:"origins" help:"Origins of web pages that may call “/mcp”, such as “https://app.example.com”"`
-	Hosts                []string `key:"hosts" help:"Host names by which “/mcp” may be called; an empty list allows any, except names of other machines on a loopback address"`
-	PublicURL            string   `key:"public_url" check:"httpURL" help:"URL at which MCP clients reach the server, if it differs from their Host header"`
-	AuthorizationServers []string `key:"authorization_servers" help:"Authorization servers at which MCP clients can get a token, besides “oidc.issuer”; comet itself creates tokens with “comet tokens create”"`
-	MaxBodyBytes         int64    `key:"max_body_bytes" default:"4194304" check:"1024..1073741824" help:"Largest request to “/mcp”, in bytes"`
+	Origins              []string      `key:"origins" help:"Origins of web pages that may call “/mcp”, such as “https://app.example.com”"`
+	Hosts                []string      `key:"hosts" help:"Host names by which “/mcp” may be called; an empty list allows any, except names of other machines on a loopback address"`
+	PublicURL            string        `key:"public_url" check:"httpURL" help:"URL at which MCP clients reach the server, if it differs from their Host header"`
+	AuthorizationServers []string      `key:"authorization_servers" help:"Authorization servers at which MCP clients can get a token, besides “oidc.issuer”; comet itself creates tokens with “comet tokens create”"`
+	MaxBodyBytes         int64         `key:"max_body_bytes" default:"4194304" check:"1024..1073741824" help:"Largest request to “/mcp”, in bytes"`
+	TasksAfter           time.Duration `key:"tasks_after" default:"2s" check:"1ms..1h" help:"How long a tool call of an MCP client with the Tasks extension runs before it becomes a task"`
 }
 
 // Tools configures how tools are listed, searched and watched.

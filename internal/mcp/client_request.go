@@ -3,6 +3,8 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -16,23 +18,39 @@ type clientRequest struct {
 	name    string             // of the tool, or what else identifies a request with the reply to a question
 	session *mcp.ServerSession // nil for a client that gets only the response
 	newest  bool
-	can     upstream.Capabilities
-	meta    mcp.Meta
+	clientCapabilities
+	meta mcp.Meta
 	// answers and state are the reply to questions, "" for none.
 	answers mcp.InputResponseMap
 	state   string
+
+	// A call with arguments becomes a task after a time, 0 for never. began receives the id of the workflow that it starts.
+	arguments json.RawMessage
+	after     time.Duration
+	began     chan string
 }
 
-func newClientRequest(by tools.Caller, name string, req mcp.Request, answers mcp.InputResponseMap, state string) clientRequest {
-	r := clientRequest{by: by, name: name, newest: protocolVersionOf(req) >= statelessVersion, meta: requestMeta(req), answers: answers, state: state}
-	r.session, _ = req.GetSession().(*mcp.ServerSession)
+// clientCapabilities are what a client declares.
+type clientCapabilities struct {
+	can   upstream.Capabilities
+	tasks bool // the Tasks extension
+}
+
+func capabilitiesOf(req mcp.Request) (out clientCapabilities) {
 	if from, ok := req.(interface {
 		ClientCapabilities() *mcp.ClientCapabilities
 	}); ok {
 		if has := from.ClientCapabilities(); has != nil {
-			r.can = upstream.Capabilities{Elicitation: has.Elicitation, Sampling: has.Sampling, Roots: has.RootsV2} //nolint:staticcheck // clients of all revisions have them
+			out.can = upstream.Capabilities{Elicitation: has.Elicitation, Sampling: has.Sampling, Roots: has.RootsV2} //nolint:staticcheck // clients of all revisions have them
+			out.tasks = hasTasks(has.Extensions)
 		}
 	}
+	return out
+}
+
+func newClientRequest(by tools.Caller, name string, req mcp.Request, answers mcp.InputResponseMap, state string) clientRequest {
+	r := clientRequest{by: by, name: name, newest: protocolVersionOf(req) >= statelessVersion, meta: requestMeta(req), answers: answers, state: state, clientCapabilities: capabilitiesOf(req)}
+	r.session, _ = req.GetSession().(*mcp.ServerSession)
 	return r
 }
 
@@ -65,9 +83,9 @@ func (g *Server) answer(ctx context.Context, r clientRequest, do func(context.Co
 	switch {
 	case r.state != "":
 		return g.suspended.resume(ctx, r.by.Principal.TokenID, r.name, r.state, r.answers)
-	case r.can == upstream.Capabilities{}:
+	case r.can == upstream.Capabilities{} && r.after == 0:
 	case r.newest:
-		return g.suspended.run(ctx, r.by.Principal.TokenID, r.name, func(ctx context.Context, ask askFunc) (any, error) {
+		return g.suspended.run(ctx, r, func(ctx context.Context, ask askFunc) (any, error) {
 			opts.Ask = ask
 			return do(ctx, opts)
 		})
@@ -103,16 +121,60 @@ func askSession(request context.Context, s *mcp.ServerSession) askFunc {
 	}
 }
 
+// toolReply is the reply to a call: its result, or the task that it has become.
+type toolReply struct {
+	*upstream.Result
+	task *taskResult
+}
+
 // callTool calls a tool. Errors but those of the protocol are results.
-func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMessage) (*upstream.Result, error) {
+func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMessage) (toolReply, error) {
+	if err := g.demandsTasks(ctx, r); err != nil {
+		return toolReply{}, err
+	}
+	if g.opts.Workflows != nil {
+		if strings.HasPrefix(r.state, "wf_") {
+			return g.resumeDecision(ctx, r, args)
+		}
+		if r.arguments, r.began = args, make(chan string, 1); r.newest && r.tasks {
+			r.after = g.opts.TasksAfter
+		}
+	}
 	out := g.answer(ctx, r, func(ctx context.Context, o *tools.CallOptions) (any, error) {
+		if r.began != nil {
+			o.Workflow = func(id string) { r.began <- id }
+		}
 		return g.tools.CallTool(ctx, r.by, r.name, args, o)
 	})
+	if out.call != nil {
+		r.began = out.call.began
+	}
+	task, out, err := g.awaitTask(ctx, r, out)
+	if task.task != nil || err != nil {
+		return task, err
+	}
 	res, _ := out.res.(*upstream.Result)
 	if out.questions != nil {
 		res = upstream.NewResult(&mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: out.questions, RequestState: out.state})
 	}
-	return g.outcomeOf(res, out.err)
+	res, err = g.outcomeOf(res, out.err)
+	if id := out.workflowOf(r); id != "" && err == nil {
+		return g.askAboutPause(ctx, r, args, id, toolReply{Result: res})
+	}
+	return toolReply{Result: res}, err
+}
+
+// workflowOf returns the workflow that a call has waited for, "" for none.
+func (o callOutcome) workflowOf(r clientRequest) string {
+	if o.call != nil && o.call.workflow != "" {
+		return o.call.workflow
+	}
+	select {
+	case id := <-r.began:
+		return id
+	default:
+		return ""
+	}
 }
 
 // passLogs passes log messages to the client of a session from now on.

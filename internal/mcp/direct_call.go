@@ -40,8 +40,8 @@ type directCall struct {
 	trace     string // the traceparent in _meta
 	newest    bool
 	session   string // "" in the newest protocol version
-	can       upstream.Capabilities
-	meta      mcp.Meta // without reserved members
+	clientCapabilities
+	meta mcp.Meta // without reserved members
 }
 
 // readDirectCall reads a request, and reports whether it is a direct call.
@@ -139,6 +139,7 @@ func (c *directCall) readMeta(meta []byte) bool {
 		case name == mcp.MetaKeyClientCapabilities:
 			var has mcp.ClientCapabilities
 			capable = value[0] == '{' && json.Unmarshal(value, &has) == nil && json.Unmarshal(value, &c.can) == nil
+			c.tasks = hasTasks(has.Extensions)
 		}
 		return true
 	})
@@ -182,18 +183,18 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 	return true
 }
 
-func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall) (res *upstream.Result, err error) {
+func (g *Server) callDirectly(ctx context.Context, by tools.Caller, c directCall) (reply toolReply, err error) {
 	defer func() { err = g.recovered("tools/call", recover(), err) }()
-	return g.callTool(ctx, clientRequest{by: by, name: c.name, newest: c.newest, can: c.can, meta: c.meta}, c.arguments)
+	return g.callTool(ctx, clientRequest{by: by, name: c.name, newest: c.newest, clientCapabilities: c.clientCapabilities, meta: c.meta}, c.arguments)
 }
 
-func (g *Server) writeDirect(w http.ResponseWriter, c directCall, res *upstream.Result, err error) {
+func (g *Server) writeDirect(w http.ResponseWriter, c directCall, reply toolReply, err error) {
 	out := make([]byte, 0, 1024)
 	out = append(append(out, `{"jsonrpc":"2.0","id":`...), c.id...)
 	status := http.StatusOK
 	if err == nil {
 		out = append(out, `,"result":`...)
-		out, err = g.appendResult(out, c.newest, res)
+		out, err = g.appendReply(out, c.newest, reply)
 	}
 	if err != nil {
 		if errors.Is(err, context.Canceled) { // a stream without the response, which a cancelled request does not get
@@ -215,6 +216,15 @@ func (g *Server) writeDirect(w http.ResponseWriter, c directCall, res *upstream.
 	h["Content-Length"] = []string{strconv.Itoa(len(out))}
 	w.WriteHeader(status)
 	_, _ = w.Write(out)
+}
+
+func (g *Server) appendReply(to []byte, newest bool, reply toolReply) ([]byte, error) {
+	if reply.task == nil {
+		return g.appendResult(to, newest, reply.Result)
+	}
+	reply.task.Meta = mcp.Meta{mcp.MetaKeyServerInfo: g.serverInfo}
+	text, err := json.Marshal(reply.task)
+	return append(to, text...), err
 }
 
 // appendResult appends a result for a client of the newest protocol version, or of an older one.

@@ -33,16 +33,20 @@ const principalKey = "principal"
 // and resources are handled here, for the principal of each request. fixed is the principal of a
 // connection without tokens; nil takes it from the token of each request.
 func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
+	has := &mcp.ServerCapabilities{
+		Completions: &mcp.CompletionCapabilities{},
+		Logging:     &mcp.LoggingCapabilities{}, //nolint:staticcheck // revision 2025-11-25 has it
+		Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+		Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+		Tools:       &mcp.ToolCapabilities{ListChanged: true},
+	}
+	if g.opts.Workflows != nil {
+		has.AddExtension(tasksExtension, nil)
+	}
 	s := mcp.NewServer(g.implementation(), &mcp.ServerOptions{
-		Instructions: instructions,
-		Logger:       sdkLogger(g.log),
-		Capabilities: &mcp.ServerCapabilities{
-			Completions: &mcp.CompletionCapabilities{},
-			Logging:     &mcp.LoggingCapabilities{}, //nolint:staticcheck // revision 2025-11-25 has it
-			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
-			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
-			Tools:       &mcp.ToolCapabilities{ListChanged: true},
-		},
+		Instructions:       instructions,
+		Logger:             sdkLogger(g.log),
+		Capabilities:       has,
 		SubscribeHandler:   g.subscribe,
 		UnsubscribeHandler: g.unsubscribe,
 		CompletionHandler: func(ctx context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
@@ -51,6 +55,9 @@ func (g *Server) newSDKServer(fixed *models.Principal) *mcp.Server {
 		},
 	})
 	g.addDispatchTool(s)
+	if g.opts.Workflows != nil {
+		g.addTaskMethods(s)
+	}
 	s.AddReceivingMiddleware(g.countFailures, g.dispatch(fixed), addSession)
 	g.serversMu.Lock()
 	defer g.serversMu.Unlock()
@@ -115,7 +122,16 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 				params := *p
 				params.Name = dispatchTool
 				r.Params = &params
-				return next(context.WithValue(ctx, calledToolKey{}, p.Name), method, &r)
+				called := &calledTool{name: p.Name}
+				res, err := next(context.WithValue(ctx, calledToolKey{}, called), method, &r)
+				if called.task != nil && err == nil {
+					return called.task, nil
+				}
+				return res, err
+			case *taskParams:
+				if err := checkTaskRequest(req, method); err != nil {
+					return nil, err
+				}
 			case *mcp.ListToolsParams:
 				page, next, err := pageOf(ctx, by, g.tools.MCPTools, paramsOrZero(p).Cursor)
 				return &mcp.ListToolsResult{Tools: page, NextCursor: next, Cacheable: cacheHints()}, err
@@ -165,17 +181,29 @@ func paramsOrZero[T any](p *T) *T {
 // callerKey is the context key of the caller. The SDK's subscription requests do not contain it.
 type callerKey struct{}
 
-// calledToolKey is the context key of the name of the tool that is called through dispatchTool.
+// calledToolKey is the context key of the tool that is called through dispatchTool.
 type calledToolKey struct{}
+
+// calledTool is that tool, and the task that the call has become, nil for none.
+type calledTool struct {
+	name string
+	task *taskResult
+}
 
 func (g *Server) handleToolCall(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	by, _ := ctx.Value(callerKey{}).(tools.Caller)
-	name, _ := ctx.Value(calledToolKey{}).(string)
-	res, err := g.callTool(ctx, newClientRequest(by, name, req, req.Params.InputResponses, req.Params.RequestState), req.Params.Arguments)
-	if err != nil || res == nil {
+	called, _ := ctx.Value(calledToolKey{}).(*calledTool)
+	reply, err := g.callTool(ctx, newClientRequest(by, called.name, req, req.Params.InputResponses, req.Params.RequestState), req.Params.Arguments)
+	switch {
+	case err != nil:
 		return nil, err
+	case reply.task != nil:
+		called.task = reply.task
+		return &mcp.CallToolResult{Content: []mcp.Content{}}, nil
+	case reply.Result == nil:
+		return nil, nil
 	}
-	return res.Decoded()
+	return reply.Decoded()
 }
 
 // callerOf returns the caller of a request: the holder of its token, or fixed.

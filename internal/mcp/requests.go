@@ -63,6 +63,14 @@ func newRequestChecker() requestChecker {
 			return required("name", p.Name) + checkResponses(p.InputResponses)
 		}),
 		"tools/list": paramsOf[mcp.ListToolsParams](nil),
+		getTask:      paramsOf(func(p *taskParams) string { return required("taskId", p.TaskID) }),
+		cancelTask:   paramsOf(func(p *taskParams) string { return required("taskId", p.TaskID) }),
+		updateTask: paramsOf(func(p *taskParams) string {
+			if mistake := required("taskId", p.TaskID); mistake != "" || p.InputResponses != nil {
+				return mistake
+			}
+			return "params.inputResponses is missing"
+		}),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/tools"
+	"comet/internal/workflow"
 )
 
 // Options configures New; nil is the zero value.
@@ -27,11 +28,16 @@ type Options struct {
 	Logger *slog.Logger
 	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
+	// Workflows executes the workflows of tools. A call of a client with the Tasks extension becomes one when it lasts
+	// longer than TasksAfter, default 2 s. nil disables the extension and questions about workflows.
+	Workflows  *workflow.Engine
+	TasksAfter time.Duration
 }
 
 func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
 	out.Version = cmp.Or(out.Version, "unknown")
+	out.TasksAfter = cmp.Or(out.TasksAfter, defaultTasksAfter)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Clock == nil {
 		out.Clock = time.Now
@@ -46,6 +52,7 @@ type Server struct {
 	log   *slog.Logger
 
 	suspended *suspendedCalls
+	asked     taskQuestions
 	mcp       *mcp.Server
 	// serverInfo is the JSON of comet's description of itself.
 	serverInfo json.RawMessage

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -39,10 +40,35 @@ type suspendedCall struct {
 	tokenID, name string
 	since         time.Time
 	release       func() // frees its slot of the limit
-	questions     chan mcp.InputRequestMap
-	answers       chan mcp.InputResponseMap
+	questions     chan question
+	open          question // of a suspended call
 	done          chan callOutcome
 	cancel        context.CancelFunc
+	detach        func() // stop no longer cancels the call and waits for it
+
+	// A call becomes a task when a request has waited for it longer than after, 0 for never. waits says that it becomes one
+	// as soon as workflow is known, the workflow that it has started and announced on began.
+	after     time.Duration
+	waits     bool
+	began     chan string
+	workflow  string
+	arguments json.RawMessage
+}
+
+// question has questions to the client of a call, by name.
+type question struct {
+	requests  mcp.InputRequestMap
+	reply     chan mcp.InputResponseMap
+	withdrawn <-chan struct{} // closed when an answer is no longer expected
+}
+
+func (q question) isWithdrawn() bool {
+	select {
+	case <-q.withdrawn:
+		return true
+	default:
+		return false
+	}
 }
 
 // callOutcome is the result of a call, its error, or questions for its client with the state for the reply.
@@ -51,6 +77,9 @@ type callOutcome struct {
 	err       error
 	questions mcp.InputRequestMap
 	state     string
+	// call is the call, nil for one that cannot be suspended, and slow says that it still runs.
+	call *suspendedCall
+	slow bool
 }
 
 func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
@@ -63,52 +92,75 @@ func newSuspendedCalls(clock func() time.Time) *suspendedCalls {
 type askFunc = func(context.Context, mcp.InputRequestMap) (mcp.InputResponseMap, error)
 
 // run starts a call and waits like next.
-func (p *suspendedCalls) run(ctx context.Context, tokenID, name string, fn func(context.Context, askFunc) (any, error)) callOutcome {
+func (p *suspendedCalls) run(ctx context.Context, r clientRequest, fn func(context.Context, askFunc) (any, error)) callOutcome {
 	w := &suspendedCall{
-		tokenID: tokenID, name: name, since: p.clock(),
-		questions: make(chan mcp.InputRequestMap), answers: make(chan mcp.InputResponseMap), done: make(chan callOutcome, 1),
+		tokenID: r.by.Principal.TokenID, name: r.name, since: p.clock(), after: r.after, began: r.began, arguments: r.arguments,
+		questions: make(chan question), done: make(chan callOutcome, 1),
 	}
 	// The first request ends when the client gets the question, and the call continues.
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w.cancel = cancel
-	p.running.Go(func() {
+	attached := context.AfterFunc(p.stopping, cancel)
+	p.running.Add(1)
+	w.detach = sync.OnceFunc(func() {
+		attached()
+		p.running.Done()
+	})
+	go func() {
+		defer w.detach()
 		defer cancel()
-		defer context.AfterFunc(p.stopping, cancel)()
 		res, err := fn(inner, w.ask)
 		w.done <- callOutcome{res: res, err: err}
-	})
+	}()
 	return p.next(ctx, w)
 }
 
 func (w *suspendedCall) ask(ctx context.Context, q mcp.InputRequestMap) (answers mcp.InputResponseMap, err error) {
+	reply := make(chan mcp.InputResponseMap, 1)
 	select {
-	case w.questions <- q:
+	case w.questions <- question{q, reply, ctx.Done()}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	select {
-	case answers = <-w.answers:
+	case answers = <-reply:
 		return answers, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// next waits until the call ends or asks questions.
+// next waits until the call ends, asks questions or becomes slow.
 func (p *suspendedCalls) next(ctx context.Context, w *suspendedCall) callOutcome {
-	select {
-	case out := <-w.done:
-		return out
-	case q := <-w.questions:
-		state, ok := p.suspend(w)
-		if !ok {
+	var late <-chan time.Time
+	if w.after > 0 {
+		timer := time.NewTimer(w.after)
+		defer timer.Stop()
+		late = timer.C
+	}
+	for {
+		select {
+		case out := <-w.done:
+			out.call = w
+			return out
+		case q := <-w.questions:
+			w.open = q
+			state, ok := p.suspend(w)
+			if !ok {
+				w.cancel()
+				return callOutcome{err: tools.NewError(errs.UpstreamFailed, "MCP_SERVER_ERROR", "too many calls wait for replies of their clients; try again later")}
+			}
+			return callOutcome{questions: q.requests, state: state}
+		case w.workflow = <-w.began:
+			if w.waits {
+				return callOutcome{call: w, slow: true}
+			}
+		case <-late:
+			return callOutcome{call: w, slow: true}
+		case <-ctx.Done():
 			w.cancel()
-			return callOutcome{err: tools.NewError(errs.UpstreamFailed, "MCP_SERVER_ERROR", "too many calls wait for replies of their clients; try again later")}
+			return callOutcome{err: ctx.Err()}
 		}
-		return callOutcome{questions: q, state: state}
-	case <-ctx.Done():
-		w.cancel()
-		return callOutcome{err: ctx.Err()}
 	}
 }
 
@@ -148,14 +200,7 @@ func (p *suspendedCalls) resume(ctx context.Context, tokenID, name, state string
 	if w == nil {
 		return callOutcome{err: invalidParams("no call waits for this requestState: it has its reply, has waited longer than %d minutes, or runs on another replica; send the request again without it", upstream.AskTimeout/time.Minute)}
 	}
-	select {
-	case w.answers <- answers:
-	case out := <-w.done:
-		return out
-	case <-ctx.Done():
-		w.cancel()
-		return callOutcome{err: ctx.Err()}
-	}
+	w.open.reply <- answers
 	return p.next(ctx, w)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -107,6 +108,10 @@ func (d *Handler) rejectInvalid(w http.ResponseWriter, r *http.Request, body []b
 		if json.Unmarshal(req.Params, &p) == nil {
 			mistake = d.checkParamHeaders(r, p.Name, p.Arguments)
 		}
+	}
+	if task := (taskParams{}); mistake == nil && newest && strings.HasPrefix(req.Method, "tasks/") && json.Unmarshal(req.Params, &task) == nil &&
+		r.Header.Get("Mcp-Name") != task.TaskID {
+		mistake = &jsonrpc.Error{Code: mcp.CodeHeaderMismatch, Message: "the header Mcp-Name must be params.taskId"}
 	}
 	if mistake == nil {
 		if req.Method == "notifications/cancelled" {

@@ -126,6 +126,15 @@ func (t *Tool) CheckArguments(arguments json.RawMessage) error {
 // maxProblem limits the description of invalid arguments, in characters.
 const maxProblem = 1000
 
+// metaTasks is the member of a tool's _meta that is "required" if its calls must become tasks of MCP.
+const metaTasks = "comet/tasks"
+
+// DemandsTasks reports whether the tool with a name in any form demands that its calls become tasks of MCP.
+func (svc *Service) DemandsTasks(name string) bool {
+	t := svc.catalogue.Load().byName[name]
+	return t != nil && t.Definition.Meta[metaTasks] == "required"
+}
+
 // Title returns the title of the tool, "" for none.
 func (t *Tool) Title() string {
 	if t.Definition.Title == "" && t.Definition.Annotations != nil {

@@ -86,12 +86,18 @@ func passOn[T mcp.InputResponse](ctx context.Context, s *session, question inter
 func (t *calls) ofQuestion(ctx context.Context, mark any) (*call, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var candidates []*call
+	var candidates, asking []*call
 	last, isNumber := mark.(float64)
 	for token, c := range t.running {
-		if token == mark || isNumber && c.number <= int(last) && c.questions == 0 {
+		switch mayAsk := isNumber && c.number <= int(last); {
+		case token == mark, mayAsk && c.questions == 0:
 			candidates = append(candidates, c)
+		case mayAsk:
+			asking = append(asking, c)
 		}
+	}
+	if len(candidates) == 0 && len(asking) == 1 { // it asks several questions at a time
+		candidates = asking
 	}
 	t.unassigned++
 	defer func() { t.unassigned-- }()

@@ -43,6 +43,8 @@ type CallOptions struct {
 	Meta mcp.Meta
 	// Timeout limits the request, default the timeout of the upstream.
 	Timeout time.Duration
+	// Workflow is called with the id of a workflow before the call waits for it; nil ignores it.
+	Workflow func(id string)
 }
 
 // Capabilities are the kinds of questions that a caller answers.

@@ -128,7 +128,7 @@ func (x *execution) begin(ctx context.Context, i int, now time.Time) (*dispatch,
 	s.Attempt++
 	s.Repeatable = shown.repeatable
 	x.changed[i], x.costs[i] = true, tools.EstimateTokens(len(shown.Arguments))
-	return &dispatch{i, s.Attempt, shown.Arguments, shown.target}, nil
+	return &dispatch{position: i, attempt: s.Attempt, arguments: shown.Arguments, target: shown.target}, nil
 }
 
 // maxShown limits the steps of a checkpoint; a later checkpoint shows further ones.

@@ -26,6 +26,8 @@ type Settings struct {
 	Approvals models.ToolClass `json:"approvals,omitempty"`
 	// TimeoutMS is the timeout of steps without their own, in milliseconds; 0 means that of the engine.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Call says that the only step is a tool call of a client, whose result is stored as it is (Hold).
+	Call bool `json:"call,omitempty"`
 	// Budget is the number of tokens that the steps may use, 0 for no limit.
 	Budget int64 `json:"-"`
 }
@@ -75,6 +77,7 @@ type dispatch struct {
 	attempt   int
 	arguments json.RawMessage
 	target    string // the digest of the tool, "" for an agent step
+	held      heldCall
 }
 
 // load reads a workflow, without results of more than maxResult bytes. save returns ErrFenced if another process changes it.

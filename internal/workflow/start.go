@@ -154,7 +154,7 @@ func (x *execution) checkStep(ctx context.Context, i int) error {
 	} else {
 		var t tools.Target
 		t, err = x.lookup(ctx, i)
-		if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
+		if err == nil && step.Type == plan.KindTool && worksOnWorkflows(t) {
 			err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
 		}
 	}

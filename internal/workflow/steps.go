@@ -52,6 +52,8 @@ type step struct {
 	agentTimeout int64
 	repeatable   bool
 	allowance    *tools.Allowance // as that of the execution
+	// raw says that the result is that of the tool as it is.
+	raw bool
 }
 
 func (x *execution) stepOf(d dispatch) step {
@@ -66,17 +68,20 @@ func (x *execution) stepOf(d dispatch) step {
 	return step{
 		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: by, timeout: x.timeout(d.position),
 		agentTimeout: cmp.Or(x.plan.Steps[d.position].TimeoutMS, x.settings.TimeoutMS),
-		repeatable:   x.steps[d.position].Repeatable, allowance: x.allowance,
+		repeatable:   x.steps[d.position].Repeatable, allowance: x.allowance, raw: x.settings.Call,
 	}
 }
 
 // runStep executes a step.
 func (e *environment) runStep(ctx context.Context, s step) (o outcome) {
-	if s.Type == plan.KindAgent {
+	switch {
+	case s.held != nil:
+		o = s.awaitHeld(ctx)
+	case s.Type == plan.KindAgent:
 		if o = e.runAgentStep(ctx, s); s.allowance != nil {
 			s.allowance.Use(o.tokens - *s.Budget)
 		}
-	} else {
+	default:
 		o = e.runToolStep(ctx, s)
 	}
 	o.bill = s.caller.Bill
@@ -95,12 +100,16 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 	if o.again, o.err = e.recheck(parent, &s); o.again || o.err != nil {
 		return o
 	}
+	opts := &tools.CallOptions{Timeout: s.timeout + timeoutMargin, Meta: mcp.Meta{"comet/idempotency-key": s.workflowID + "/" + s.ID}}
 	ctx, cancel := context.WithTimeout(parent, s.timeout)
 	defer cancel()
-	res, err := e.Tools.CallTool(ctx, s.caller, s.toolName(), s.arguments, &tools.CallOptions{
-		Timeout: s.timeout + timeoutMargin, Meta: mcp.Meta{"comet/idempotency-key": s.workflowID + "/" + s.ID},
-	})
-	if err == nil {
+	if s.raw { // the timeout is that of the tool
+		ctx, opts.Timeout = parent, 0
+	}
+	res, err := e.Tools.CallTool(ctx, s.caller, s.toolName(), s.arguments, opts)
+	if s.raw {
+		o.value, err = rawOutcome(res, err)
+	} else if err == nil {
 		var decoded *mcp.CallToolResult
 		if decoded, err = res.Decoded(); err == nil {
 			if o.value, err = tools.Value(decoded); err != nil {

@@ -2,6 +2,7 @@
 package workflows
 
 import (
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"time"
@@ -258,6 +259,19 @@ func Decide(tx *store.Tx, c Checkpoint) error {
 		return ErrFenced
 	}
 	return err
+}
+
+// Ask stores the key of the question to a client about an open checkpoint.
+func Ask(tx *store.Tx, checkpoint, key string) error {
+	_, err := tx.Exec("UPDATE checkpoints SET ask = ? WHERE id = ? AND state = 'open'", key, checkpoint)
+	return err
+}
+
+// IsAsked reports whether key is that of the last question about a checkpoint of a token's workflow, or returns errs.NotFound.
+func IsAsked(from store.Source, tokenID, workflowID, checkpoint, key string) (bool, error) {
+	stored, err := store.Row[string](from, "SELECT c.ask FROM checkpoints c JOIN workflows w ON w.id = c.workflow_id WHERE c.id = ? AND c.workflow_id = ? AND w.token_id = ?",
+		checkpoint, workflowID, tokenID)
+	return err == nil && key != "" && subtle.ConstantTimeCompare([]byte(stored), []byte(key)) == 1, err
 }
 
 // Orphans returns the ids of up to limit running workflows without a holder, in order, from the first one after an id.

@@ -90,6 +90,7 @@ type message struct {
 	Method string          `json:"method"`
 	Params struct {
 		Name      string          `json:"name"`
+		TaskID    string          `json:"taskId"`
 		URI       string          `json:"uri"`
 		RequestID json.RawMessage `json:"requestId"`
 		Meta      struct {

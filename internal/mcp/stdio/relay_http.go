@@ -82,6 +82,8 @@ func (r *relay) request(ctx context.Context, method string, m *message, s relayS
 			req.Header.Set("Mcp-Name", m.Params.Name)
 		case "resources/read":
 			req.Header.Set("Mcp-Name", m.Params.URI)
+		case "tasks/get", "tasks/update", "tasks/cancel":
+			req.Header.Set("Mcp-Name", m.Params.TaskID)
 		}
 	case s.id != "" && m.Method != "initialize":
 		req.Header.Set("Mcp-Session-Id", s.id)

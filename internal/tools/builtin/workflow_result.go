@@ -19,13 +19,12 @@ func (b *builtins) awaitWorkflow(ctx context.Context, c *tools.Invocation, id st
 	if err != nil {
 		return nil, err
 	}
+	if c.Options.Workflow != nil {
+		c.Options.Workflow(id)
+	}
 	v, err := b.Workflows.Wait(ctx, c.Caller.Principal, id)
 	if err != nil {
 		return nil, err
 	}
-	res, err := jsonResult(v)
-	if err == nil {
-		res.IsError = v.Status == "error"
-	}
-	return res, err
+	return v.CallResult()
 }

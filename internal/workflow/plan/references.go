@@ -124,6 +124,43 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
+// Literal returns arguments in which nothing is a reference, for a plan whose only step has an id: Resolve returns the
+// arguments as they were.
+func Literal(arguments json.RawMessage, id string) (json.RawMessage, error) {
+	if !mayRefer(arguments) {
+		return arguments, nil
+	}
+	v, err := decode(arguments)
+	if err != nil {
+		return nil, err
+	}
+	return encode(escapeIn(v, id))
+}
+
+func escapeIn(v any, id string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			v[name] = escapeIn(inner, id)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = escapeIn(inner, id)
+		}
+	case string:
+		var out strings.Builder
+		last := 0
+		for _, ref := range referencesIn(v) {
+			out.WriteString(v[last:ref.start])
+			if last = ref.start; !ref.typo || ref.step == id {
+				out.WriteByte('$')
+			}
+		}
+		return out.String() + v[last:]
+	}
+	return v
+}
+
 type resolver struct {
 	result  func(step int) (json.RawMessage, error)
 	index   map[string]int

@@ -1,0 +1,221 @@
+package mcp
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/input"
+	"comet/internal/tools"
+	"comet/internal/upstream"
+	"comet/internal/workflow"
+	"comet/models"
+)
+
+// maxShownArguments limits the arguments of a step in a form, in bytes.
+const maxShownArguments = 4000
+
+// isPaused reports whether a workflow waits for a decision.
+func isPaused(v workflow.View) bool { return len(choicesOf(v)) > 0 }
+
+// choicesOf returns the decisions on the open checkpoint of a workflow that a form can express, empty if it is not paused.
+// The last one is that of a client that declines.
+func choicesOf(v workflow.View) (out []string) {
+	for _, option := range v.Options {
+		if slices.Contains([]string{"continue", "approve", "retry", "skip", "abort", "reject"}, option) {
+			out = append(out, option)
+		}
+	}
+	return out
+}
+
+// checkpointForm returns the question about the open checkpoint of a workflow.
+func checkpointForm(v workflow.View) *mcp.ElicitParams {
+	var text strings.Builder
+	if text.WriteString(v.Description); v.Description == "" {
+		fmt.Fprintf(&text, "Layer %d of %d is complete. Next: %s", v.CurrentLayer, v.TotalLayers, strings.Join(v.NextLayer, ", "))
+	}
+	if v.Context != nil {
+		for _, s := range v.Context.Steps {
+			what, _ := json.Marshal(map[string]any{"tool": s.Tool, "agent_id": s.Agent, "capability": s.Ability, "code": s.Code}) // texts cannot fail
+			if s.Tool != "" && s.Code == "" {
+				what = []byte(s.Tool)
+			}
+			arguments := string(s.Arguments)
+			if len(arguments) > maxShownArguments {
+				arguments = fmt.Sprintf("%s… (%d bytes in total)", strings.ToValidUTF8(arguments[:maxShownArguments], ""), len(arguments))
+			}
+			fmt.Fprintf(&text, "\n%s: %s (%s) %s\ndigest %s", s.ID, what, s.Class, arguments, s.Digest)
+			if s.Error != "" {
+				fmt.Fprintf(&text, "\n%s", input.Clip(s.Error))
+			}
+		}
+	}
+	return &mcp.ElicitParams{Mode: "form", Message: text.String(), RequestedSchema: map[string]any{
+		"type": "object", "required": []string{"decision"}, "properties": map[string]any{
+			"decision": map[string]any{"type": "string", "title": "Decision", "enum": choicesOf(v)},
+			"feedback": map[string]any{"type": "string", "title": "Feedback", "maxLength": 2000},
+		},
+	}}
+}
+
+// decide applies the answer to checkpointForm, and reports whether the checkpoint is decided. If another decision was
+// first, or what was shown has changed, the answer has no effect.
+func (g *Server) decide(ctx context.Context, by models.Principal, v workflow.View, answer *mcp.ElicitResult) (decided bool, err error) {
+	choices := choicesOf(v)
+	choice, feedback := choices[len(choices)-1], ""
+	switch answer.Action {
+	case "decline":
+	case "accept":
+		choice, _ = answer.Content["decision"].(string)
+		if feedback, _ = answer.Content["feedback"].(string); len(feedback) > 2000 {
+			return false, invalidParams("feedback must have at most 2000 bytes")
+		}
+		if !slices.Contains(choices, choice) {
+			return false, invalidParams("decision must be one of %s, not %s", strings.Join(choices, ", "), input.Quote(choice))
+		}
+	default:
+		return false, nil
+	}
+	d := workflow.Decision{Approved: choice != "reject" && choice != "abort", Feedback: feedback}
+	if v.Context != nil {
+		d.Digest = v.Context.Digest
+	}
+	if choice == "retry" || choice == "skip" {
+		d.Resolution = workflow.Resolution(choice)
+	}
+	err = g.opts.Workflows.Decide(ctx, by, v.WorkflowID, v.CheckpointID, d)
+	if name := tools.ErrorName(err); name == "WORKFLOW_STATE" || name == "CHECKPOINT_STALE" {
+		err = nil
+	}
+	return err == nil, err
+}
+
+// askAboutPause asks the client of a call for the decision on the open checkpoint of the workflow that the call has waited
+// for. reply is the result of the call, which a client that cannot be asked gets.
+func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.RawMessage, id string, reply toolReply) (toolReply, error) {
+	for {
+		t, err := g.opts.Workflows.Task(ctx, r.by.Principal, id)
+		if err != nil || !isPaused(t.View) || !r.can.Forms() {
+			return reply, nil //nolint:nilerr // the workflow of another token, or the result is complete
+		}
+		switch {
+		case r.tasks:
+			return g.createdTask(ctx, r.by.Principal, id)
+		case r.newest:
+			return g.askWithResult(ctx, r, args, t.View)
+		case r.session == nil:
+			return reply, nil
+		}
+		decided, err := g.askOnSession(ctx, r, t.View)
+		if err != nil || !decided {
+			return reply, err
+		}
+		if reply, err = g.awaitWorkflow(ctx, r.by.Principal, id); err != nil {
+			return toolReply{}, err
+		}
+	}
+}
+
+// awaitWorkflow waits until a workflow is paused or has ended, and returns its state as the result of a tool.
+func (g *Server) awaitWorkflow(ctx context.Context, by models.Principal, id string) (toolReply, error) {
+	v, err := g.opts.Workflows.Wait(ctx, by, id)
+	if err != nil {
+		res, err := g.outcomeOf(nil, err)
+		return toolReply{Result: res}, err
+	}
+	res, err := v.CallResult()
+	return toolReply{Result: upstream.NewResult(res)}, err
+}
+
+// askOnSession asks the client of a session, on the stream of its call, and applies the answer. The question is withdrawn
+// when the workflow changes, because another client has decided or the time is over.
+func (g *Server) askOnSession(ctx context.Context, r clientRequest, v workflow.View) (decided bool, err error) {
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		defer cancel()
+		g.opts.Workflows.AwaitChange(asking, v.WorkflowID, v.Version)
+	}()
+	answers, err := askSession(ctx, r.session)(asking, mcp.InputRequestMap{v.CheckpointID: checkpointForm(v)})
+	withdrawn := asking.Err() != nil && ctx.Err() == nil
+	cancel()
+	<-changed
+	switch answer, ok := answers[v.CheckpointID].(*mcp.ElicitResult); {
+	case withdrawn:
+		return true, nil
+	case err != nil || !ok:
+		g.log.Debug("a client could not be asked for a decision", "error", err)
+		return false, ctx.Err()
+	default:
+		return g.decide(ctx, r.by.Principal, v, answer)
+	}
+}
+
+// askWithResult returns the question as the result of the call (MCP 2026-07-28, multi round-trip requests). Any replica
+// accepts the answer, which repeats the call with the state.
+func (g *Server) askWithResult(ctx context.Context, r clientRequest, args json.RawMessage, v workflow.View) (toolReply, error) {
+	state := strings.Join([]string{v.WorkflowID, v.CheckpointID, rand.Text()}, ".")
+	if err := g.opts.Workflows.Ask(ctx, v.CheckpointID, questionKey(state, r.name, args)); err != nil {
+		return toolReply{}, toRPCError(err)
+	}
+	return toolReply{Result: upstream.NewResult(&mcp.CallToolResult{
+		Content: []mcp.Content{}, InputRequests: mcp.InputRequestMap{v.CheckpointID: checkpointForm(v)}, RequestState: state,
+	})}, nil
+}
+
+// questionKey returns what is stored of a question: a digest of its state and of the call that it belongs to.
+func questionKey(state, name string, args json.RawMessage) string {
+	sum := sha256.New()
+	for _, part := range []string{state, name, string(args)} {
+		fmt.Fprintf(sum, "%d %s", len(part), part)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// resumeDecision applies the answer to a question of askWithResult, and waits for the workflow.
+func (g *Server) resumeDecision(ctx context.Context, r clientRequest, args json.RawMessage) (toolReply, error) {
+	parts := strings.Split(r.state, ".")
+	asked, err := len(parts) == 3, error(nil)
+	if asked {
+		asked, err = g.opts.Workflows.IsAsked(ctx, r.by.Principal, parts[0], parts[1], questionKey(r.state, r.name, args))
+	}
+	if err != nil {
+		return toolReply{}, toRPCError(err)
+	}
+	if !asked {
+		return toolReply{}, invalidParams("no workflow waits for this requestState: it has its answer, or belongs to another call; send the request again without it")
+	}
+	id, checkpoint := parts[0], parts[1]
+	t, err := g.task(ctx, r.by.Principal, id)
+	if err != nil {
+		return toolReply{}, err
+	}
+	decided := true
+	if t.CheckpointID == checkpoint && isPaused(t.View) { // otherwise another decision was first
+		answer, ok := r.answers[checkpoint].(*mcp.ElicitResult)
+		if !ok {
+			return toolReply{}, invalidParams("params.inputResponses has no response to %s", checkpoint)
+		}
+		if decided, err = g.decide(ctx, r.by.Principal, t.View, answer); err != nil {
+			res, err := g.outcomeOf(nil, err)
+			return toolReply{Result: res}, err
+		}
+	}
+	err = g.opts.Workflows.Ask(ctx, checkpoint, "") // a state is used once
+	reply, waitErr := g.awaitWorkflow(ctx, r.by.Principal, id)
+	if err = errors.Join(err, waitErr); err != nil || !decided {
+		return reply, err
+	}
+	return g.askAboutPause(ctx, r, args, id, reply)
+}

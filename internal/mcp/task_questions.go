@@ -1,0 +1,102 @@
+package mcp
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// taskQuestions has the open questions of calls that have become tasks and run in this process.
+type taskQuestions struct {
+	mu     sync.Mutex
+	rounds map[string][]*questionRound // by task
+}
+
+// questionRound has questions that are answered together.
+type questionRound struct {
+	question
+	names   map[string]string // of the open questions, by key
+	answers mcp.InputResponseMap
+}
+
+// add adds questions of a task. Their keys are never used again.
+func (a *taskQuestions) add(task string, q question) {
+	round := &questionRound{question: q, names: map[string]string{}, answers: mcp.InputResponseMap{}}
+	for name := range q.requests {
+		round.names[name+"-"+rand.Text()] = name
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.rounds == nil {
+		a.rounds = map[string][]*questionRound{}
+	}
+	a.rounds[task] = append(a.rounds[task], round)
+}
+
+// open returns the open questions of a task, by key.
+func (a *taskQuestions) open(task string) mcp.InputRequestMap {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := mcp.InputRequestMap{}
+	for _, round := range a.rounds[task] {
+		for key, name := range round.names {
+			if !round.isWithdrawn() {
+				out[key] = round.requests[name]
+			}
+		}
+	}
+	return out
+}
+
+// answer passes the responses to open questions on when a round has all of them. It ignores other responses.
+func (a *taskQuestions) answer(task string, responses map[string]json.RawMessage) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, round := range a.rounds[task] {
+		for key, raw := range responses {
+			name, open := round.names[key]
+			if !open {
+				continue
+			}
+			response, err := responseTo(round.requests[name], raw)
+			if err != nil {
+				return invalidParams("params.inputResponses.%s is not a response to its question", printable(key))
+			}
+			round.answers[name] = response
+			delete(round.names, key)
+		}
+	}
+	a.rounds[task] = slices.DeleteFunc(a.rounds[task], func(round *questionRound) bool {
+		if len(round.names) == 0 {
+			round.reply <- round.answers
+		}
+		return len(round.names) == 0 || round.isWithdrawn()
+	})
+	if len(a.rounds[task]) == 0 {
+		delete(a.rounds, task)
+	}
+	return nil
+}
+
+// forget removes the questions of a task that has ended.
+func (a *taskQuestions) forget(task string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.rounds, task)
+}
+
+// responseTo decodes the response to a question.
+func responseTo(q mcp.InputRequest, raw json.RawMessage) (out mcp.InputResponse, err error) {
+	switch q.(type) {
+	case *mcp.ElicitParams:
+		out = &mcp.ElicitResult{}
+	case *mcp.ListRootsParams: //nolint:staticcheck // clients of all revisions have it
+		out = &mcp.ListRootsResult{} //nolint:staticcheck // clients of all revisions have it
+	default:
+		out = &mcp.CreateMessageWithToolsResult{} //nolint:staticcheck // clients of all revisions have it
+	}
+	return out, json.Unmarshal(raw, out)
+}

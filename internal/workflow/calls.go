@@ -1,0 +1,210 @@
+package workflow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"comet/internal/background"
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/tools"
+	"comet/internal/upstream"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/workflows"
+)
+
+// heldCall waits for the end of a tool call that runs already, and cancels it when its context ends.
+type heldCall func(ctx context.Context, workflowID string) (*upstream.Result, error)
+
+// heldStep is the id of the only step of a workflow that Hold stores.
+const heldStep = "call"
+
+// Hold stores a tool call that runs already as a workflow of one running step, and returns its id. wait waits for the
+// result, which the workflow stores; it must cancel the call when its context ends. If this process ends before, the call
+// runs again if it may, and otherwise its outcome needs a decision. The error of a tool that works on workflows is
+// errs.InvalidRequest; after an error nothing is stored, and wait is not called.
+func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, arguments json.RawMessage, wait func(ctx context.Context, workflowID string) (*upstream.Result, error)) (string, error) {
+	t, err := e.Tools.Lookup(ctx, by, name)
+	if err != nil {
+		return "", err
+	}
+	if worksOnWorkflows(t) {
+		return "", errs.New(errs.InvalidRequest, "%s works on workflows", t.ID)
+	}
+	if arguments, err = plan.Literal(arguments, heldStep); err != nil {
+		return "", err
+	}
+	p, err := plan.New([]plan.Step{{ID: heldStep, Type: plan.KindTool, Tool: t.ID, Arguments: arguments}}, "")
+	if err != nil {
+		return "", err
+	}
+	x := &execution{env: e.environment, settings: Settings{Call: true}, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
+	if x.row, err = e.newRow(by, x.settings); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(p.Steps[0].Step)
+	if err != nil {
+		return "", err
+	}
+	x.steps = []workflows.Step{{
+		WorkflowID: x.row.ID, Definition: text, State: int(plan.Running), Attempt: 1, Repeatable: t.IsRepeatable(), StartedAt: x.row.CreatedAt,
+	}}
+	x.emit(EventStarted, EventData{})
+	x.emitStep(EventStepStarted, 0)
+	first := []dispatch{{attempt: 1, target: t.Digest, held: wait}}
+	return x.row.ID, e.commit(ctx, x, first, x.create, func() bool { return true })
+}
+
+// worksOnWorkflows reports whether a tool starts or changes workflows.
+func worksOnWorkflows(t tools.Target) bool {
+	return t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead
+}
+
+// awaitHeld waits for a call that runs already.
+func (s *step) awaitHeld(ctx context.Context) (o outcome) {
+	res, err := s.held(ctx, s.workflowID)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil { // the server stops
+		return outcome{err: errors.New("the server has stopped while the call ran"), lost: !s.repeatable, again: s.repeatable}
+	}
+	o.value, o.err = rawOutcome(res, err)
+	return o
+}
+
+// codeRPC begins the error code of a call that has ended with a JSON-RPC error, whose code follows.
+const codeRPC = "JSONRPC_"
+
+// rawOutcome returns the result of a call as JSON, and the error of one without a result.
+func rawOutcome(res *upstream.Result, err error) (json.RawMessage, error) {
+	if err == nil {
+		decoded, err := res.Decoded()
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(decoded)
+	}
+	code, isRPC := tools.ErrorDetails(err)["rpc_code"].(int64)
+	if errors.Is(err, tools.ErrInvalidArguments) {
+		code, isRPC = jsonrpc.CodeInvalidParams, true
+	}
+	if isRPC {
+		return nil, tools.WithDetails(tools.NewError(errs.UpstreamFailed, codeRPC+strconv.FormatInt(code, 10), "%s", tools.Detail(err)), tools.ErrorDetails(err))
+	}
+	return nil, err
+}
+
+// Task is a workflow as a task of MCP (io.modelcontextprotocol/tasks).
+type Task struct {
+	View
+	CreatedAt, UpdatedAt time.Time
+	// DeletedAt is when the workflow is deleted, zero until it has ended.
+	DeletedAt time.Time
+	// Result is the result of the call that the task stands for, nil until it has one.
+	Result json.RawMessage
+	// Failure is the JSON-RPC error of that call, nil for none.
+	Failure *jsonrpc.Error
+}
+
+// Task returns a workflow of the principal's own token as a task of MCP, or WORKFLOW_NOT_FOUND.
+func (e *Engine) Task(ctx context.Context, by models.Principal, id string) (t Task, err error) {
+	from := e.Store.Reads(ctx)
+	row, err := workflows.Get(from, id)
+	if errs.Is(err, errs.NotFound) || err == nil && row.TokenID != by.TokenID {
+		err = tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "there is no task %q", input.Clip(id))
+	}
+	if err != nil {
+		return t, err
+	}
+	x, err := e.load(from, row, maxInline)
+	if err != nil {
+		return t, err
+	}
+	if t.View, err = x.view(); err != nil {
+		return t, err
+	}
+	t.CreatedAt, t.UpdatedAt = row.CreatedAt, row.UpdatedAt
+	if row.State > workflows.Paused {
+		t.DeletedAt = row.EndedAt.Add(e.opts.Retention)
+	}
+	switch {
+	case row.State != workflows.Complete && row.State != workflows.Failed:
+		return t, nil
+	case x.settings.Call:
+		t.Result, t.Failure, err = x.resultOfCall(ctx)
+		return t, err
+	}
+	res, err := t.View.CallResult()
+	if err == nil {
+		t.Result, err = json.Marshal(res)
+	}
+	return t, err
+}
+
+// resultOfCall returns the result of the only step as its client receives it.
+func (x *execution) resultOfCall(ctx context.Context) (json.RawMessage, *jsonrpc.Error, error) {
+	s := x.steps[0]
+	if x.state(0) == plan.Success {
+		res, err := x.result(ctx)(0)
+		if err == nil && !bytes.HasPrefix(res, []byte(`{"content":`)) && !bytes.HasPrefix(res, []byte(`{"_meta":`)) { // of a decision
+			res, err = json.Marshal(&mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(res)}}, StructuredContent: res})
+		}
+		return res, nil, err
+	}
+	if code, ok := strings.CutPrefix(s.ErrorCode, codeRPC); ok {
+		number, err := strconv.ParseInt(code, 10, 64)
+		return nil, &jsonrpc.Error{Code: number, Message: s.Error}, err
+	}
+	said := map[string]any{"code": s.ErrorCode, "message": s.Error}
+	if x.state(0) == plan.Skipped {
+		said = map[string]any{"code": codeLost, "message": "the result of the call was lost, and the call was not repeated"}
+	}
+	text, err := json.Marshal(&mcp.CallToolResult{
+		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%s: %s", said["code"], said["message"])}}, StructuredContent: map[string]any{"error": said},
+	})
+	return text, nil, err
+}
+
+// CallResult returns the view as the result of a tool.
+func (v View) CallResult() (*mcp.CallToolResult, error) {
+	text, err := json.Marshal(v)
+	return &mcp.CallToolResult{
+		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text), IsError: v.Status == "error",
+	}, err
+}
+
+// Ask stores that a client was asked for the decision on an open checkpoint. key is a secret of the question, of which only
+// the last one is stored.
+func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
+	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
+}
+
+// AwaitChange returns when a workflow is no longer in a version, or ctx ends.
+func (e *Engine) AwaitChange(ctx context.Context, id string, version int64) {
+	for background.Sleep(ctx, changeInterval) == nil {
+		if row, err := workflows.Get(e.Store.Reads(ctx), id); err == nil && row.Version != version {
+			return
+		}
+	}
+}
+
+// changeInterval is the interval of reads while a client is asked: any replica may change the workflow.
+const changeInterval = 500 * time.Millisecond
+
+// IsAsked reports whether key is that of the question about a checkpoint of a workflow of the principal's own token.
+func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoint, key string) (bool, error) {
+	asked, err := workflows.IsAsked(e.Store.Reads(ctx), by.TokenID, id, checkpoint, key)
+	if errs.Is(err, errs.NotFound) {
+		return false, nil
+	}
+	return asked, err
+}
