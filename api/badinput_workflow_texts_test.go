@@ -53,7 +53,7 @@ func badWorkflowTexts() []badInput {
 		code("code with a budget", `,"code":"1","budget":5`, "/budget unexpected", "budget is not allowed for the type code_execution"),
 		code("code over the limit", `,"code":"`+strings.Repeat("x", 102_401)+`"`, "/code max", "code must have at most 102400 bytes, not 102401"),
 		code("code of a list", `,"code":["return 1"]`, "/code type", "string"),
-		agent("nobody", ``, "/capability required", "capability or agent_id is required for the type agent_task"),
+		agent("no agent", ``, "/capability required", "capability or agent_id is required for the type agent_task"),
 		agent("an agent with a tool", `,"agent_id":"x","tool":"a:b"`, "/tool unexpected", "tool is not allowed for the type agent_task"),
 		agent("an agent with code", `,"agent_id":"x","code":"1"`, "/code unexpected", "code is not allowed for the type agent_task"),
 		agent("a budget of nothing", `,"agent_id":"x","budget":0`, "/budget min", "budget must be at least 1 token, not 0"),

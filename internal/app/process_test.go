@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 		sandbox.Child(os.Stdin, os.Stdout)
 		return
 	}
+	if serveToBoundaryIfAsked() {
+		return
+	}
 	goleak.VerifyTestMain(tests{m})
 }
 
@@ -151,6 +154,15 @@ func start(t *testing.T, args []string, settings ...setting) *process {
 		}
 	})
 	return p
+}
+
+func (p *process) hasExited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
 }
 
 // kill kills the process and waits for its end.

@@ -121,11 +121,17 @@ func (op *operation) agentsToAvoid(t models.Task, p Policy) ([]string, error) {
 	return out, nil
 }
 
-// latestAttempt returns the newest attempt of an agent at a task. It returns errs.NotFound, as
-// for an unknown task, if the agent never had one.
+// latestAttempt is attemptOf for the newest attempt of the agent.
 func (op *operation) latestAttempt(t models.Task, agentID string) (models.Attempt, error) {
+	return op.attemptOf(t, agentID, 0)
+}
+
+// attemptOf returns the attempt of an agent at a task with a number, 0 for its newest one. It returns errs.NotFound, as
+// for an unknown task, if the agent never had it.
+func (op *operation) attemptOf(t models.Task, agentID string, number int) (models.Attempt, error) {
+	is := func(a models.Attempt) bool { return a.AgentID == agentID && (number == 0 || a.Attempt == number) }
 	newest, held := t.NewestAttempt()
-	if held && newest.AgentID == agentID {
+	if held && is(newest) {
 		return newest, nil
 	}
 	var all []models.Attempt
@@ -136,7 +142,7 @@ func (op *operation) latestAttempt(t models.Task, agentID string) (models.Attemp
 		}
 	}
 	for _, a := range slices.Backward(all) {
-		if a.AgentID == agentID {
+		if is(a) {
 			return a, nil
 		}
 	}

@@ -112,6 +112,26 @@ func TestLateResult(t *testing.T) {
 		})
 	}
 
+	withHarness(t, "that is a failure does not end a newer attempt of the same agent", func(t *testing.T, h *harness) {
+		h.worker(t, "a", 1, "work")
+		id := h.submit(t, "work", nil).ID
+		h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
+		h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "a" })
+		for range 2 { // the second time it is repeated
+			task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Failure: orchestrator.FailureUnavailable, Attempt: 1, Tokens: 5})
+			require.NoError(t, err)
+			require.Equal(t, 2, task.Attempt)
+			require.Equal(t, models.NotWaiting, task.WaitingFor)
+			requireUsed(t, h, "a", 5)
+		}
+		_, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Attempt: 3})
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+		task, err := h.Complete(t.Context(), "a", id, orchestrator.Result{Attempt: 2})
+		require.NoError(t, err)
+		require.Equal(t, models.TaskDone, task.State)
+		requireSound(t, h)
+	})
+
 	withHarness(t, "ends a queued task", func(t *testing.T, h *harness) {
 		h.worker(t, "a", 1, "work")
 		id := h.submit(t, "work", nil).ID

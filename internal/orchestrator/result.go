@@ -26,6 +26,8 @@ type Result struct {
 	Model, Kind string
 	// Needed is the number of tokens needed if the budget did not cover the attempt, 0 if unknown.
 	Needed int64
+	// Attempt is the number of the attempt, 0 for the newest one of the agent.
+	Attempt int
 	// MessageID makes a repeated message take effect only once; "" disables that.
 	MessageID string
 }
@@ -57,7 +59,7 @@ func (op *operation) complete(agentID, taskID string, r Result) (t models.Task, 
 	if err != nil || !fresh {
 		return t, false, err
 	}
-	a, err := op.latestAttempt(t, agentID)
+	a, err := op.attemptOf(t, agentID, r.Attempt)
 	if err != nil {
 		return t, false, err
 	}

@@ -94,7 +94,7 @@ func TestATaskIsNotRepeatedBlindly(t *testing.T) {
 	t.Parallel()
 	type loss = func(t *testing.T, s *toolstest.Tools, paper *mcptest.Server) *toolstest.Tools
 	timeout := func(_ *testing.T, s *toolstest.Tools, _ *mcptest.Server) *toolstest.Tools {
-		s.DB.Clock.Advance(time.Minute)
+		s.DB.Clock.Advance(time.Second)
 		return s
 	}
 	for name, c := range map[string]struct {
@@ -130,10 +130,13 @@ func TestATaskIsNotRepeatedBlindly(t *testing.T) {
 				})
 				s := toolstest.Start(t, db, nil, paper)
 				s.Work.WaitForWorker(t, s.AgentOf("paper"), func(w models.Worker) bool { return w.State == models.WorkerOnline })
-				task := submit(t, s, testkit.Admin(), "custom:paper:act", "{}")
+				made, err := s.Work.Submit(t.Context(), testkit.Admin(), orchestrator.Submission{
+					Capabilities: []string{"custom:paper:act"}, Parameters: []byte("{}"), Override: orchestrator.Override{TimeoutMS: 1000},
+				}, nil)
+				require.NoError(t, err)
 				<-began
 				s = c.lose(t, s, paper)
-				task = s.Work.WaitForTask(t, task.ID, func(task models.Task) bool { return task.State.Ended() || task.WaitingFor == models.WaitForRetry })
+				task := s.Work.WaitForTask(t, made.Task.ID, func(task models.Task) bool { return task.State.Ended() || task.WaitingFor == models.WaitForRetry })
 				db.Clock.Advance(time.Second) // until the retry
 				task = s.Work.WaitForTask(t, task.ID, testkit.Ended)
 				if c.repeated {

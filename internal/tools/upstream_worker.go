@@ -139,7 +139,7 @@ func (w *upstreamWorker) runTask(ctx context.Context, this attempt) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
 	result := taskOutcome(res, err)
-	result.Tokens, result.Kind = tokens, factKind
+	result.Tokens, result.Kind, result.Attempt = tokens, factKind, this.number
 	if _, err := w.svc.orchestrator.Complete(end, w.agentID, this.task, result); err != nil && !errs.Is(err, errs.TaskState) && !errs.Is(err, errs.NotFound) {
 		w.svc.log.Warn("complete a task of an upstream; it will be retried", "task", this.task, "error", err)
 	}
