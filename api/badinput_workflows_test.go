@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,12 @@ func badWorkflows() []badInput {
 		config("approvals of reads", `{"approvals":"read"}`, "invalid-request /config/approvals oneof"),
 		config("no time", `{"task_timeout_ms":0}`, "invalid-request /config/task_timeout_ms min"),
 		config("too much time", `{"task_timeout_ms":86400001}`, "invalid-request /config/task_timeout_ms max"),
+		config("no tokens", `{"budget":0}`, "invalid-request /config/budget min"),
+		config("too many tokens", `{"budget":1000000000001}`, "invalid-request /config/budget max"),
+		config("half a token", `{"budget":0.5}`, "invalid-request /config/budget type"),
+		config("tokens in words", `{"budget":"all"}`, "invalid-request /config/budget type"),
+		post("an agent without a budget", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","capability":"x"}]},"config":{"budget":9}}`, "invalid-request /workflow/tasks/0/budget required"),
+		post("an agent with too large a budget", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","capability":"x","budget":10}]},"config":{"budget":9}}`, "invalid-request /workflow/tasks/0/budget max"),
 		config("layers in words", `{"per_layer_validation":"yes"}`, "invalid-request /config/per_layer_validation type"),
 		header("Prefer", "wait=soon", "invalid-header Prefer: wait"),
 		header("Idempotency-Key", "ä", "invalid-header Idempotency-Key: idempotency_key"),
@@ -138,7 +145,8 @@ func badWorkflowRequests() []badInput {
 		post(checkpoint, `{}`, "invalid-request /approved required"), post(checkpoint, `{"approved":null}`, "invalid-request /approved required"),
 		post(checkpoint, `{"approved":"yes"}`, "invalid-request /approved type"), post(checkpoint, `{"approved":true,"feedback":"`+long+`"}`, "invalid-request /feedback max"),
 		post(checkpoint, `{"approved":true,"digest":"00"}`, "conflict "), post(checkpoint, `{"approved":true,"digest":"`+long+`"}`, "invalid-request /digest max"),
-		post(checkpoint, `{"approved":true,"resolution":"again"}`, "invalid-request /resolution oneof"), post(checkpoint, `{"approved":true,"results":[]}`, "invalid-request /results type"),
+		post(checkpoint, `{"approved":true,"resolution":"again"}`, "invalid-request /resolution oneof"), post(checkpoint, `{"approved":true,"resolution":"raise","budget":0}`, "invalid-request /budget min"), post(checkpoint, `{"approved":true,"budget":1000000000001}`, "invalid-request /budget max"),
+		post(checkpoint, `{"approved":true,"budget":"1"}`, "invalid-request /budget type"), post(checkpoint, `{"approved":true,"results":[]}`, "invalid-request /results type"),
 		{name: "workflow: DELETE", method: "DELETE", target: one, want: "method-not-allowed "},
 		get("/api/v1/events?workflow_id="+strings.Repeat("w", 65), "invalid-parameter ?workflow_id max"),
 	}
@@ -171,6 +179,37 @@ func TestLimitOfWorkflows(t *testing.T) {
 		last := page.Workflows[100].ID
 		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows/"+last+"/abort", `{"reason":"not needed"}`).status)
 		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows", goodWorkflow, "Idempotency-Key", "later").status, "the refusal used no key")
+	})
+}
+
+// TestBudgetOfWorkflow starts workflows with more tokens than their agent has left, and than are left beside another one.
+func TestBudgetOfWorkflow(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
+		h := setup(t, db, fixtureOptions{})
+		require.Equal(t, http.StatusCreated, h.create(t, "payer", 2, 555, "orch-personnel", `,"token_budget":5000`).status)
+		_, secret := h.issueToken(t, `{"name":"p","scopes":["tools:call"],"agent_id":"payer"}`)
+		by := []string{"Authorization", "Bearer " + secret, "Idempotency-Key", "one"}
+		start := func(budget string) response {
+			return h.do(t, "POST", "/api/v1/workflows", strings.TrimSuffix(goodWorkflow, "}")+`,"config":{"budget":`+budget+`}}`, by...)
+		}
+		got := start("5001")
+		require.Contains(t, got.problem(t, http.StatusTooManyRequests, errs.RateLimited).Detail, "larger than the whole daily budget")
+		require.Equal(t, "BUDGET_EXCEEDED", metaOf(t, got)["tool_error"])
+		seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
+		require.NoError(t, err)
+		require.Positive(t, seconds)
+		require.LessOrEqual(t, seconds, 86_400, "until the next day")
+		var v struct {
+			Status string
+			Budget map[string]int64
+		}
+		start("3000").decode(t, http.StatusOK, &v)
+		require.Equal(t, map[string]int64{"total": 3000, "used": 0, "reserved": 3000}, v.Budget)
+		by[3] = "two"
+		got = start("3000")
+		require.Contains(t, got.problem(t, http.StatusTooManyRequests, errs.RateLimited).Detail, "other reservations")
+		require.Equal(t, "5", got.header.Get("Retry-After"))
 	})
 }
 

@@ -256,6 +256,7 @@ func (e BudgetScope) Valid() bool {
 // Defines values for CheckpointDecisionResolution.
 const (
 	CheckpointDecisionResolutionAccept CheckpointDecisionResolution = "accept"
+	CheckpointDecisionResolutionRaise  CheckpointDecisionResolution = "raise"
 	CheckpointDecisionResolutionRetry  CheckpointDecisionResolution = "retry"
 	CheckpointDecisionResolutionSkip   CheckpointDecisionResolution = "skip"
 )
@@ -264,6 +265,8 @@ const (
 func (e CheckpointDecisionResolution) Valid() bool {
 	switch e {
 	case CheckpointDecisionResolutionAccept:
+		return true
+	case CheckpointDecisionResolutionRaise:
 		return true
 	case CheckpointDecisionResolutionRetry:
 		return true
@@ -1665,6 +1668,7 @@ func (e WorkerViewState) Valid() bool {
 
 // Defines values for WorkflowDecisionType.
 const (
+	WorkflowDecisionTypeBudgetExhausted  WorkflowDecisionType = "budget_exhausted"
 	WorkflowDecisionTypeToolApproval     WorkflowDecisionType = "tool_approval"
 	WorkflowDecisionTypeUncertainOutcome WorkflowDecisionType = "uncertain_outcome"
 )
@@ -1672,6 +1676,8 @@ const (
 // Valid indicates whether the value is a known member of the WorkflowDecisionType enum.
 func (e WorkflowDecisionType) Valid() bool {
 	switch e {
+	case WorkflowDecisionTypeBudgetExhausted:
+		return true
 	case WorkflowDecisionTypeToolApproval:
 		return true
 	case WorkflowDecisionTypeUncertainOutcome:
@@ -1685,6 +1691,7 @@ func (e WorkflowDecisionType) Valid() bool {
 const (
 	WorkflowStatusAborted          WorkflowStatus = "aborted"
 	WorkflowStatusApprovalRequired WorkflowStatus = "approval_required"
+	WorkflowStatusBudgetExhausted  WorkflowStatus = "budget_exhausted"
 	WorkflowStatusComplete         WorkflowStatus = "complete"
 	WorkflowStatusError            WorkflowStatus = "error"
 	WorkflowStatusLayerComplete    WorkflowStatus = "layer_complete"
@@ -1699,6 +1706,8 @@ func (e WorkflowStatus) Valid() bool {
 	case WorkflowStatusAborted:
 		return true
 	case WorkflowStatusApprovalRequired:
+		return true
+	case WorkflowStatusBudgetExhausted:
 		return true
 	case WorkflowStatusComplete:
 		return true
@@ -1798,6 +1807,7 @@ func (e WorkflowConfigOnError) Valid() bool {
 // Defines values for WorkflowSummaryPause.
 const (
 	WorkflowSummaryPauseApproval  WorkflowSummaryPause = "approval"
+	WorkflowSummaryPauseBudget    WorkflowSummaryPause = "budget"
 	WorkflowSummaryPauseLayer     WorkflowSummaryPause = "layer"
 	WorkflowSummaryPauseUncertain WorkflowSummaryPause = "uncertain"
 )
@@ -1806,6 +1816,8 @@ const (
 func (e WorkflowSummaryPause) Valid() bool {
 	switch e {
 	case WorkflowSummaryPauseApproval:
+		return true
+	case WorkflowSummaryPauseBudget:
 		return true
 	case WorkflowSummaryPauseLayer:
 		return true
@@ -3303,6 +3315,11 @@ type CheckpointDecision struct {
 	// Example: true
 	Approved bool `json:"approved" yaml:"approved"`
 
+	// Budget The new total budget, for the resolution `raise`.
+	//
+	// Example: 40000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
+
 	// Digest The digest of the checkpoint; the decision then applies to nothing else.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
@@ -3313,7 +3330,8 @@ type CheckpointDecision struct {
 	// Example: the arguments are right
 	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
 
-	// Resolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+	// Resolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them. For an
+	// exhausted budget: `raise`.
 	//
 	// Example: retry
 	Resolution *CheckpointDecisionResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
@@ -3322,7 +3340,8 @@ type CheckpointDecision struct {
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 }
 
-// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them.
+// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them. For an
+// exhausted budget: `raise`.
 //
 // Example: retry
 type CheckpointDecisionResolution string
@@ -7234,6 +7253,9 @@ type WorkerViewState string
 
 // Workflow The state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type Workflow struct {
+	// Budget The budget; absent without one.
+	Budget *WorkflowBudget `json:"budget,omitempty" yaml:"budget,omitempty"`
+
 	// CheckpointID The checkpoint that waits for a decision, or was rejected.
 	//
 	// Example: cp_034530bbngmsf6j6dh3xtmbr50
@@ -7309,7 +7331,7 @@ type Workflow struct {
 	// Results The results by task id, after the end.
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 
-	// Status The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+	// Status The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 	// one that was aborted by the rejection of a checkpoint.
 	//
 	// Example: complete
@@ -7334,7 +7356,7 @@ type Workflow struct {
 // Example: tool_approval
 type WorkflowDecisionType string
 
-// WorkflowStatus The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+// WorkflowStatus The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 // one that was aborted by the rejection of a checkpoint.
 //
 // Example: complete
@@ -7346,6 +7368,24 @@ type WorkflowAbortion struct {
 	//
 	// Example: not needed any more
 	Reason string `json:"reason" yaml:"reason"`
+}
+
+// WorkflowBudget The budget of a workflow in tokens.
+type WorkflowBudget struct {
+	// Reserved What is still reserved for them.
+	//
+	// Example: 8750
+	Reserved int64 `json:"reserved" yaml:"reserved"`
+
+	// Total What the tasks may use.
+	//
+	// Example: 20000
+	Total int64 `json:"total" yaml:"total"`
+
+	// Used What they have used.
+	//
+	// Example: 1250
+	Used int64 `json:"used" yaml:"used"`
 }
 
 // WorkflowCheckpoint What a checkpoint shows.
@@ -7427,6 +7467,11 @@ type WorkflowConfig struct {
 	//
 	// Example: destructive
 	Approvals *WorkflowConfigApprovals `json:"approvals,omitempty" yaml:"approvals,omitempty"`
+
+	// Budget The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
+	//
+	// Example: 20000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
 
 	// OnError Whether independent tasks still begin after one has failed. The default is `continue`.
 	//
@@ -7528,7 +7573,7 @@ type WorkflowSummary struct {
 	// Example: EXPIRED
 	ErrorCode *string `json:"error_code,omitempty" yaml:"error_code,omitempty"`
 
-	// Pause What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+	// Pause What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	//
 	// Example: approval
 	Pause *WorkflowSummaryPause `json:"pause,omitempty" yaml:"pause,omitempty"`
@@ -7569,7 +7614,7 @@ type WorkflowSummary struct {
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
 
-// WorkflowSummaryPause What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+// WorkflowSummaryPause What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 //
 // Example: approval
 type WorkflowSummaryPause string
@@ -7675,6 +7720,11 @@ type WorkflowTaskResult struct {
 	//
 	// Example: t1
 	TaskID string `json:"taskId" yaml:"taskId"`
+
+	// Tokens Tokens of all attempts; only in a workflow with a budget.
+	//
+	// Example: 310
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
 
 	// Truncated Set if the result is too long for this view.
 	//
@@ -10314,7 +10364,7 @@ type ClientInterface interface {
 
 	// DecideOnCheckpointWithBody Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10325,7 +10375,7 @@ type ClientInterface interface {
 
 	// DecideOnCheckpoint Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -12937,7 +12987,7 @@ func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *A
 
 // DecideOnCheckpointWithBody Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -12958,7 +13008,7 @@ func (c *Client) DecideOnCheckpointWithBody(ctx context.Context, workflowID stri
 
 // DecideOnCheckpoint Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -21129,7 +21179,7 @@ type ClientWithResponsesInterface interface {
 
 	// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21140,7 +21190,7 @@ type ClientWithResponsesInterface interface {
 
 	// DecideOnCheckpointWithResponse Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -32038,7 +32088,7 @@ func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, wor
 
 // DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -32055,7 +32105,7 @@ func (c *ClientWithResponses) DecideOnCheckpointWithBodyWithResponse(ctx context
 
 // DecideOnCheckpointWithResponse Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
 // Requires the scope `tools:call`.
 //
