@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -210,6 +211,9 @@ func TestBudgetOfWorkflow(t *testing.T) {
 		got = start("3000")
 		require.Contains(t, got.problem(t, http.StatusTooManyRequests, errs.RateLimited).Detail, "other reservations")
 		require.Equal(t, "5", got.header.Get("Retry-After"))
+		sent, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM events WHERE type = 'agent.budget_exceeded' AND key = 'payer'")
+		require.NoError(t, err)
+		require.Equal(t, 1, sent)
 	})
 }
 
