@@ -945,7 +945,7 @@ func commandTable() []command {
 		{
 			use:     "workflows list",
 			short:   "List workflows, newest first",
-			long:    "List workflows, newest first. Only admins see those of other tokens.",
+			long:    "List workflows, newest first. Only admins see those of other tokens, and approvers those that name one.",
 			example: "  comet workflows list --status paused",
 			request: "GET /api/v1/workflows",
 			pages:   "workflows",
@@ -953,6 +953,7 @@ func commandTable() []command {
 			aliases: []string{"ls"},
 			params: []param{
 				{"--status", "status", oneOf("running", "paused", "complete", "aborted", "error"), "only workflows that are running, paused, complete, aborted or in error"},
+				{"--decidable", "decidable", yesOrNo, "only workflows that wait for a decision that the token may make"},
 				{"--limit", "", number.or("100"), "at most this many; 0 is all"},
 			},
 			columns: []column{
@@ -1379,7 +1380,7 @@ func commandTable() []command {
 			required: []string{"--scope"},
 			params: []param{
 				{"NAME", "name", text, ""},
-				{"--scope", "scopes", textList.of("admin", "agents:read", "agents:write", "usage:write", "webhooks:write", "messages:send", "tasks:read", "tools:call"), "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
+				{"--scope", "scopes", textList.of("admin", "agents:read", "agents:write", "usage:write", "webhooks:write", "messages:send", "tasks:read", "tools:call", "workflows:approve"), "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
 				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "the `agent` that will use the token"},
 				{"--expires-at", "expires_at", timestamp, "when it expires, a `time` such as 2027-01-10T00:00:00Z"},
 				{"--valid-for", "expires_at", fromNow, "how long it is valid, such as 30d; instead of --expires-at"},

@@ -91,7 +91,7 @@ type OIDC struct {
 	Issuer     string   `key:"issuer" flag:"oidc-issuer" check:"issuer" help:"OpenID Connect issuer whose access tokens (JWTs) are accepted besides comet's own tokens, such as “https://login.example.com/realms/main”; “http://…” only on this machine; none by default"`
 	Audience   string   `key:"audience" flag:"oidc-audience" help:"Audience (“aud”) that an access token must have: the name of this server at the issuer, not that of a client. Required with “oidc.issuer”"`
 	ScopeClaim string   `key:"scope_claim" default:"scope" help:"Claim with the scopes: a list, or words separated by spaces. Some issuers use “scp” or “roles”"`
-	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call" check:"scopes" help:"Values of “oidc.scope_claim” that grant scopes: the name of a scope if the value has the same name, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
+	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call,workflows:approve" check:"scopes" help:"Values of “oidc.scope_claim” that grant scopes: the name of a scope if the value has the same name, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
 	AgentClaim string   `key:"agent_claim" help:"Claim with the id of the agent that an access token is bound to. If it is set, tokens without the claim are rejected; otherwise access tokens are not bound to an agent"`
 }
 

@@ -28,6 +28,8 @@ type Settings struct {
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 	// Budget is the number of tokens that the steps may use, 0 for no limit.
 	Budget int64 `json:"-"`
+	// Approver says who approves steps.
+	Approver Approver `json:"-"`
 }
 
 // Values of Workflow.ErrorCode besides the names of errors of tools.

@@ -103,7 +103,7 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 	}
 	return workflows.Workflow{
 		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Budget: settings.Budget, Reserved: settings.Budget, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
+		Options: options, Budget: settings.Budget, Reserved: settings.Budget, Approver: string(settings.Approver), Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
 	}, err
 }
 

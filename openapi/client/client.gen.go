@@ -948,14 +948,15 @@ func (e TaskViewWaitingFor) Valid() bool {
 
 // Defines values for TokenScope.
 const (
-	TokenScopeAdmin         TokenScope = "admin"
-	TokenScopeAgentsRead    TokenScope = "agents:read"
-	TokenScopeAgentsWrite   TokenScope = "agents:write"
-	TokenScopeMessagesSend  TokenScope = "messages:send"
-	TokenScopeTasksRead     TokenScope = "tasks:read"
-	TokenScopeToolsCall     TokenScope = "tools:call"
-	TokenScopeUsageWrite    TokenScope = "usage:write"
-	TokenScopeWebhooksWrite TokenScope = "webhooks:write"
+	TokenScopeAdmin            TokenScope = "admin"
+	TokenScopeAgentsRead       TokenScope = "agents:read"
+	TokenScopeAgentsWrite      TokenScope = "agents:write"
+	TokenScopeMessagesSend     TokenScope = "messages:send"
+	TokenScopeTasksRead        TokenScope = "tasks:read"
+	TokenScopeToolsCall        TokenScope = "tools:call"
+	TokenScopeUsageWrite       TokenScope = "usage:write"
+	TokenScopeWebhooksWrite    TokenScope = "webhooks:write"
+	TokenScopeWorkflowsApprove TokenScope = "workflows:approve"
 )
 
 // Valid indicates whether the value is a known member of the TokenScope enum.
@@ -976,6 +977,8 @@ func (e TokenScope) Valid() bool {
 	case TokenScopeUsageWrite:
 		return true
 	case TokenScopeWebhooksWrite:
+		return true
+	case TokenScopeWorkflowsApprove:
 		return true
 	default:
 		return false
@@ -1666,6 +1669,24 @@ func (e WorkerViewState) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowApprover.
+const (
+	WorkflowApproverHuman WorkflowApprover = "human"
+	WorkflowApproverOther WorkflowApprover = "other"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowApprover enum.
+func (e WorkflowApprover) Valid() bool {
+	switch e {
+	case WorkflowApproverHuman:
+		return true
+	case WorkflowApproverOther:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowDecisionType.
 const (
 	WorkflowDecisionTypeBudgetExhausted  WorkflowDecisionType = "budget_exhausted"
@@ -1786,6 +1807,27 @@ func (e WorkflowConfigApprovals) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowConfigApprover.
+const (
+	WorkflowConfigApproverCaller WorkflowConfigApprover = "caller"
+	WorkflowConfigApproverHuman  WorkflowConfigApprover = "human"
+	WorkflowConfigApproverOther  WorkflowConfigApprover = "other"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowConfigApprover enum.
+func (e WorkflowConfigApprover) Valid() bool {
+	switch e {
+	case WorkflowConfigApproverCaller:
+		return true
+	case WorkflowConfigApproverHuman:
+		return true
+	case WorkflowConfigApproverOther:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowConfigOnError.
 const (
 	WorkflowConfigOnErrorAbort    WorkflowConfigOnError = "abort"
@@ -1798,6 +1840,24 @@ func (e WorkflowConfigOnError) Valid() bool {
 	case WorkflowConfigOnErrorAbort:
 		return true
 	case WorkflowConfigOnErrorContinue:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowSummaryApprover.
+const (
+	WorkflowSummaryApproverHuman WorkflowSummaryApprover = "human"
+	WorkflowSummaryApproverOther WorkflowSummaryApprover = "other"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowSummaryApprover enum.
+func (e WorkflowSummaryApprover) Valid() bool {
+	switch e {
+	case WorkflowSummaryApproverHuman:
+		return true
+	case WorkflowSummaryApproverOther:
 		return true
 	default:
 		return false
@@ -7253,6 +7313,11 @@ type WorkerViewState string
 
 // Workflow The state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type Workflow struct {
+	// Approver Who approves tasks; absent if the token that started the workflow does.
+	//
+	// Example: other
+	Approver *WorkflowApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
+
 	// Budget The budget; absent without one.
 	Budget *WorkflowBudget `json:"budget,omitempty" yaml:"budget,omitempty"`
 
@@ -7350,6 +7415,11 @@ type Workflow struct {
 	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
+
+// WorkflowApprover Who approves tasks; absent if the token that started the workflow does.
+//
+// Example: other
+type WorkflowApprover string
 
 // WorkflowDecisionType What the checkpoint asks for.
 //
@@ -7468,6 +7538,12 @@ type WorkflowConfig struct {
 	// Example: destructive
 	Approvals *WorkflowConfigApprovals `json:"approvals,omitempty" yaml:"approvals,omitempty"`
 
+	// Approver Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+	// (`other`), or a person with such a token that is bound to no agent (`human`). The default is `caller`.
+	//
+	// Example: other
+	Approver *WorkflowConfigApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
+
 	// Budget The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
 	//
 	// Example: 20000
@@ -7493,6 +7569,12 @@ type WorkflowConfig struct {
 //
 // Example: destructive
 type WorkflowConfigApprovals string
+
+// WorkflowConfigApprover Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+// (`other`), or a person with such a token that is bound to no agent (`human`). The default is `caller`.
+//
+// Example: other
+type WorkflowConfigApprover string
 
 // WorkflowConfigOnError Whether independent tasks still begin after one has failed. The default is `continue`.
 //
@@ -7558,6 +7640,11 @@ type WorkflowSummary struct {
 	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
+	// Approver Who approves tasks; absent if the token that started it does.
+	//
+	// Example: other
+	Approver *WorkflowSummaryApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
+
 	// CreatedAt When it was started.
 	//
 	// Example: 2026-01-10T15:30:00Z
@@ -7613,6 +7700,11 @@ type WorkflowSummary struct {
 	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
+
+// WorkflowSummaryApprover Who approves tasks; absent if the token that started it does.
+//
+// Example: other
+type WorkflowSummaryApprover string
 
 // WorkflowSummaryPause What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 //
@@ -8473,6 +8565,9 @@ type GetWorkerParams struct {
 type ListWorkflowsParams struct {
 	// Status Only workflows in this state
 	Status *ListWorkflowsParamsStatus `form:"status,omitempty" json:"status,omitempty" yaml:"status,omitempty"`
+
+	// Decidable Only workflows that wait for a decision that this token may make
+	Decidable *bool `form:"decidable,omitempty" json:"decidable,omitempty" yaml:"decidable,omitempty"`
 
 	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
@@ -10298,9 +10393,9 @@ type ClientInterface interface {
 
 	// ListWorkflows List workflows
 	//
-	// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
 	ListWorkflows(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10309,7 +10404,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10322,7 +10417,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10335,7 +10430,7 @@ type ClientInterface interface {
 	//
 	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
 	GetWorkflow(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10366,7 +10461,9 @@ type ClientInterface interface {
 	//
 	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10377,7 +10474,9 @@ type ClientInterface interface {
 	//
 	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10410,7 +10509,7 @@ type ClientInterface interface {
 	//
 	// Returns the complete result, as the tool, the code or the agent returned it.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
 	GetStepResult(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -12861,9 +12960,9 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 
 // ListWorkflows List workflows
 //
-// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
 func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12882,7 +12981,7 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -12905,7 +13004,7 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -12928,7 +13027,7 @@ func (c *Client) StartWorkflow(ctx context.Context, params *StartWorkflowParams,
 //
 // Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
 func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12989,7 +13088,9 @@ func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *A
 //
 // Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -13010,7 +13111,9 @@ func (c *Client) DecideOnCheckpointWithBody(ctx context.Context, workflowID stri
 //
 // Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13073,7 +13176,7 @@ func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params
 //
 // Returns the complete result, as the tool, the code or the agent returned it.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
 func (c *Client) GetStepResult(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -18932,6 +19035,18 @@ func NewListWorkflowsRequest(server string, params *ListWorkflowsParams) (*http.
 
 		}
 
+		if params.Decidable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "decidable", *params.Decidable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -21109,9 +21224,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListWorkflowsWithResponse List workflows
 	//
-	// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -21122,7 +21237,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21135,7 +21250,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21148,7 +21263,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -21181,7 +21296,9 @@ type ClientWithResponsesInterface interface {
 	//
 	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21192,7 +21309,9 @@ type ClientWithResponsesInterface interface {
 	//
 	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21225,7 +21344,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the complete result, as the tool, the code or the agent returned it.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -29295,7 +29414,7 @@ type DecideOnCheckpointResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
@@ -29305,7 +29424,7 @@ type DecideOnCheckpointResponse struct {
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
 	ApplicationProblemJSON415 *UnsupportedMediaType
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *TooManyRequests
+	ApplicationProblemJSON429 *Problem
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationProblemJSONDefault *Failure
 }
@@ -29326,7 +29445,7 @@ func (r DecideOnCheckpointResponse) GetApplicationProblemJSON401() *Unauthentica
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r DecideOnCheckpointResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -29351,7 +29470,7 @@ func (r DecideOnCheckpointResponse) GetApplicationProblemJSON415() *UnsupportedM
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r DecideOnCheckpointResponse) GetApplicationProblemJSON429() *TooManyRequests {
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON429() *Problem {
 	return r.ApplicationProblemJSON429
 }
 
@@ -31982,9 +32101,9 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 
 // ListWorkflowsWithResponse List workflows
 //
-// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -32001,7 +32120,7 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -32020,7 +32139,7 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -32039,7 +32158,7 @@ func (c *ClientWithResponses) StartWorkflowWithResponse(ctx context.Context, par
 //
 // Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -32090,7 +32209,9 @@ func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, wor
 //
 // Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -32107,7 +32228,9 @@ func (c *ClientWithResponses) DecideOnCheckpointWithBodyWithResponse(ctx context
 //
 // Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -32158,7 +32281,7 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 //
 // Returns the complete result, as the tool, the code or the agent returned it.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -39083,7 +39206,7 @@ func ParseDecideOnCheckpointResponse(rsp *http.Response) (*DecideOnCheckpointRes
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -39118,7 +39241,7 @@ func ParseDecideOnCheckpointResponse(rsp *http.Response) (*DecideOnCheckpointRes
 		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
