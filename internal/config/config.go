@@ -40,6 +40,7 @@ type Config struct {
 	MCP       MCP       `key:"mcp"`
 	Tools     Tools     `key:"tools"`
 	Sandbox   Sandbox   `key:"sandbox"`
+	Workflows Workflows `key:"workflows"`
 
 	origins map[string]string // key → source of its value
 	file    string            // the file that was read, "" for none
@@ -210,4 +211,9 @@ type Sandbox struct {
 	Running    int           `key:"running" default:"0" check:"0..1000" help:"How many executions run at the same time; 0 is twice the number of processors"`
 	Warm       int           `key:"warm" default:"2" check:"0..100" help:"Idle processes kept ready for code"`
 	ReadPaths  []string      `key:"read_paths" help:"Files and directories outside the data directory that code may request to read; none by default"`
+}
+
+// Workflows limits the workflows of all tokens.
+type Workflows struct {
+	MaxActive int `key:"max_active" default:"10000" check:"1..10000000" help:"Workflows of all tokens that have not ended; further ones are rejected"`
 }

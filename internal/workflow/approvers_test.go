@@ -34,7 +34,9 @@ func (f *fixture) approvers(t *testing.T) map[string]models.Principal {
 	t.Helper()
 	f.tools.AddAgent(t, "payer", 100_000)
 	f.tools.AddAgent(t, "runner", 100_000)
-	client := func(agent string, scopes ...models.Scope) models.Principal { return f.tools.Client(t, agent, scopes...).Principal }
+	client := func(agent string, scopes ...models.Scope) models.Principal {
+		return f.tools.Client(t, agent, scopes...).Principal
+	}
 	f.Client = f.tools.Client(t, "payer", models.ScopeToolsCall, models.ScopeMessagesSend, models.ScopeWorkflowsApprove)
 	return map[string]models.Principal{
 		"owner":         f.Principal,
@@ -118,7 +120,9 @@ func TestDecidable(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "lists", workflow.Options{}, func(t *testing.T, f *fixture) {
 		tokens := f.approvers(t)
-		start := func(tasks string, config map[string]any) string { return f.dag(t, tasks, "config", config)["workflow_id"].(string) }
+		start := func(tasks string, config map[string]any) string {
+			return f.dag(t, tasks, "config", config)["workflow_id"].(string)
+		}
 		const approval, layers = `[{"id": "a", "tool": "paper:note", "approve": true}]`, `[{"id": "a", "tool": "paper:note"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`
 		ids := map[string]string{
 			"caller": start(approval, map[string]any{}), "other": start(approval, map[string]any{"approver": "other"}), "human": start(approval, map[string]any{"approver": "human"}),

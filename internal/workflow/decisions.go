@@ -197,8 +197,10 @@ func (x *execution) resolve(d Decision) error {
 			if !ok || !json.Valid(value) {
 				return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "results must have the result of the step %q for the resolution accept", s.ID)
 			}
-			x.steps[i].Result, x.steps[i].ErrorCode, x.steps[i].Error = value, "", ""
-			x.end(i, plan.Success, now)
+			if err := x.checkResults(len(value)); err != nil {
+				return err
+			}
+			x.succeed(i, value, now)
 		default:
 			return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the results of steps were lost: resolution must be retry, accept or skip, not %q", input.Clip(string(d.Resolution)))
 		}

@@ -199,12 +199,16 @@ func Result(from store.Source, id string, position int) (json.RawMessage, error)
 	return store.Row[json.RawMessage](from, "SELECT result FROM workflow_steps WHERE workflow_id = ? AND position = ?", id, position)
 }
 
-// CountActive returns the number of workflows of a token that have not ended. It locks the row of the token.
-func CountActive(tx *store.Tx, tokenID string) (int, error) {
-	if _, err := store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
-		return 0, err
+// CountActive returns the numbers of workflows of a token and of all tokens that have not ended; all is at most limit. It
+// locks the row of the token only, so starts of several tokens on PostgreSQL do not count each other.
+func CountActive(tx *store.Tx, tokenID string, limit int) (own, all int, err error) {
+	if _, err = store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
+		return 0, 0, err
 	}
-	return store.Row[int](tx, "SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2", tokenID)
+	type counts struct{ Own, Everybody int }
+	n, err := store.Row[counts](tx, `SELECT (SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2) AS own,
+		(SELECT count(*) FROM (SELECT 1 FROM workflows WHERE state < 2 LIMIT ?) AS active) AS everybody`, tokenID, limit)
+	return n.Own, n.Everybody, err
 }
 
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
