@@ -103,7 +103,7 @@ func badWorkflows() []badInput {
 		config("approvals of reads", `{"approvals":"read"}`, "invalid-request /config/approvals oneof"),
 		config("no time", `{"task_timeout_ms":0}`, "invalid-request /config/task_timeout_ms min"),
 		config("too much time", `{"task_timeout_ms":86400001}`, "invalid-request /config/task_timeout_ms max"),
-		config("an unknown approver", `{"approver":"everybody"}`, "invalid-request /config/approver oneof"),
+		config("an unknown approver", `{"approver":"several"}`, "invalid-request /config/approver oneof"),
 		config("no approver", `{"approver":""}`, "invalid-request /config/approver oneof"),
 		config("an approver of a list", `{"approver":["other"]}`, "invalid-request /config/approver type"),
 		config("no tokens", `{"budget":0}`, "invalid-request /config/budget min"),

@@ -30,9 +30,6 @@ func Scopes() []Scope {
 	}
 }
 
-// MaxTokenLength is the longest bearer token, in bytes.
-const MaxTokenLength = 8192
-
 // Token is a token without its secret.
 //
 // Only the SHA-256 of the secret is kept.

@@ -81,7 +81,7 @@ func TestApprovers(t *testing.T) {
 				require.Equal(t, want[name] == "", f.listed(t, by, id) && f.status(t, id) != "paused", name)
 				if want[name] != "" {
 					require.False(t, f.decidable(t, by, id), "%s", name)
-					require.Equal(t, "", f.decideAs(t, f.Principal, v, workflow.Decision{}), "the owner may reject")
+					require.Empty(t, f.decideAs(t, f.Principal, v, workflow.Decision{}), "the owner may reject")
 				}
 			}
 		})
@@ -166,7 +166,7 @@ func TestOnlyTheOwnerDecidesAboutOthers(t *testing.T) {
 		require.Equal(t, "uncertain", v["status"])
 		d := workflow.Decision{Approved: true, Resolution: workflow.ResolutionSkip}
 		require.Equal(t, "APPROVAL_DENIED", f.decideAs(t, f.Principal, v, d))
-		require.Equal(t, "", f.decideAs(t, person, v, d))
+		require.Empty(t, f.decideAs(t, person, v, d))
 	})
 	testOnDatabases(t, "an elicitation", workflow.Options{}, func(t *testing.T, f *fixture) {
 		f.approvers(t)
@@ -191,7 +191,7 @@ func TestAgentsDoNotApproveTheirOwnSteps(t *testing.T) {
 		for _, tasks := range []string{named, offered} {
 			v := f.dag(t, tasks, "config", map[string]any{"approver": "other"})
 			require.Equal(t, "APPROVAL_DENIED", f.decideAs(t, tokens["manager"], v, workflow.Decision{Approved: true}))
-			require.Equal(t, "", f.decideAs(t, tokens["manager"], v, workflow.Decision{}), "it may reject the step")
+			require.Empty(t, f.decideAs(t, tokens["manager"], v, workflow.Decision{}), "it may reject the step")
 		}
 	})
 	testOnDatabases(t, "caller", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -207,6 +207,6 @@ func TestAgentsDoNotApproveTheirOwnSteps(t *testing.T) {
 		other := f.as(f.tools.Client(t, "", models.ScopeToolsCall, models.ScopeWorkflowsApprove))
 		got := other.decide(t, v, true)
 		require.Equal(t, "complete", got["status"])
-		f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:execute_dag", map[string]any{"workflow": map[string]any{"tasks": []any{}}, "config": map[string]any{"approver": "anybody"}})
+		f.RequireFails(t, "INVALID_ARGUMENTS", "agentcards:execute_dag", map[string]any{"workflow": map[string]any{"tasks": []any{}}, "config": map[string]any{"approver": "several"}})
 	})
 }

@@ -205,10 +205,10 @@ func CountActive(tx *store.Tx, tokenID string, limit int) (own, all int, err err
 	if _, err = store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
 		return 0, 0, err
 	}
-	type counts struct{ Own, Everybody int }
+	type counts struct{ Own, AllOwners int }
 	n, err := store.Row[counts](tx, `SELECT (SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2) AS own,
-		(SELECT count(*) FROM (SELECT 1 FROM workflows WHERE state < 2 LIMIT ?) AS active) AS everybody`, tokenID, limit)
-	return n.Own, n.Everybody, err
+		(SELECT count(*) FROM (SELECT 1 FROM workflows WHERE state < 2 LIMIT ?) AS active) AS all_owners`, tokenID, limit)
+	return n.Own, n.AllOwners, err
 }
 
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
