@@ -27,6 +27,62 @@ func authorityTree(t *testing.T, h *fixture) {
 	}
 }
 
+// TestAuthorityOverWorkflows makes the requests about a workflow of the agent "own" with tokens of every scope and position.
+func TestAuthorityOverWorkflows(t *testing.T) {
+	t.Parallel()
+	const found, missing, denied, scope = "", "not-found", "tool-denied", "missing-scope"
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		authorityTree(t, h)
+		_, owner := h.issueToken(t, `{"name":"owner","agent_id":"own","scopes":["tools:call"]}`)
+		tokens := map[string]string{"owner": owner}
+		for name, body := range map[string]string{
+			"approver": `"scopes":["workflows:approve"]`, "manager": `"agent_id":"orch-business","scopes":["workflows:approve"]`, "own agent": `"agent_id":"own","scopes":["workflows:approve"]`,
+			"child": `"agent_id":"child","scopes":["workflows:approve"]`, "foreign": `"agent_id":"orch-social","scopes":["workflows:approve"]`,
+			"caller": `"scopes":["tools:call"]`, "reader": `"scopes":["tasks:read","agents:write","messages:send"]`, "admin": `"scopes":["admin"]`,
+		} {
+			_, tokens[name] = h.issueToken(t, `{"name":"`+name+`",`+body+`}`)
+		}
+		for approver, rows := range map[string]map[string][5]string{ // the codes of get, continue, abort, approve and start
+			"other": {
+				"owner": {found, "conflict", "-", denied, found}, "approver": {found, scope, scope, found, scope}, "manager": {found, scope, scope, found, scope},
+				"own agent": {found, scope, scope, denied, scope}, "child": {missing, scope, scope, missing, scope}, "foreign": {missing, scope, scope, missing, scope},
+				"caller": {missing, missing, missing, missing, found}, "reader": {scope, scope, scope, scope, scope}, "admin": {found, "conflict", "-", found, found},
+			},
+			"human": {
+				"owner": {found, "conflict", "-", denied, found}, "approver": {found, scope, scope, found, scope}, "manager": {found, scope, scope, denied, scope},
+				"own agent": {found, scope, scope, denied, scope}, "foreign": {missing, scope, scope, missing, scope}, "admin": {found, "conflict", "-", found, found},
+			},
+			"caller": {
+				"owner": {found, "conflict", "-", found, found}, "approver": {missing, scope, scope, missing, scope}, "manager": {missing, scope, scope, missing, scope},
+				"own agent": {missing, scope, scope, missing, scope}, "caller": {missing, missing, missing, missing, found}, "admin": {found, "conflict", "-", found, found},
+			},
+		} {
+			body := strings.TrimSuffix(goodWorkflow, "}") + `,"config":{"approver":"` + approver + `"}}`
+			for name, want := range rows {
+				var v struct {
+					ID         string `json:"workflow_id"`
+					Checkpoint string `json:"checkpoint_id"`
+				}
+				h.do(t, "POST", "/api/v1/workflows", body, "Authorization", "Bearer "+owner).decode(t, http.StatusOK, &v)
+				one := "/api/v1/workflows/" + v.ID
+				for i, c := range [][3]string{
+					{"GET", one, ""}, {"POST", one + "/continue", ""}, {"POST", one + "/abort", `{"reason":"x"}`}, {"POST", one + "/checkpoints/" + v.Checkpoint, `{"approved":true}`}, {"POST", "/api/v1/workflows", body},
+				} {
+					if want[i] == "-" { // it would end the workflow
+						continue
+					}
+					got := h.do(t, c[0], c[1], c[2], "Authorization", "Bearer "+tokens[name])
+					var p struct{ Code string }
+					if got.status >= http.StatusBadRequest {
+						require.NoError(t, json.Unmarshal(got.body, &p))
+					}
+					require.Equal(t, want[i], p.Code, "%s %s by %s, approver %s: %s", c[0], c[1], name, approver, got.body)
+				}
+			}
+		}
+	})
+}
+
 // TestTokenIsConfinedToItsSubtree makes requests with a token that is bound to the agent "own".
 func TestTokenIsConfinedToItsSubtree(t *testing.T) {
 	t.Parallel()

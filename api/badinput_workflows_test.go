@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -103,6 +105,15 @@ func badWorkflows() []badInput {
 		config("approvals of reads", `{"approvals":"read"}`, "invalid-request /config/approvals oneof"),
 		config("no time", `{"task_timeout_ms":0}`, "invalid-request /config/task_timeout_ms min"),
 		config("too much time", `{"task_timeout_ms":86400001}`, "invalid-request /config/task_timeout_ms max"),
+		config("an unknown approver", `{"approver":"several"}`, "invalid-request /config/approver oneof"),
+		config("no approver", `{"approver":""}`, "invalid-request /config/approver oneof"),
+		config("an approver of a list", `{"approver":["other"]}`, "invalid-request /config/approver type"),
+		config("no tokens", `{"budget":0}`, "invalid-request /config/budget min"),
+		config("too many tokens", `{"budget":1000000000001}`, "invalid-request /config/budget max"),
+		config("half a token", `{"budget":0.5}`, "invalid-request /config/budget type"),
+		config("tokens in words", `{"budget":"all"}`, "invalid-request /config/budget type"),
+		post("an agent without a budget", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","capability":"x"}]},"config":{"budget":9}}`, "invalid-request /workflow/tasks/0/budget required"),
+		post("an agent with too large a budget", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","capability":"x","budget":10}]},"config":{"budget":9}}`, "invalid-request /workflow/tasks/0/budget max"),
 		config("layers in words", `{"per_layer_validation":"yes"}`, "invalid-request /config/per_layer_validation type"),
 		header("Prefer", "wait=soon", "invalid-header Prefer: wait"),
 		header("Idempotency-Key", "ä", "invalid-header Idempotency-Key: idempotency_key"),
@@ -128,7 +139,7 @@ func badWorkflowRequests() []badInput {
 		get(one+"?wait=-1", "invalid-parameter ?wait min"), get(one+"?wait=61", "invalid-parameter ?wait max"), get(one+"?version=1", "invalid-parameter ?version unknown_parameter"),
 		get(none+"?wait=1", "not-found "),
 		get("/api/v1/workflows?status=layer_complete", "invalid-parameter ?status enum"), get("/api/v1/workflows?state=running", "invalid-parameter ?state unknown_parameter"),
-		get("/api/v1/workflows?limit=0", "invalid-parameter ?limit min"), get("/api/v1/workflows?cursor=%2B", "invalid-parameter ?cursor cursor"),
+		get("/api/v1/workflows?decidable=maybe", "invalid-parameter ?decidable type"), get("/api/v1/workflows?limit=0", "invalid-parameter ?limit min"), get("/api/v1/workflows?cursor=%2B", "invalid-parameter ?cursor cursor"),
 		get(one+"/steps/t1/result", "not-found "), get(one+"/steps/t2/result", "not-found "), get(none+"/steps/t1/result", "not-found "),
 		get(one+"/steps/t1/result?raw=1", "invalid-parameter ?raw unknown_parameter"),
 		post(none+"/continue", ``, "not-found "), post(one+"/continue", ``, "conflict "), post(one+"/continue", `{"reason":1}`, "invalid-request /reason type"),
@@ -140,7 +151,8 @@ func badWorkflowRequests() []badInput {
 		post(checkpoint, `{}`, "invalid-request /approved required"), post(checkpoint, `{"approved":null}`, "invalid-request /approved required"),
 		post(checkpoint, `{"approved":"yes"}`, "invalid-request /approved type"), post(checkpoint, `{"approved":true,"feedback":"`+long+`"}`, "invalid-request /feedback max"),
 		post(checkpoint, `{"approved":true,"digest":"00"}`, "conflict "), post(checkpoint, `{"approved":true,"digest":"`+long+`"}`, "invalid-request /digest max"),
-		post(checkpoint, `{"approved":true,"resolution":"again"}`, "invalid-request /resolution oneof"), post(checkpoint, `{"approved":true,"results":[]}`, "invalid-request /results type"),
+		post(checkpoint, `{"approved":true,"resolution":"again"}`, "invalid-request /resolution oneof"), post(checkpoint, `{"approved":true,"resolution":"raise","budget":0}`, "invalid-request /budget min"), post(checkpoint, `{"approved":true,"budget":1000000000001}`, "invalid-request /budget max"),
+		post(checkpoint, `{"approved":true,"budget":"1"}`, "invalid-request /budget type"), post(checkpoint, `{"approved":true,"results":[]}`, "invalid-request /results type"),
 		{name: "workflow: DELETE", method: "DELETE", target: one, want: "method-not-allowed "},
 		get("/api/v1/events?workflow_id="+strings.Repeat("w", 65), "invalid-parameter ?workflow_id max"),
 	}
@@ -173,6 +185,40 @@ func TestLimitOfWorkflows(t *testing.T) {
 		last := page.Workflows[100].ID
 		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows/"+last+"/abort", `{"reason":"not needed"}`).status)
 		require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows", goodWorkflow, "Idempotency-Key", "later").status, "the refusal used no key")
+	})
+}
+
+// TestBudgetOfWorkflow starts workflows with more tokens than their agent has left, and than are left beside another one.
+func TestBudgetOfWorkflow(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
+		h := setup(t, db, fixtureOptions{})
+		require.Equal(t, http.StatusCreated, h.create(t, "payer", 2, 555, "orch-personnel", `,"token_budget":5000`).status)
+		_, secret := h.issueToken(t, `{"name":"p","scopes":["tools:call"],"agent_id":"payer"}`)
+		by := []string{"Authorization", "Bearer " + secret, "Idempotency-Key", "one"}
+		start := func(budget string) response {
+			return h.do(t, "POST", "/api/v1/workflows", strings.TrimSuffix(goodWorkflow, "}")+`,"config":{"budget":`+budget+`}}`, by...)
+		}
+		got := start("5001")
+		require.Contains(t, got.problem(t, http.StatusTooManyRequests, errs.RateLimited).Detail, "larger than the whole daily budget")
+		require.Equal(t, "BUDGET_EXCEEDED", metaOf(t, got)["tool_error"])
+		seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
+		require.NoError(t, err)
+		require.Positive(t, seconds)
+		require.LessOrEqual(t, seconds, 86_400, "until the next day")
+		var v struct {
+			Status string
+			Budget map[string]int64
+		}
+		start("3000").decode(t, http.StatusOK, &v)
+		require.Equal(t, map[string]int64{"total": 3000, "used": 0, "reserved": 3000}, v.Budget)
+		by[3] = "two"
+		got = start("3000")
+		require.Contains(t, got.problem(t, http.StatusTooManyRequests, errs.RateLimited).Detail, "other reservations")
+		require.Equal(t, "5", got.header.Get("Retry-After"))
+		sent, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM events WHERE type = 'agent.budget_exceeded' AND key = 'payer'")
+		require.NoError(t, err)
+		require.Equal(t, 1, sent)
 	})
 }
 

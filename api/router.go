@@ -141,13 +141,14 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Put("/api/v1/tokens/{token_id}/tool-policy", change(s, validBody, s.putToolPolicy))
 		r.With(admin).Delete("/api/v1/tokens/{token_id}/tool-policy", s.remove(s.deleteToolPolicy))
 
-		r.With(tools).Get("/api/v1/workflows", s.find(s.listWorkflows))
+		approve := s.requireAny(models.ScopeToolsCall, models.ScopeWorkflowsApprove)
+		r.With(approve).Get("/api/v1/workflows", s.find(s.listWorkflows))
 		r.With(tools).Post("/api/v1/workflows", s.handle(s.startWorkflow))
-		r.With(tools).Get("/api/v1/workflows/{workflow_id}", s.handle(s.getWorkflow))
-		r.With(tools).Get("/api/v1/workflows/{workflow_id}/steps/{step_id}/result", s.handle(s.getStepResult))
+		r.With(approve).Get("/api/v1/workflows/{workflow_id}", s.handle(s.getWorkflow))
+		r.With(approve).Get("/api/v1/workflows/{workflow_id}/steps/{step_id}/result", s.handle(s.getStepResult))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/continue", changeWorkflow(s, optionalBody, s.continueWorkflow))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/abort", changeWorkflow(s, jsonBody, s.abortWorkflow))
-		r.With(tools).Post("/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}", changeWorkflow(s, jsonBody, s.decideOnCheckpoint))
+		r.With(approve).Post("/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}", changeWorkflow(s, jsonBody, s.decideOnCheckpoint))
 
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)

@@ -31,6 +31,9 @@ type workflowPlan struct {
 
 // workflowConfig are the options of a workflow.
 type workflowConfig struct {
+	// Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+	// (`other`), or a person with such a token that is bound to no agent (`human`).
+	Approver *string `json:"approver" validate:"omitnil,oneof=caller other human" enums:"caller,other,human" example:"other" default:"caller" extensions:"x-nullable"`
 	// Whether to pause after each layer: the tasks whose dependencies are all in earlier layers.
 	PerLayerValidation bool `json:"per_layer_validation" example:"false" default:"false"`
 	// Whether independent tasks still begin after one has failed.
@@ -46,7 +49,12 @@ type workflowConfig struct {
 
 func (d workflowDraft) draft() workflow.Draft {
 	c := orZero(d.Config)
+	approver := workflow.Approver(orZero(c.Approver))
+	if approver == "caller" {
+		approver = workflow.ApproverCaller
+	}
 	return workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
+		Approver:       approver,
 		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS), Budget: orZero(c.Budget),
 	}}
 }
@@ -56,7 +64,7 @@ func (d workflowDraft) draft() workflow.Draft {
 //	@Summary		Start a workflow
 //	@Description	Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //	@Description
-//	@Description	Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+//	@Description	Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response; with `Prefer: wait` it waits for the same workflow"	maxlength(255)
 //	@Param			Prefer			header	string			false	"`wait=N` waits up to N seconds until the workflow is paused or has ended, at most 60 and less than the server's time limit for requests"	example(wait=10)
 //	@Param			traceparent		header	string			false	"W3C trace context of the workflow"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
@@ -171,12 +179,13 @@ type workflowList struct {
 // listWorkflows lists workflows.
 //
 //	@Summary		List workflows
-//	@Description	Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+//	@Description	Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 //	@Param			status			query	string	false	"Only workflows in this state"	enums(running,paused,complete,aborted,error)	example(paused)
+//	@Param			decidable		query	bool	false	"Only workflows that wait for a decision that this token may make"	default(false)
 //	@Success		200	{object}	workflowList	"A page of results"
 func (s *Server) listWorkflows(r request) (any, error) {
-	q := newQuery(r.Request, "status", "limit", "cursor")
-	wanted := workflow.Query{Status: q.Enum("status", "", workflow.Statuses()...), Before: q.idCursor()}
+	q := newQuery(r.Request, "status", "decidable", "limit", "cursor")
+	wanted := workflow.Query{Status: q.Enum("status", "", workflow.Statuses()...), Decidable: q.Bool("decidable"), Before: q.idCursor()}
 	limit := q.pageLimit()
 	if err := q.Err(); err != nil {
 		return nil, err
@@ -313,12 +322,16 @@ type checkpointDecision struct {
 //
 //	@Summary		Decide on a checkpoint
 //	@Description	Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//	@Description
+//	@Description	If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
 //	@Param			Prefer	header	string				false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
 //	@Param			body	body	checkpointDecision	true	"The decision"
 //	@Success		200	{object}	workflow.View	"The workflow"
 //	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
 //	@Header			200	{string}	ETag
+//	@Failure		403	"The token may not make this decision (`tool_error` is `APPROVAL_DENIED`)"
 //	@Failure		409	"The checkpoint has been decided, or what it shows has changed"
+//	@Failure		429	"The budget of the agent does not cover the new budget, or the token exceeds its rate limit"
 func (s *Server) decideOnCheckpoint(r request, d checkpointDecision) error {
 	return s.core.Workflows.Decide(r.Context(), r.caller, r.id, r.subID, workflow.Decision{
 		Approved: *d.Approved, Feedback: orZero(d.Feedback), Digest: orZero(d.Digest), Resolution: orZero(d.Resolution), Results: d.Results, Budget: orZero(d.Budget),

@@ -18,18 +18,17 @@ const (
 	ScopeMessagesSend  Scope = "messages:send"
 	ScopeTasksRead     Scope = "tasks:read"
 	ScopeToolsCall     Scope = "tools:call"
+	// ScopeWorkflowsApprove allows decisions on workflows of other tokens that request an approver.
+	ScopeWorkflowsApprove Scope = "workflows:approve"
 )
 
 // Scopes returns every scope there is.
 func Scopes() []Scope {
 	return []Scope{
 		ScopeAdmin, ScopeAgentsRead, ScopeAgentsWrite, ScopeUsageWrite,
-		ScopeWebhooksWrite, ScopeMessagesSend, ScopeTasksRead, ScopeToolsCall,
+		ScopeWebhooksWrite, ScopeMessagesSend, ScopeTasksRead, ScopeToolsCall, ScopeWorkflowsApprove,
 	}
 }
-
-// MaxTokenLength is the longest bearer token, in bytes.
-const MaxTokenLength = 8192
 
 // Token is a token without its secret.
 //

@@ -913,7 +913,7 @@ func commandTable() []command {
 		{
 			use:     "workflows run FILE",
 			short:   "Start the workflow of a JSON or YAML file",
-			long:    "Start the workflow of a JSON or YAML file, - for standard input: an object with the member\nworkflow, which has tasks, and config. Its id is printed to standard output. With --wait the\ncommand waits until the workflow is paused or has ended, and prints its state; if it has\nended and not all tasks have succeeded, the exit code is 1.",
+			long:    "Start the workflow of a JSON or YAML file, - for standard input: an object with the member\nworkflow, which has tasks, and config. Its id is printed to standard output. With --wait the\ncommand waits until the workflow is paused or has ended, and prints its state; if not all\ntasks have succeeded then, the exit code is 1.",
 			example: "  comet workflows run nightly.yaml --wait\n  ID=$(comet workflows run nightly.yaml --layers)",
 			request: "POST /api/v1/workflows",
 			message: "started workflow {{.workflow_id}}: {{.status}}",
@@ -924,6 +924,7 @@ func commandTable() []command {
 			run:     runWorkflow,
 			params: []param{
 				{"--layers", "", yesOrNo, "pause after each layer; \"comet workflows continue\" goes on"},
+				{"--budget", "", number, "the `tokens` that the tasks may use together, instead of config.budget of the file"},
 				{"--wait", "", yesOrNo, "wait until it is paused or has ended"},
 				{"--idempotency-key", "Idempotency-Key", text, "idempotency `key`; a repeated request with the same key gets the first response"},
 			},
@@ -935,6 +936,7 @@ func commandTable() []command {
 				{"Checkpoint", "checkpoint_id"},
 				{"Digest", "context.digest"},
 				{"Expires", "expires_at"},
+				{"Budget", "{{with .budget}}{{.used}} of {{.total}} tokens used, {{.reserved}} reserved{{end}}"},
 				{"Reason", "reason"},
 				{"Feedback", "feedback"},
 				{"Duration", "{{with .metrics}}{{duration .total_time_ms}}{{end}}"},
@@ -943,7 +945,7 @@ func commandTable() []command {
 		{
 			use:     "workflows list",
 			short:   "List workflows, newest first",
-			long:    "List workflows, newest first. Only admins see those of other tokens.",
+			long:    "List workflows, newest first. Only admins see those of other tokens, and approvers those that name one.",
 			example: "  comet workflows list --status paused",
 			request: "GET /api/v1/workflows",
 			pages:   "workflows",
@@ -951,6 +953,7 @@ func commandTable() []command {
 			aliases: []string{"ls"},
 			params: []param{
 				{"--status", "status", oneOf("running", "paused", "complete", "aborted", "error"), "only workflows that are running, paused, complete, aborted or in error"},
+				{"--decidable", "decidable", yesOrNo, "only workflows that wait for a decision that the token may make"},
 				{"--limit", "", number.or("100"), "at most this many; 0 is all"},
 			},
 			columns: []column{
@@ -982,6 +985,7 @@ func commandTable() []command {
 				{"Checkpoint", "checkpoint_id"},
 				{"Digest", "context.digest"},
 				{"Expires", "expires_at"},
+				{"Budget", "{{with .budget}}{{.used}} of {{.total}} tokens used, {{.reserved}} reserved{{end}}"},
 				{"Reason", "reason"},
 				{"Feedback", "feedback"},
 				{"Duration", "{{with .metrics}}{{duration .total_time_ms}}{{end}}"},
@@ -1010,8 +1014,8 @@ func commandTable() []command {
 		},
 		{
 			use:     "workflows approve ID CHECKPOINT",
-			short:   "Approve the tasks that a workflow shows, or decide about lost results",
-			long:    "Approve the tasks that \"comet workflows get\" shows. With --digest, which it shows too, the\ndecision is rejected if the digest differs. For tasks whose results were lost, --resolution is\nrequired.",
+			short:   "Approve the tasks that a workflow shows, decide about lost results, or raise the budget",
+			long:    "Approve the tasks that \"comet workflows get\" shows. With --digest, which it shows too, the\napproval applies to nothing else. For tasks whose results were lost, --resolution is required. For an\nexhausted budget, it is raise, with the new total as --budget.",
 			example: "  comet workflows approve wf_034530bbngmsf6j6dh3xtmbr4g cp_034530bbngmsf6j6dh3xtmbr50\n  comet workflows approve wf_034530bbngmsf6j6dh3xtmbr4g cp_034530bbngmsf6j6dh3xtmbr50 \\\n      --resolution accept --results '{\"t2\": {\"id\": 7}}'",
 			request: "POST /api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}",
 			message: "{{.workflow_id}}: {{.status}}",
@@ -1020,7 +1024,8 @@ func commandTable() []command {
 			params: []param{
 				{"--feedback", "feedback", text, "reason that is stored with the checkpoint"},
 				{"--digest", "digest", text, "the `digest` of the checkpoint that you have read"},
-				{"--resolution", "resolution", oneOf("retry", "accept", "skip"), "what happens to tasks whose results were lost: retry, accept or skip"},
+				{"--resolution", "resolution", oneOf("retry", "accept", "skip", "raise"), "what happens to tasks whose results were lost: retry, accept or skip; or for an exhausted budget: raise"},
+				{"--budget", "budget", number, "the new total of `tokens` for --resolution raise"},
 				{"--results", "results", jsonValue, "the results by task id for --resolution accept, a JSON `object`"},
 			},
 		},
@@ -1375,7 +1380,7 @@ func commandTable() []command {
 			required: []string{"--scope"},
 			params: []param{
 				{"NAME", "name", text, ""},
-				{"--scope", "scopes", textList.of("admin", "agents:read", "agents:write", "usage:write", "webhooks:write", "messages:send", "tasks:read", "tools:call"), "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
+				{"--scope", "scopes", textList.of("admin", "agents:read", "agents:write", "usage:write", "webhooks:write", "messages:send", "tasks:read", "tools:call", "workflows:approve"), "a `scope`, such as admin, agents:read or agents:write; repeatable, or separated by commas"},
 				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "the `agent` that will use the token"},
 				{"--expires-at", "expires_at", timestamp, "when it expires, a `time` such as 2027-01-10T00:00:00Z"},
 				{"--valid-for", "expires_at", fromNow, "how long it is valid, such as 30d; instead of --expires-at"},

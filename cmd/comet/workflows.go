@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +22,7 @@ func runWorkflow(ctx context.Context, c *call) error {
 		return err
 	}
 	c.file = nameOf(c.args[0])
-	if c.sent["*"], err = workflowRequest(c.args[0], data, given[bool](c, "layers")); err != nil {
+	if c.sent["*"], err = workflowRequest(c.args[0], data, configOf(c)); err != nil {
 		return err
 	}
 	body, err := c.send(ctx)
@@ -38,8 +40,20 @@ func runWorkflow(ctx context.Context, c *call) error {
 	return c.printResponse(body)
 }
 
-// workflowRequest returns the request in a JSON or YAML file, with a pause after each layer if layers is set.
-func workflowRequest(path string, data []byte, layers bool) ([]byte, error) {
+// configOf returns the members of config that the flags of a call set, as JSON.
+func configOf(c *call) map[string]json.RawMessage {
+	options := map[string]json.RawMessage{}
+	if given[bool](c, "layers") {
+		options["per_layer_validation"] = json.RawMessage("true")
+	}
+	if budget, ok := c.local["budget"].(int64); ok {
+		options["budget"] = json.RawMessage(strconv.FormatInt(budget, 10))
+	}
+	return options
+}
+
+// workflowRequest returns the request in a JSON or YAML file, with options as members of config.
+func workflowRequest(path string, data []byte, options map[string]json.RawMessage) ([]byte, error) {
 	kind, err := rosterType("", path, data)
 	if err != nil {
 		return nil, err
@@ -50,7 +64,7 @@ func workflowRequest(path string, data []byte, layers bool) ([]byte, error) {
 		return nil, usagef("%s, line %d: %s", nameOf(path), violations[0].Line, violations[0].Detail)
 	case doc.Root.Kind != input.Object:
 		return nil, usagef("%s must contain an object with the member workflow, not %s", nameOf(path), doc.Root)
-	case !layers:
+	case len(options) == 0:
 		return doc.Root.JSON(), nil
 	}
 	var request, config map[string]json.RawMessage
@@ -61,7 +75,7 @@ func workflowRequest(path string, data []byte, layers bool) ([]byte, error) {
 	if config == nil {
 		config = map[string]json.RawMessage{}
 	}
-	config["per_layer_validation"] = json.RawMessage("true")
+	maps.Copy(config, options)
 	if err == nil {
 		request["config"], err = json.Marshal(config)
 	}

@@ -139,8 +139,8 @@ func adminToken(value any) string {
 	switch {
 	case len(text) < MinAdminTokenLength:
 		return fmt.Sprintf("must have at least %d characters", MinAdminTokenLength)
-	case len(text) > models.MaxTokenLength: // no API accepts it
-		return fmt.Sprintf("must have at most %d characters", models.MaxTokenLength)
+	case len(text) > input.MaxTokenLength: // no API accepts it
+		return fmt.Sprintf("must have at most %d characters", input.MaxTokenLength)
 	}
 	return ""
 }

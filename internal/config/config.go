@@ -40,6 +40,7 @@ type Config struct {
 	MCP       MCP       `key:"mcp"`
 	Tools     Tools     `key:"tools"`
 	Sandbox   Sandbox   `key:"sandbox"`
+	Workflows Workflows `key:"workflows"`
 
 	origins map[string]string // key → source of its value
 	file    string            // the file that was read, "" for none
@@ -91,7 +92,7 @@ type OIDC struct {
 	Issuer     string   `key:"issuer" flag:"oidc-issuer" check:"issuer" help:"OpenID Connect issuer whose access tokens (JWTs) are accepted besides comet's own tokens, such as “https://login.example.com/realms/main”; “http://…” only on this machine; none by default"`
 	Audience   string   `key:"audience" flag:"oidc-audience" help:"Audience (“aud”) that an access token must have: the name of this server at the issuer, not that of a client. Required with “oidc.issuer”"`
 	ScopeClaim string   `key:"scope_claim" default:"scope" help:"Claim with the scopes: a list, or words separated by spaces. Some issuers use “scp” or “roles”"`
-	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call" check:"scopes" help:"Values of “oidc.scope_claim” that grant scopes: the name of a scope if the value has the same name, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
+	Scopes     []string `key:"scopes" default:"agents:read,agents:write,usage:write,webhooks:write,messages:send,tasks:read,tools:call,workflows:approve" check:"scopes" help:"Values of “oidc.scope_claim” that grant scopes: the name of a scope if the value has the same name, or “scope=value”, such as “admin=comet-admins”. Other values grant nothing"`
 	AgentClaim string   `key:"agent_claim" help:"Claim with the id of the agent that an access token is bound to. If it is set, tokens without the claim are rejected; otherwise access tokens are not bound to an agent"`
 }
 
@@ -211,4 +212,9 @@ type Sandbox struct {
 	Running    int           `key:"running" default:"0" check:"0..1000" help:"How many executions run at the same time; 0 is twice the number of processors"`
 	Warm       int           `key:"warm" default:"2" check:"0..100" help:"Idle processes kept ready for code"`
 	ReadPaths  []string      `key:"read_paths" help:"Files and directories outside the data directory that code may request to read; none by default"`
+}
+
+// Workflows limits the workflows of all tokens.
+type Workflows struct {
+	MaxActive int `key:"max_active" default:"10000" check:"1..10000000" help:"Workflows of all tokens that have not ended; further ones are rejected"`
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
-	"comet/models"
+	"comet/internal/input"
 )
 
 const adminToken = "an-admin-token-of-forty-characters-long!"
@@ -255,7 +255,7 @@ func TestLoadRefuses(t *testing.T) {
 
 	t.Run("but the longest admin token", func(t *testing.T) {
 		t.Parallel()
-		_, err := load(t, "", []string{"COMET_ADMIN_TOKEN=" + strings.Repeat("x", models.MaxTokenLength)})
+		_, err := load(t, "", []string{"COMET_ADMIN_TOKEN=" + strings.Repeat("x", input.MaxTokenLength)})
 		require.NoError(t, err)
 	})
 	t.Run("a file that is not there", func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -175,7 +176,7 @@ func BearerToken(values []string) (string, error) {
 	}
 	scheme, token, ok := strings.Cut(values[0], " ")
 	token = strings.TrimSpace(token)
-	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > models.MaxTokenLength {
+	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > input.MaxTokenLength {
 		return "", errs.New(errs.Unauthenticated, "the Authorization header must be \"Bearer <token>\"")
 	}
 	return token, nil

@@ -9,6 +9,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// MaxTokenLength is the longest bearer token, in bytes.
+const MaxTokenLength = 8192
+
 // MaxName is the maximum length of a member's name in a document, in bytes. A longer name is an
 // error, and the value below it is not checked, because each error below repeats the name.
 const MaxName = 256

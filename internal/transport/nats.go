@@ -18,6 +18,7 @@ import (
 	"comet/internal/bus"
 	"comet/internal/errs"
 	"comet/internal/httpkit"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/requestid"
@@ -217,7 +218,7 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 func (n *natsTransport) verifyToken(ctx context.Context, token, agentID string) (models.Principal, error) {
 	err := error(errs.New(errs.Unauthenticated, "the message contains no token"))
 	var out models.Principal
-	if token != "" && len(token) <= models.MaxTokenLength {
+	if token != "" && len(token) <= input.MaxTokenLength {
 		// Messages have no address, so the limit of wrong tokens applies to all of NATS.
 		if out, err = n.server.authenticator.VerifyToken(ctx, token, netip.Prefix{}); err != nil {
 			return out, err

@@ -12,7 +12,72 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/usage"
 	"comet/models"
+	"comet/store"
 )
+
+// draw draws facts of tokens on a reservation, the first one with a request id.
+func (f *fixture) draw(t *testing.T, reservation, requestID string, elsewhere int64, tokens ...int64) (left int64) {
+	t.Helper()
+	facts := make([]usage.FactDraft, len(tokens))
+	for i := range tokens {
+		facts[i].Tokens = &tokens[i]
+	}
+	if requestID != "" {
+		facts[0].RequestID = &requestID
+	}
+	require.NoError(t, f.Write(t.Context(), func(tx *store.Tx) (err error) {
+		left, err = f.DrawIn(tx, "help", reservation, facts, elsewhere)
+		return err
+	}))
+	return left
+}
+
+func TestDraw(t *testing.T) {
+	t.Parallel()
+	lasting := func(t *testing.T, f *fixture, tokens int64) (r models.Reservation) {
+		t.Helper()
+		require.NoError(t, f.Write(t.Context(), func(tx *store.Tx) (err error) {
+			r, err = f.ReserveIn(tx, "help", tokens, usage.Lasting)
+			return err
+		}))
+		return r
+	}
+	balance := func(t *testing.T, f *fixture, used, reserved int64) {
+		t.Helper()
+		u := f.usage(t, "help")
+		require.Equal(t, []int64{used, reserved}, []int64{u.UsedToday, u.Reserved})
+	}
+	onEachDatabase(t, "charges a part and keeps the rest", func(t *testing.T, f *fixture) {
+		r := lasting(t, f, 4_000)
+		require.EqualValues(t, 3_000, f.draw(t, r.ID, "", 0, 600, 400))
+		balance(t, f, 1_000, 3_000)
+		f.clock(t, "2026-03-11T00:00:00")
+		require.EqualValues(t, 2_500, f.draw(t, r.ID, "", 500), "it lasts, and tokens of other agents are released")
+		balance(t, f, 0, 2_500)
+		require.NoError(t, f.Release(t.Context(), "help", r.ID))
+		balance(t, f, 0, 0)
+	})
+	onEachDatabase(t, "counts a request id once", func(t *testing.T, f *fixture) {
+		r := lasting(t, f, 4_000)
+		require.EqualValues(t, 3_000, f.draw(t, r.ID, "call-1", 0, 1_000))
+		require.EqualValues(t, 3_000, f.draw(t, r.ID, "call-1", 0, 1_000))
+		require.Zero(t, f.draw(t, "", "call-1", 0, 1_000), "also without the reservation")
+		balance(t, f, 1_000, 3_000)
+	})
+	onEachDatabase(t, "charges more than what is reserved", func(t *testing.T, f *fixture) {
+		r := lasting(t, f, 1_000)
+		require.Zero(t, f.draw(t, r.ID, "", 0, 1_500))
+		balance(t, f, 1_500, 0)
+		require.Zero(t, f.draw(t, r.ID, "", 0, 500), "the reservation has ended")
+		balance(t, f, 2_000, 0)
+	})
+	onEachDatabase(t, "charges although others have released the reservation", func(t *testing.T, f *fixture) {
+		r := lasting(t, f, 1_000)
+		require.NoError(t, f.Release(t.Context(), "help", r.ID))
+		require.Zero(t, f.draw(t, r.ID, "", 100, 200))
+		balance(t, f, 200, 0)
+	})
+}
 
 func TestReservations(t *testing.T) {
 	t.Parallel()

@@ -142,6 +142,25 @@ func TestBudget(t *testing.T) {
 			f.requireReleased(t)
 		})
 	}
+	testOnDatabases(t, "a reservation that others have released is raised again", workflow.Options{}, func(t *testing.T, f *fixture) {
+		f.asAgent(t)
+		v := f.dag(t, `[{"id": "a", "tool": "paper:list"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}, {"id": "c", "tool": "paper:note", "depends_on": ["b"]}]`,
+			"config", map[string]any{"budget": 5000, "approvals": "write"})
+		require.Equal(t, "approval_required", v["status"], "%v", v)
+		id, err := store.Row[string](f.db.Reads(t.Context()), "SELECT reservation_id FROM workflows")
+		require.NoError(t, err)
+		require.NoError(t, f.tools.Work.Ledger.Release(t.Context(), "payer", id))
+		require.Equal(t, "approval_required", f.decide(t, v, true)["status"])
+		v, err = f.get(t, v["workflow_id"])
+		require.NoError(t, err)
+		require.InDelta(t, 0, v["budget"].(map[string]any)["reserved"], 0)
+		v = f.decide(t, v, true)
+		require.Equal(t, "budget_exhausted", v["status"], "%v", v)
+		got := f.decide(t, v, true, "resolution", "raise", "budget", 5000)
+		require.Equal(t, "complete", got["status"], "%v", got)
+		require.Equal(t, f.requireBudget(t, got, 5000), f.charged(t, got["workflow_id"].(string)))
+		f.requireReleased(t)
+	})
 	testOnDatabases(t, "calls of code are charged with their step, and limited", workflow.Options{}, func(t *testing.T, f *fixture) {
 		f.asAgent(t)
 		v := f.dag(t, `[{"id": "a", "type": "code_execution", "code": "let n = 0; try { for (; n < 200; n++) await mcp.paper.list({}) } catch (e) { return String(e) } return n"}]`, "config", budgetOf(600))
@@ -261,6 +280,19 @@ func TestBudgetOfAgentSteps(t *testing.T) {
 		require.Equal(t, "complete", got["status"], "%v", got)
 		f.requireReleased(t)
 	})
+}
+
+// get returns the view of a workflow.
+func (f *fixture) get(t *testing.T, id any) (v view, err error) {
+	t.Helper()
+	got, err := f.tools.Workflows.Get(t.Context(), f.Principal, id.(string))
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(got)
+	require.NoError(t, err)
+	err = json.Unmarshal(text, &v)
+	return v, err
 }
 
 // has reports whether the client may call a tool.

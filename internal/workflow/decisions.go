@@ -24,6 +24,8 @@ type Decision struct {
 	Results map[string]json.RawMessage
 	// Budget is the new total, for ResolutionRaise.
 	Budget int64
+	// Via is how a person has decided, "" for the request of a token.
+	Via Via
 }
 
 // Resolution is what happens to the steps whose results were lost, or to an exhausted budget.
@@ -46,6 +48,9 @@ const (
 func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
+		if err := requireOwner(x.row, by); err != nil {
+			return err
+		}
 		switch {
 		case x.row.State == workflows.Running:
 			return errUnchanged
@@ -62,7 +67,8 @@ func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason s
 }
 
 // Decide applies a decision to the open checkpoint of a workflow. The same decision again has no effect. If what the
-// checkpoint shows has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint.
+// checkpoint shows has changed, nothing is approved, and the error CHECKPOINT_STALE names the new checkpoint. A principal
+// that may not decide gets APPROVAL_DENIED.
 func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint string, d Decision) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
 	payer, more := "", int64(0)
@@ -72,6 +78,9 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		if open == nil || open.ID != checkpoint {
 			return x.checkEarlier(ctx, checkpoint, d)
 		}
+		if err := x.mayDecide(by, d); err != nil {
+			return err
+		}
 		if open.State != workflows.Open {
 			return repeated(*open, d)
 		}
@@ -80,6 +89,7 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		}
 		if !d.Approved {
 			x.settle(workflows.Rejected, by.TokenID, d.Feedback)
+			x.decided.Via = string(d.Via)
 			x.stop(codeRejected, d.Feedback, x.env.Store.Now())
 			return nil
 		}
@@ -124,6 +134,7 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 		}
 	}
 	x.settle(workflows.Approved, by.TokenID, d.Feedback)
+	x.decided.Via = string(d.Via)
 	if x.checkpoint.Kind == string(plan.PauseUncertain) {
 		x.decided.Resolution = string(d.Resolution)
 	}
@@ -189,8 +200,10 @@ func (x *execution) resolve(d Decision) error {
 			if !ok || !json.Valid(value) {
 				return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "results must have the result of the step %q for the resolution accept", s.ID)
 			}
-			x.steps[i].Result, x.steps[i].ErrorCode, x.steps[i].Error = value, "", ""
-			x.end(i, plan.Success, now)
+			if err := x.checkResults(len(value)); err != nil {
+				return err
+			}
+			x.succeed(i, value, now)
 		default:
 			return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the results of steps were lost: resolution must be retry, accept or skip, not %q", input.Clip(string(d.Resolution)))
 		}
@@ -226,7 +239,10 @@ func repeated(c workflows.Checkpoint, d Decision) error {
 // Abort ends a workflow early. It returns WORKFLOW_STATE for one that has ended without being aborted.
 func (e *Engine) Abort(ctx context.Context, by models.Principal, id, reason string) error {
 	row, err := workflows.Get(e.Store.Reads(ctx), id)
-	if err = own(row, err, by, id); err != nil {
+	if err = e.present(ctx, row, err, by, id); err == nil {
+		err = requireOwner(row, by)
+	}
+	if err != nil {
 		return err
 	}
 	if r := e.held(id); r != nil {

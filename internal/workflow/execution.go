@@ -30,6 +30,8 @@ type Settings struct {
 	Call bool `json:"call,omitempty"`
 	// Budget is the number of tokens that the steps may use, 0 for no limit.
 	Budget int64 `json:"-"`
+	// Approver says who approves steps.
+	Approver Approver `json:"-"`
 }
 
 // Values of Workflow.ErrorCode besides the names of errors of tools.
@@ -146,6 +148,25 @@ func (x *execution) end(i int, state plan.State, now time.Time) {
 	s.State, s.EndedAt = int(state), now
 	x.changed[i] = true
 	x.emitStep(EventStepEnded, i)
+}
+
+// succeed ends a step with a result, or with an error if the results of the workflow are too large with it.
+func (x *execution) succeed(i int, value json.RawMessage, now time.Time) {
+	if err := x.checkResults(len(value)); err != nil {
+		x.fail(i, err, now)
+		return
+	}
+	x.row.ResultBytes += int64(len(value))
+	x.steps[i].Result, x.steps[i].ErrorCode, x.steps[i].Error = value, "", ""
+	x.end(i, plan.Success, now)
+}
+
+// checkResults returns RESULT_TOO_LARGE if the results of the workflow are too large with another one.
+func (x *execution) checkResults(bytes int) error {
+	if all := x.row.ResultBytes + int64(bytes); all > x.env.opts.MaxResults {
+		return tools.NewError(errs.InvalidRequest, "RESULT_TOO_LARGE", "the results of the workflow have %d bytes with this one of %d bytes; the limit is %d", all, bytes, x.env.opts.MaxResults)
+	}
+	return nil
 }
 
 // lose makes a step uncertain, because it may have acted.

@@ -19,6 +19,7 @@ type Summary struct {
 	Status     string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state.
 	Pause      string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	TokenID    string `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                    // Id of the token that started it.
+	Approver   string `json:"approver,omitempty" enums:"other,human" example:"other"`                     // Who approves tasks; absent if the token that started it does.
 	Actor      string `json:"actor" example:"claude-desktop"`                                             // Name of the token that started it.
 	AgentID    string `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
 	Source     string `json:"source" enums:"mcp,rest,code,task" example:"mcp"`                            // Where it was started.
@@ -39,16 +40,22 @@ type Query struct {
 	// Before is the id after which the list begins, "" for the newest.
 	Before string
 	Limit  int
+	// Decidable selects the workflows that wait for a decision that the principal may make, as far as it does not depend on
+	// the steps that their checkpoints show.
+	Decidable bool
 }
 
 // Statuses returns the values of Summary.Status.
 func Statuses() []string { return []string{"running", "paused", "complete", "aborted", "error"} }
 
-// List returns the workflows of a token, the newest first. Administrators see those of all tokens.
+// List returns the workflows of a token and those that it may approve, the newest first. Administrators see those of all
+// tokens.
 func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summary, error) {
-	wanted := workflows.Query{TokenID: by.TokenID, Before: q.Before, Limit: q.Limit}
-	if by.Administers() {
-		wanted.TokenID = ""
+	wanted := workflows.Query{
+		TokenID: by.TokenID, All: by.Administers(), Approves: by.Has(models.ScopeWorkflowsApprove), Decidable: q.Decidable, Before: q.Before, Limit: q.Limit,
+	}
+	if by.AgentID != nil {
+		wanted.AgentID = *by.AgentID
 	}
 	if state := slices.Index(Statuses(), q.Status); state >= 0 {
 		wanted.States = []int{state}
@@ -57,7 +64,7 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 	out := make([]Summary, len(rows))
 	for i, w := range rows {
 		out[i] = Summary{
-			WorkflowID: w.ID, Status: status(w), Pause: w.Pause, TokenID: w.TokenID, Actor: w.Actor, AgentID: w.Payer, Source: w.Source, TraceID: w.TraceID,
+			WorkflowID: w.ID, Status: status(w), Pause: w.Pause, Approver: w.Approver, TokenID: w.TokenID, Actor: w.Actor, AgentID: w.Payer, Source: w.Source, TraceID: w.TraceID,
 			ErrorCode: w.ErrorCode, Reason: w.Reason, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 		}
 		if !w.EndedAt.IsZero() {
@@ -71,7 +78,7 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 func (e *Engine) Result(ctx context.Context, by models.Principal, id, step string) (json.RawMessage, error) {
 	from := e.Store.Reads(ctx)
 	row, err := workflows.Get(from, id)
-	if err = visible(row, err, by, id); err != nil {
+	if err = e.visible(ctx, row, err, by, id); err != nil {
 		return nil, err
 	}
 	x, err := e.load(from, row, 0)

@@ -34,6 +34,10 @@ type Dependencies struct {
 type Options struct {
 	// MaxActive limits the workflows of a token that have not ended, default 100 (AgentCards, “Limites”).
 	MaxActive int
+	// MaxTotal limits the workflows of all tokens that have not ended, default 10,000.
+	MaxTotal int
+	// MaxResults limits the results of a workflow together, in bytes, default 64 MiB.
+	MaxResults int64
 	// MaxRunning limits the steps of a workflow that run at a time, default 16; Slots those of the process, default 256.
 	MaxRunning, Slots int
 	// PauseTTL is how long a workflow stays paused before it is aborted, default 1 h (AgentCards, “Limites”).
@@ -51,6 +55,8 @@ type Options struct {
 func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
 	out.MaxActive = cmp.Or(out.MaxActive, 100)
+	out.MaxTotal = cmp.Or(out.MaxTotal, 10_000)
+	out.MaxResults = cmp.Or(out.MaxResults, 64<<20)
 	out.MaxRunning = cmp.Or(out.MaxRunning, 16)
 	out.Slots = cmp.Or(out.Slots, 256)
 	out.PauseTTL = cmp.Or(out.PauseTTL, time.Hour)

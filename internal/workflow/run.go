@@ -106,8 +106,7 @@ func (r *run) apply(o outcome) {
 	case o.err != nil:
 		r.fail(o.position, o.err, now)
 	default:
-		s.Result = o.value
-		r.end(o.position, plan.Success, now)
+		r.succeed(o.position, o.value, now)
 	}
 }
 

@@ -22,7 +22,7 @@ type Draft struct {
 
 // Begin checks, stores and starts a workflow. at is the JSON pointer of the steps, for errors. It returns
 // errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
-// WORKFLOW_LIMIT if the token has too many workflows that have not ended. If the request is a repetition, once has the
+// WORKFLOW_LIMIT if the token or the server has too many workflows that have not ended. If the request is a repetition, once has the
 // response afterwards; Begin then starts nothing and returns the zero View.
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
 	p, err := plan.New(d.Steps, at)
@@ -76,14 +76,16 @@ func (x *execution) addSteps(ctx context.Context) error {
 	return nil
 }
 
-// create stores a new workflow. It returns WORKFLOW_LIMIT if its token has too many that have not ended.
+// create stores a new workflow. It returns WORKFLOW_LIMIT if too many have not ended, of its token or of all.
 func (x *execution) create(tx *store.Tx) error {
-	active, err := workflows.CountActive(tx, x.row.TokenID)
-	if err == nil && active >= x.env.opts.MaxActive {
-		err = tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait for one, or abort one", x.row.Actor, active)
-	}
-	if err != nil {
+	active, all, err := workflows.CountActive(tx, x.row.TokenID, x.env.opts.MaxTotal)
+	switch {
+	case err != nil:
 		return err
+	case active >= x.env.opts.MaxActive:
+		return tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait for one, or abort one", x.row.Actor, active)
+	case all >= x.env.opts.MaxTotal:
+		return tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the server has %d workflows that have not ended, which is its limit (workflows.max_active); try again later", all).With("retry_after", fullWait)
 	}
 	if x.row.Budget > 0 {
 		r, err := x.env.Ledger.ReserveIn(tx, x.row.Payer, x.row.Budget, usage.Lasting)
@@ -103,6 +105,9 @@ func (x *execution) create(tx *store.Tx) error {
 	return x.payIn(tx)
 }
 
+// fullWait is the "retry_after", in seconds, while the server has too many workflows.
+const fullWait = 10
+
 func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
 	now := e.Store.Now()
 	options, err := json.Marshal(settings)
@@ -115,7 +120,7 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 	}
 	return workflows.Workflow{
 		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Budget: settings.Budget, Reserved: settings.Budget, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
+		Options: options, Budget: settings.Budget, Reserved: settings.Budget, Approver: string(settings.Approver), Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
 	}, err
 }
 

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"comet/internal/errs"
-	"comet/internal/input"
-	"comet/internal/tools"
 	"comet/models"
 	"comet/store"
 	"comet/store/workflows"
@@ -93,10 +90,10 @@ func (x *execution) take(ctx context.Context, before workflows.Workflow, running
 	return append(running, next...), err
 }
 
-// transitionOf calls transition if the principal may change the workflow. If its pause has lasted too long, it is aborted
+// transitionOf calls transition if the principal sees the workflow; change checks what else the principal needs. If its pause has lasted too long, it is aborted
 // instead.
 func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id string, change func(*execution) error) (settled, error) {
-	check := func(row workflows.Workflow, err error) error { return own(row, err, by, id) }
+	check := func(row workflows.Workflow, err error) error { return e.present(ctx, row, err, by, id) }
 	now, err := e.transition(ctx, id, check, func(x *execution) ([]dispatch, error) {
 		if x.expired() {
 			x.expire()
@@ -111,26 +108,9 @@ func (e *Engine) transitionOf(ctx context.Context, by models.Principal, id strin
 		return nil, change(x)
 	})
 	if err == nil {
-		err = own(now.row, nil, by, id)
+		err = e.present(ctx, now.row, nil, by, id)
 	}
 	return now, err
-}
-
-// own returns the errors of visible, and WORKFLOW_NOT_FOUND for a workflow that has expired (AgentCards, “Codes
-// d'erreur”). It is for principals that change the workflow.
-func own(w workflows.Workflow, err error, by models.Principal, id string) error {
-	if err = visible(w, err, by, id); err == nil && w.ErrorCode == codeExpired {
-		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "the workflow %s expired at %s, because no decision was made", id, w.EndedAt.Format(time.RFC3339))
-	}
-	return err
-}
-
-// visible returns WORKFLOW_NOT_FOUND for an unknown workflow and for one of another token, which only administrators see.
-func visible(w workflows.Workflow, err error, by models.Principal, id string) error {
-	if errs.Is(err, errs.NotFound) || err == nil && w.TokenID != by.TokenID && !by.Administers() {
-		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "there is no workflow %q", input.Clip(id))
-	}
-	return err
 }
 
 // expired reports whether the pause of a workflow has lasted too long.

@@ -21,6 +21,8 @@ type View struct {
 	Version    int64  `json:"-"`
 	// The budget; absent without one.
 	Budget *Budget `json:"budget,omitempty"`
+	// Who approves tasks; absent if the token that started the workflow does.
+	Approver Approver `json:"approver,omitempty" swaggertype:"string" enums:"other,human" example:"other"`
 
 	CurrentLayer int          `json:"current_layer,omitempty" example:"1"`       // Number of the completed layer, from 1; only after a layer.
 	LayerIndex   *int         `json:"layer_index,omitempty" example:"0"`         // The same from 0.
@@ -88,7 +90,7 @@ func (e *Engine) Wait(ctx context.Context, by models.Principal, id string) (View
 func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View, error) {
 	from := e.Store.Reads(ctx)
 	row, err := workflows.Get(from, id)
-	if err = visible(row, err, by, id); err != nil {
+	if err = e.visible(ctx, row, err, by, id); err != nil {
 		return View{}, err
 	}
 	x, err := e.load(from, row, maxInline)
@@ -99,7 +101,7 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 }
 
 func (x *execution) view() (View, error) {
-	v := View{Status: status(x.row), WorkflowID: x.row.ID, Revision: x.row.Revision, Version: x.row.Version}
+	v := View{Status: status(x.row), WorkflowID: x.row.ID, Revision: x.row.Revision, Version: x.row.Version, Approver: Approver(x.row.Approver)}
 	if x.row.Budget > 0 {
 		v.Budget = &Budget{x.row.Budget, x.row.Used, x.row.Reserved}
 	}

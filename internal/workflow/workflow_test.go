@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
+	"comet/internal/tools"
 	"comet/internal/workflow"
 	"comet/models"
 	"comet/store"
@@ -410,6 +412,33 @@ func TestAuthority(t *testing.T) {
 		f.RequireFails(t, "WORKFLOW_LIMIT", "agentcards:execute_dag", map[string]any{"workflow": json.RawMessage(`{"tasks":` + tasks + `}`)})
 		f.decide(t, v, true)
 		f.dag(t, tasks)
+	})
+	testOnDatabases(t, "all tokens together have a limited number of workflows that have not ended", workflow.Options{MaxTotal: 2}, func(t *testing.T, f *fixture) {
+		const tasks = `[{"id": "a", "tool": "paper:note", "approve": true}]`
+		other := f.as(f.tools.Client(t, ""))
+		f.dag(t, tasks)
+		v := other.dag(t, tasks)
+		for _, c := range []*fixture{f, other} {
+			_, err := c.TryCall(t, "agentcards:execute_dag", map[string]any{"workflow": json.RawMessage(`{"tasks":` + tasks + `}`)})
+			require.Equal(t, "WORKFLOW_LIMIT", tools.ErrorName(err))
+			require.Contains(t, err.Error(), "workflows.max_active")
+			require.Equal(t, 10, errs.From(err).Meta["retry_after"])
+		}
+		other.decide(t, v, false)
+		f.dag(t, tasks)
+	})
+	testOnDatabases(t, "the results of a workflow are limited together", workflow.Options{MaxResults: 20}, func(t *testing.T, f *fixture) {
+		v := f.dag(t, `[{"id": "a", "tool": "paper:note"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}, {"id": "c", "tool": "paper:note", "depends_on": ["b"]}]`)
+		requireStates(t, v, "success", "success", "error")
+		failed := v["task_results"].([]any)[2].(map[string]any)
+		require.Equal(t, "RESULT_TOO_LARGE", failed["error_code"])
+		require.Contains(t, failed["error"], "the limit is 20")
+	})
+	testOnDatabases(t, "an accepted result counts, too", workflow.Options{MaxResults: 20}, func(t *testing.T, f *fixture) {
+		v := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}]`)
+		require.Equal(t, "uncertain", v["status"])
+		f.RequireFails(t, "RESULT_TOO_LARGE", "agentcards:approval_response", decision(v, true, "resolution", "accept", "results", map[string]any{"a": "more than twenty bytes"}))
+		require.Equal(t, "complete", f.decide(t, v, true, "resolution", "accept", "results", map[string]any{"a": "less"})["status"])
 	})
 	testOnDatabases(t, "a tool that the token may not call is refused at the start", workflow.Options{}, func(t *testing.T, f *fixture) {
 		f.SetPolicy(t, `{"deny":[{"tool":"paper:shred"}]}`)

@@ -256,6 +256,7 @@ func (e BudgetScope) Valid() bool {
 // Defines values for CheckpointDecisionResolution.
 const (
 	CheckpointDecisionResolutionAccept CheckpointDecisionResolution = "accept"
+	CheckpointDecisionResolutionRaise  CheckpointDecisionResolution = "raise"
 	CheckpointDecisionResolutionRetry  CheckpointDecisionResolution = "retry"
 	CheckpointDecisionResolutionSkip   CheckpointDecisionResolution = "skip"
 )
@@ -264,6 +265,8 @@ const (
 func (e CheckpointDecisionResolution) Valid() bool {
 	switch e {
 	case CheckpointDecisionResolutionAccept:
+		return true
+	case CheckpointDecisionResolutionRaise:
 		return true
 	case CheckpointDecisionResolutionRetry:
 		return true
@@ -945,14 +948,15 @@ func (e TaskViewWaitingFor) Valid() bool {
 
 // Defines values for TokenScope.
 const (
-	TokenScopeAdmin         TokenScope = "admin"
-	TokenScopeAgentsRead    TokenScope = "agents:read"
-	TokenScopeAgentsWrite   TokenScope = "agents:write"
-	TokenScopeMessagesSend  TokenScope = "messages:send"
-	TokenScopeTasksRead     TokenScope = "tasks:read"
-	TokenScopeToolsCall     TokenScope = "tools:call"
-	TokenScopeUsageWrite    TokenScope = "usage:write"
-	TokenScopeWebhooksWrite TokenScope = "webhooks:write"
+	TokenScopeAdmin            TokenScope = "admin"
+	TokenScopeAgentsRead       TokenScope = "agents:read"
+	TokenScopeAgentsWrite      TokenScope = "agents:write"
+	TokenScopeMessagesSend     TokenScope = "messages:send"
+	TokenScopeTasksRead        TokenScope = "tasks:read"
+	TokenScopeToolsCall        TokenScope = "tools:call"
+	TokenScopeUsageWrite       TokenScope = "usage:write"
+	TokenScopeWebhooksWrite    TokenScope = "webhooks:write"
+	TokenScopeWorkflowsApprove TokenScope = "workflows:approve"
 )
 
 // Valid indicates whether the value is a known member of the TokenScope enum.
@@ -973,6 +977,8 @@ func (e TokenScope) Valid() bool {
 	case TokenScopeUsageWrite:
 		return true
 	case TokenScopeWebhooksWrite:
+		return true
+	case TokenScopeWorkflowsApprove:
 		return true
 	default:
 		return false
@@ -1663,8 +1669,27 @@ func (e WorkerViewState) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowApprover.
+const (
+	WorkflowApproverHuman WorkflowApprover = "human"
+	WorkflowApproverOther WorkflowApprover = "other"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowApprover enum.
+func (e WorkflowApprover) Valid() bool {
+	switch e {
+	case WorkflowApproverHuman:
+		return true
+	case WorkflowApproverOther:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowDecisionType.
 const (
+	WorkflowDecisionTypeBudgetExhausted  WorkflowDecisionType = "budget_exhausted"
 	WorkflowDecisionTypeToolApproval     WorkflowDecisionType = "tool_approval"
 	WorkflowDecisionTypeUncertainOutcome WorkflowDecisionType = "uncertain_outcome"
 )
@@ -1672,6 +1697,8 @@ const (
 // Valid indicates whether the value is a known member of the WorkflowDecisionType enum.
 func (e WorkflowDecisionType) Valid() bool {
 	switch e {
+	case WorkflowDecisionTypeBudgetExhausted:
+		return true
 	case WorkflowDecisionTypeToolApproval:
 		return true
 	case WorkflowDecisionTypeUncertainOutcome:
@@ -1685,6 +1712,7 @@ func (e WorkflowDecisionType) Valid() bool {
 const (
 	WorkflowStatusAborted          WorkflowStatus = "aborted"
 	WorkflowStatusApprovalRequired WorkflowStatus = "approval_required"
+	WorkflowStatusBudgetExhausted  WorkflowStatus = "budget_exhausted"
 	WorkflowStatusComplete         WorkflowStatus = "complete"
 	WorkflowStatusError            WorkflowStatus = "error"
 	WorkflowStatusLayerComplete    WorkflowStatus = "layer_complete"
@@ -1699,6 +1727,8 @@ func (e WorkflowStatus) Valid() bool {
 	case WorkflowStatusAborted:
 		return true
 	case WorkflowStatusApprovalRequired:
+		return true
+	case WorkflowStatusBudgetExhausted:
 		return true
 	case WorkflowStatusComplete:
 		return true
@@ -1777,6 +1807,27 @@ func (e WorkflowConfigApprovals) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowConfigApprover.
+const (
+	WorkflowConfigApproverCaller WorkflowConfigApprover = "caller"
+	WorkflowConfigApproverHuman  WorkflowConfigApprover = "human"
+	WorkflowConfigApproverOther  WorkflowConfigApprover = "other"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowConfigApprover enum.
+func (e WorkflowConfigApprover) Valid() bool {
+	switch e {
+	case WorkflowConfigApproverCaller:
+		return true
+	case WorkflowConfigApproverHuman:
+		return true
+	case WorkflowConfigApproverOther:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowConfigOnError.
 const (
 	WorkflowConfigOnErrorAbort    WorkflowConfigOnError = "abort"
@@ -1795,9 +1846,28 @@ func (e WorkflowConfigOnError) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowSummaryApprover.
+const (
+	WorkflowSummaryApproverHuman WorkflowSummaryApprover = "human"
+	WorkflowSummaryApproverOther WorkflowSummaryApprover = "other"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowSummaryApprover enum.
+func (e WorkflowSummaryApprover) Valid() bool {
+	switch e {
+	case WorkflowSummaryApproverHuman:
+		return true
+	case WorkflowSummaryApproverOther:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowSummaryPause.
 const (
 	WorkflowSummaryPauseApproval  WorkflowSummaryPause = "approval"
+	WorkflowSummaryPauseBudget    WorkflowSummaryPause = "budget"
 	WorkflowSummaryPauseLayer     WorkflowSummaryPause = "layer"
 	WorkflowSummaryPauseUncertain WorkflowSummaryPause = "uncertain"
 )
@@ -1806,6 +1876,8 @@ const (
 func (e WorkflowSummaryPause) Valid() bool {
 	switch e {
 	case WorkflowSummaryPauseApproval:
+		return true
+	case WorkflowSummaryPauseBudget:
 		return true
 	case WorkflowSummaryPauseLayer:
 		return true
@@ -3303,7 +3375,12 @@ type CheckpointDecision struct {
 	// Example: true
 	Approved bool `json:"approved" yaml:"approved"`
 
-	// Digest The digest of the checkpoint; the decision is rejected if the digest differs.
+	// Budget The new total budget, for the resolution `raise`.
+	//
+	// Example: 40000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
+
+	// Digest The digest of the checkpoint; the decision then applies to nothing else.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest *string `json:"digest,omitempty" yaml:"digest,omitempty"`
@@ -3313,7 +3390,8 @@ type CheckpointDecision struct {
 	// Example: the arguments are right
 	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
 
-	// Resolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them.
+	// Resolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them. For an
+	// exhausted budget: `raise`.
 	//
 	// Example: retry
 	Resolution *CheckpointDecisionResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
@@ -3322,7 +3400,8 @@ type CheckpointDecision struct {
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 }
 
-// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them.
+// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them. For an
+// exhausted budget: `raise`.
 //
 // Example: retry
 type CheckpointDecisionResolution string
@@ -7234,6 +7313,14 @@ type WorkerViewState string
 
 // Workflow The state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type Workflow struct {
+	// Approver Who approves tasks; absent if the token that started the workflow does.
+	//
+	// Example: other
+	Approver *WorkflowApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
+
+	// Budget The budget; absent without one.
+	Budget *WorkflowBudget `json:"budget,omitempty" yaml:"budget,omitempty"`
+
 	// CheckpointID The checkpoint that waits for a decision, or was rejected.
 	//
 	// Example: cp_034530bbngmsf6j6dh3xtmbr50
@@ -7309,7 +7396,7 @@ type Workflow struct {
 	// Results The results by task id, after the end.
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 
-	// Status The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+	// Status The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 	// one that was aborted by the rejection of a checkpoint.
 	//
 	// Example: complete
@@ -7329,12 +7416,17 @@ type Workflow struct {
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
 
+// WorkflowApprover Who approves tasks; absent if the token that started the workflow does.
+//
+// Example: other
+type WorkflowApprover string
+
 // WorkflowDecisionType What the checkpoint asks for.
 //
 // Example: tool_approval
 type WorkflowDecisionType string
 
-// WorkflowStatus The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
+// WorkflowStatus The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 // one that was aborted by the rejection of a checkpoint.
 //
 // Example: complete
@@ -7348,9 +7440,27 @@ type WorkflowAbortion struct {
 	Reason string `json:"reason" yaml:"reason"`
 }
 
+// WorkflowBudget The budget of a workflow in tokens.
+type WorkflowBudget struct {
+	// Reserved What is still reserved for them.
+	//
+	// Example: 8750
+	Reserved int64 `json:"reserved" yaml:"reserved"`
+
+	// Total What the tasks may use.
+	//
+	// Example: 20000
+	Total int64 `json:"total" yaml:"total"`
+
+	// Used What they have used.
+	//
+	// Example: 1250
+	Used int64 `json:"used" yaml:"used"`
+}
+
 // WorkflowCheckpoint What a checkpoint shows.
 type WorkflowCheckpoint struct {
-	// Digest A digest of the steps. A decision with another digest is rejected.
+	// Digest A digest of the steps. A decision that repeats it applies to nothing else.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest string `json:"digest" yaml:"digest"`
@@ -7428,6 +7538,17 @@ type WorkflowConfig struct {
 	// Example: destructive
 	Approvals *WorkflowConfigApprovals `json:"approvals,omitempty" yaml:"approvals,omitempty"`
 
+	// Approver Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+	// (`other`), or a person with such a token that is bound to no agent (`human`). The default is `caller`.
+	//
+	// Example: other
+	Approver *WorkflowConfigApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
+
+	// Budget The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
+	//
+	// Example: 20000
+	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
+
 	// OnError Whether independent tasks still begin after one has failed. The default is `continue`.
 	//
 	// Example: continue
@@ -7438,8 +7559,7 @@ type WorkflowConfig struct {
 	// Example: false
 	PerLayerValidation *bool `json:"per_layer_validation,omitempty" yaml:"per_layer_validation,omitempty"`
 
-	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
-	// attempt may be silent, at least 100; the default is that of the class of the task. The default is `30000`.
+	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. The default is `30000`.
 	//
 	// Example: 30000
 	TaskTimeoutMS *int64 `json:"task_timeout_ms,omitempty" yaml:"task_timeout_ms,omitempty"`
@@ -7449,6 +7569,12 @@ type WorkflowConfig struct {
 //
 // Example: destructive
 type WorkflowConfigApprovals string
+
+// WorkflowConfigApprover Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+// (`other`), or a person with such a token that is bound to no agent (`human`). The default is `caller`.
+//
+// Example: other
+type WorkflowConfigApprover string
 
 // WorkflowConfigOnError Whether independent tasks still begin after one has failed. The default is `continue`.
 //
@@ -7514,6 +7640,11 @@ type WorkflowSummary struct {
 	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
+	// Approver Who approves tasks; absent if the token that started it does.
+	//
+	// Example: other
+	Approver *WorkflowSummaryApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
+
 	// CreatedAt When it was started.
 	//
 	// Example: 2026-01-10T15:30:00Z
@@ -7529,7 +7660,7 @@ type WorkflowSummary struct {
 	// Example: EXPIRED
 	ErrorCode *string `json:"error_code,omitempty" yaml:"error_code,omitempty"`
 
-	// Pause What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+	// Pause What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	//
 	// Example: approval
 	Pause *WorkflowSummaryPause `json:"pause,omitempty" yaml:"pause,omitempty"`
@@ -7570,7 +7701,12 @@ type WorkflowSummary struct {
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
 
-// WorkflowSummaryPause What a paused workflow waits for: the confirmation of a layer, an approval, or a decision on lost results.
+// WorkflowSummaryApprover Who approves tasks; absent if the token that started it does.
+//
+// Example: other
+type WorkflowSummaryApprover string
+
+// WorkflowSummaryPause What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 //
 // Example: approval
 type WorkflowSummaryPause string
@@ -7626,8 +7762,7 @@ type WorkflowTask struct {
 	// Example: t1
 	ID string `json:"id" yaml:"id"`
 
-	// TimeoutMS Maximum duration of an attempt in milliseconds; by default, and for 0, that of the workflow. For agent_task it is how
-	// long an attempt may be silent, at least 100; the default is that of the class of the task.
+	// TimeoutMS Maximum duration of an attempt in milliseconds; by default that of the workflow.
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
@@ -7677,6 +7812,11 @@ type WorkflowTaskResult struct {
 	//
 	// Example: t1
 	TaskID string `json:"taskId" yaml:"taskId"`
+
+	// Tokens Tokens of all attempts; only in a workflow with a budget.
+	//
+	// Example: 310
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
 
 	// Truncated Set if the result is too long for this view.
 	//
@@ -8425,6 +8565,9 @@ type GetWorkerParams struct {
 type ListWorkflowsParams struct {
 	// Status Only workflows in this state
 	Status *ListWorkflowsParamsStatus `form:"status,omitempty" json:"status,omitempty" yaml:"status,omitempty"`
+
+	// Decidable Only workflows that wait for a decision that this token may make
+	Decidable *bool `form:"decidable,omitempty" json:"decidable,omitempty" yaml:"decidable,omitempty"`
 
 	// Limit Maximum number of entries on the page
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
@@ -10250,9 +10393,9 @@ type ClientInterface interface {
 
 	// ListWorkflows List workflows
 	//
-	// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
 	ListWorkflows(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -10261,7 +10404,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10274,7 +10417,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10287,14 +10430,14 @@ type ClientInterface interface {
 	//
 	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
 	GetWorkflow(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// AbortWorkflowWithBody Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10305,7 +10448,7 @@ type ClientInterface interface {
 
 	// AbortWorkflow Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10316,9 +10459,11 @@ type ClientInterface interface {
 
 	// DecideOnCheckpointWithBody Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -10327,9 +10472,11 @@ type ClientInterface interface {
 
 	// DecideOnCheckpoint Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -10362,7 +10509,7 @@ type ClientInterface interface {
 	//
 	// Returns the complete result, as the tool, the code or the agent returned it.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
 	GetStepResult(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -12813,9 +12960,9 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 
 // ListWorkflows List workflows
 //
-// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Corresponds with GET /api/v1/workflows (the `ListWorkflows` operationId).
 func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12834,7 +12981,7 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -12857,7 +13004,7 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -12880,7 +13027,7 @@ func (c *Client) StartWorkflow(ctx context.Context, params *StartWorkflowParams,
 //
 // Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Corresponds with GET /api/v1/workflows/{workflow_id} (the `GetWorkflow` operationId).
 func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *GetWorkflowParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12897,7 +13044,7 @@ func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *Get
 
 // AbortWorkflowWithBody Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -12918,7 +13065,7 @@ func (c *Client) AbortWorkflowWithBody(ctx context.Context, workflowID string, p
 
 // AbortWorkflow Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -12939,9 +13086,11 @@ func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *A
 
 // DecideOnCheckpointWithBody Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -12960,9 +13109,11 @@ func (c *Client) DecideOnCheckpointWithBody(ctx context.Context, workflowID stri
 
 // DecideOnCheckpoint Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13025,7 +13176,7 @@ func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params
 //
 // Returns the complete result, as the tool, the code or the agent returned it.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Corresponds with GET /api/v1/workflows/{workflow_id}/steps/{step_id}/result (the `GetStepResult` operationId).
 func (c *Client) GetStepResult(ctx context.Context, workflowID string, stepID string, params *GetStepResultParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -18884,6 +19035,18 @@ func NewListWorkflowsRequest(server string, params *ListWorkflowsParams) (*http.
 
 		}
 
+		if params.Decidable != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "decidable", *params.Decidable, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -21061,9 +21224,9 @@ type ClientWithResponsesInterface interface {
 
 	// ListWorkflowsWithResponse List workflows
 	//
-	// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -21074,7 +21237,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21087,7 +21250,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21100,7 +21263,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -21109,7 +21272,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithBodyWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21120,7 +21283,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21131,9 +21294,11 @@ type ClientWithResponsesInterface interface {
 
 	// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21142,9 +21307,11 @@ type ClientWithResponsesInterface interface {
 
 	// DecideOnCheckpointWithResponse Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 	//
-	// Requires the scope `tools:call`.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -21177,7 +21344,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns the complete result, as the tool, the code or the agent returned it.
 	//
-	// Requires the scope `tools:call`.
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -29247,7 +29414,7 @@ type DecideOnCheckpointResponse struct {
 	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
-	ApplicationProblemJSON403 *Forbidden
+	ApplicationProblemJSON403 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
@@ -29257,7 +29424,7 @@ type DecideOnCheckpointResponse struct {
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
 	ApplicationProblemJSON415 *UnsupportedMediaType
 	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
-	ApplicationProblemJSON429 *TooManyRequests
+	ApplicationProblemJSON429 *Problem
 	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
 	ApplicationProblemJSONDefault *Failure
 }
@@ -29278,7 +29445,7 @@ func (r DecideOnCheckpointResponse) GetApplicationProblemJSON401() *Unauthentica
 }
 
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
-func (r DecideOnCheckpointResponse) GetApplicationProblemJSON403() *Forbidden {
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON403() *Problem {
 	return r.ApplicationProblemJSON403
 }
 
@@ -29303,7 +29470,7 @@ func (r DecideOnCheckpointResponse) GetApplicationProblemJSON415() *UnsupportedM
 }
 
 // GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
-func (r DecideOnCheckpointResponse) GetApplicationProblemJSON429() *TooManyRequests {
+func (r DecideOnCheckpointResponse) GetApplicationProblemJSON429() *Problem {
 	return r.ApplicationProblemJSON429
 }
 
@@ -31934,9 +32101,9 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 
 // ListWorkflowsWithResponse List workflows
 //
-// Returns workflows, newest first. A token sees those that it started itself; `admin` sees all. Workflows are kept for 30 days after their end.
+// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -31953,7 +32120,7 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -31972,7 +32139,7 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
+// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -31991,7 +32158,7 @@ func (c *ClientWithResponses) StartWorkflowWithResponse(ctx context.Context, par
 //
 // Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -32006,7 +32173,7 @@ func (c *ClientWithResponses) GetWorkflowWithResponse(ctx context.Context, workf
 
 // AbortWorkflowWithBodyWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -32023,7 +32190,7 @@ func (c *ClientWithResponses) AbortWorkflowWithBodyWithResponse(ctx context.Cont
 
 // AbortWorkflowWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -32040,9 +32207,11 @@ func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, wor
 
 // DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -32057,9 +32226,11 @@ func (c *ClientWithResponses) DecideOnCheckpointWithBodyWithResponse(ctx context
 
 // DecideOnCheckpointWithResponse Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
 //
-// Requires the scope `tools:call`.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -32110,7 +32281,7 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 //
 // Returns the complete result, as the tool, the code or the agent returned it.
 //
-// Requires the scope `tools:call`.
+// Requires one of the scopes `tools:call`, `workflows:approve`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -39035,7 +39206,7 @@ func ParseDecideOnCheckpointResponse(rsp *http.Response) (*DecideOnCheckpointRes
 		response.ApplicationProblemJSON401 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
-		var dest Forbidden
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -39070,7 +39241,7 @@ func ParseDecideOnCheckpointResponse(rsp *http.Response) (*DecideOnCheckpointRes
 		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
-		var dest TooManyRequests
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -36,8 +36,11 @@ func (c *Clause) SQL() string {
 	if len(c.terms) == 0 {
 		return ""
 	}
-	return " WHERE " + strings.Join(c.terms, " AND ")
+	return " WHERE " + c.Terms()
 }
+
+// Terms returns the terms as one, for another clause.
+func (c *Clause) Terms() string { return strings.Join(c.terms, " AND ") }
 
 // In returns the placeholders of an IN list and their arguments. The planner may look at the values,
 // so it is for few.

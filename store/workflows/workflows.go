@@ -138,9 +138,16 @@ func Get(from store.Source, id string) (Workflow, error) {
 
 const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, revision, holder, budget, used, reserved, reservation_id, result_bytes, approver, error_code, reason, version, created_at, updated_at, ended_at"
 
-// Query selects workflows; zero members select all.
+// Query selects workflows.
 type Query struct {
+	// TokenID is the owner. All selects those of all owners.
 	TokenID string
+	All     bool
+	// Approves also selects workflows with an approver, and AgentID those of its subtree only, "" for all.
+	Approves bool
+	AgentID  string
+	// Decidable selects those that wait for a decision of the token.
+	Decidable bool
 	// States are the wanted states.
 	States []int
 	// Before is the id after which the list, which is ordered from new to old, begins.
@@ -151,13 +158,40 @@ type Query struct {
 // List returns workflows, the newest first.
 func List(from store.Source, q Query) ([]Workflow, error) {
 	var where filter.Clause
-	where.Equal("token_id", q.TokenID)
+	q.restrict(&where)
 	where.Optional("id < ?", q.Before)
 	if len(q.States) > 0 {
 		in, args := filter.In(q.States)
 		where.And("state IN "+in, args...)
 	}
 	return store.Rows[Workflow](from, "SELECT "+workflowColumns+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
+}
+
+// restrict adds which workflows the token sees, or may decide about.
+func (q Query) restrict(where *filter.Clause) {
+	var own, approved filter.Clause
+	if !q.All {
+		own.And("token_id = ?", q.TokenID)
+	}
+	approved.And("approver <> ''")
+	if q.Decidable {
+		where.And("state = 1")
+		own.And("(approver = '' OR pause NOT IN ('approval', 'uncertain'))")
+		approved.And("pause IN ('approval', 'uncertain') AND token_id <> ?", q.TokenID)
+		if q.AgentID != "" {
+			approved.And("approver = 'other' AND payer <> ?", q.AgentID)
+		}
+	}
+	if q.AgentID != "" && !q.All {
+		approved.And("(payer = ? OR payer IN (SELECT id FROM agents WHERE parent_id = ? OR parent_id IN (SELECT id FROM agents WHERE parent_id = ?)))", q.AgentID, q.AgentID, q.AgentID)
+	}
+	switch {
+	case q.All && !q.Decidable:
+	case q.Approves:
+		where.And("("+own.Terms()+" OR "+approved.Terms()+")", append(own.Args, approved.Args...)...)
+	default:
+		where.And(own.Terms(), own.Args...)
+	}
 }
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
@@ -171,12 +205,16 @@ func Result(from store.Source, id string, position int) (json.RawMessage, error)
 	return store.Row[json.RawMessage](from, "SELECT result FROM workflow_steps WHERE workflow_id = ? AND position = ?", id, position)
 }
 
-// CountActive returns the number of workflows of a token that have not ended. It locks the row of the token.
-func CountActive(tx *store.Tx, tokenID string) (int, error) {
-	if _, err := store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
-		return 0, err
+// CountActive returns the numbers of workflows of a token and of all tokens that have not ended; all is at most limit. It
+// locks the row of the token only, so starts of several tokens on PostgreSQL do not count each other.
+func CountActive(tx *store.Tx, tokenID string, limit int) (own, all int, err error) {
+	if _, err = store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
+		return 0, 0, err
 	}
-	return store.Row[int](tx, "SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2", tokenID)
+	type counts struct{ Own, AllOwners int }
+	n, err := store.Row[counts](tx, `SELECT (SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2) AS own,
+		(SELECT count(*) FROM (SELECT 1 FROM workflows WHERE state < 2 LIMIT ?) AS active) AS all_owners`, tokenID, limit)
+	return n.Own, n.AllOwners, err
 }
 
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not

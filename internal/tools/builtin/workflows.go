@@ -25,7 +25,8 @@ const (
 "on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
 "approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
 "task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
-"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"}},
+"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"},
+"approver":{"enum":["caller","other","human"],"default":"caller","description":"Who approves tasks: the token that starts the workflow, another token with the scope workflows:approve, or a person"}},
 "additionalProperties":false}},
 "additionalProperties":false}`
 	tasksSchema = `{"type":"array","minItems":1,"maxItems":500,"items":{"type":"object","properties":{
@@ -99,6 +100,7 @@ type dagDraft struct {
 		Approvals          models.ToolClass `json:"approvals" validate:"omitempty,oneof=write destructive"`
 		TaskTimeoutMS      int64            `json:"task_timeout_ms" validate:"min=0,max=86400000"`
 		Budget             *int64           `json:"budget" validate:"omitnil,min=1,max=1000000000000"`
+		Approver           string           `json:"approver" validate:"omitempty,oneof=caller other human"`
 	} `json:"config"`
 }
 
@@ -114,6 +116,9 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
 	settings := workflow.Settings{
 		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
+	}
+	if d.Config.Approver != "caller" {
+		settings.Approver = workflow.Approver(d.Config.Approver)
 	}
 	if d.Config.Budget != nil {
 		settings.Budget = *d.Config.Budget

@@ -56,6 +56,18 @@ func TestNextPausesForApproval(t *testing.T) {
 	assert.Equal(t, plan.Next{Run: []int{0, 2}}, p.Next(now))
 }
 
+func TestNextPausesForMoreTokens(t *testing.T) {
+	p := newPlan(t, `[{"id": "a", "tool": "x:y"}, {"id": "b", "tool": "x:y"}, {"id": "c", "tool": "x:y"}]`)
+	now := plan.Progress{States: make([]plan.State, 3), NeedsApproval: never, Approved: never, MaxRunning: 16, Left: 7, Cost: func(i int) int64 { return []int64{5, 3, 2}[i] }}
+	assert.Equal(t, plan.Next{Run: []int{0, 2}}, p.Next(now), "the steps that the tokens cover begin")
+	now.States, now.Left = []plan.State{plan.Success, plan.Pending, plan.Running}, 2
+	assert.Equal(t, plan.Next{}, p.Next(now), "a step is running")
+	now.States[2] = plan.Success
+	assert.Equal(t, plan.Next{Pause: plan.PauseBudget, Steps: []int{1}}, p.Next(now))
+	now.Left = 3
+	assert.Equal(t, plan.Next{Run: []int{1}}, p.Next(now))
+}
+
 func TestNextPausesForUncertainSteps(t *testing.T) {
 	p := newPlan(t, `[{"id": "a", "tool": "x:y"}, {"id": "b", "tool": "x:y"}, {"id": "c", "tool": "x:y", "depends_on": ["a"]}]`)
 	now := plan.Progress{States: []plan.State{plan.Uncertain, plan.Running, plan.Pending}, NeedsApproval: never, Approved: never, MaxRunning: 16}
@@ -93,6 +105,14 @@ func runToEnd(t *testing.T, r *rand.Rand) bool {
 		States: make([]plan.State, n), ValidateLayers: r.IntN(3) == 0, MaxRunning: 1 + r.IntN(4),
 		NeedsApproval: func(i int) bool { return asks[i] }, Approved: func(i int) bool { return approved[i] },
 	}
+	costs, spent, budget := make([]int64, n), int64(0), int64(0)
+	if r.IntN(2) == 0 {
+		for i := range n {
+			costs[i] = r.Int64N(5)
+		}
+		budget = r.Int64N(20)
+		now.Cost = func(i int) int64 { return costs[i] }
+	}
 	check := func(holds bool, rule string) { // faster than package require, which matters here
 		if !holds {
 			t.Error(rule)
@@ -100,6 +120,7 @@ func runToEnd(t *testing.T, r *rand.Rand) bool {
 	}
 	var running []int
 	for range 4*n + 4 {
+		now.Left = budget - spent
 		next := p.Next(now)
 		for _, i := range next.Skip {
 			check(now.States[i] == plan.Pending, "a step that has begun is not skipped")
@@ -113,9 +134,11 @@ func runToEnd(t *testing.T, r *rand.Rand) bool {
 				check(now.States[to] == plan.Success, "no step runs before its dependencies")
 			}
 			now.States[i] = plan.Running
+			spent += costs[i]
 			running = append(running, i)
 		}
 		check(len(running) <= now.MaxRunning, "running steps are limited")
+		check(now.Cost == nil || spent <= budget, "no step runs without its tokens")
 		switch {
 		case next.Ended:
 			check(len(running) == 0, "no step runs after the end")
@@ -136,6 +159,9 @@ func runToEnd(t *testing.T, r *rand.Rand) bool {
 			for _, i := range next.Steps {
 				approved[i] = true
 			}
+		case next.Pause == plan.PauseBudget:
+			check(len(next.Steps) > 0, "a pause names its steps")
+			budget += costs[next.Steps[0]]
 		case next.Pause == plan.PauseLayer:
 			check(next.Layer == now.Confirmed+1, "layers complete in order")
 			now.Confirmed++
