@@ -116,7 +116,7 @@ func badWorkflowRequests() []badInput {
 	const checkpoint = one + "/checkpoints/$CHECKPOINT"
 	long := strings.Repeat("r", 2001)
 	post := func(target, body, want string, header ...string) badInput {
-		return badInput{name: "POST " + target + " " + body[:min(len(body), 60)] + strings.Join(header, " "), target: target, body: body, header: header, want: want}
+		return badInput{name: "POST " + target + " " + body[:min(len(body), 100)] + strings.Join(header, " "), target: target, body: body, header: header, want: want}
 	}
 	get := func(target, want string) badInput {
 		return badInput{name: "GET " + target, method: "GET", target: target, want: want}
@@ -139,6 +139,18 @@ func badWorkflowRequests() []badInput {
 		post(checkpoint, `{"approved":"yes"}`, "invalid-request /approved type"), post(checkpoint, `{"approved":true,"feedback":"`+long+`"}`, "invalid-request /feedback max"),
 		post(checkpoint, `{"approved":true,"digest":"00"}`, "conflict "), post(checkpoint, `{"approved":true,"digest":"`+long+`"}`, "invalid-request /digest max"),
 		post(checkpoint, `{"approved":true,"resolution":"again"}`, "invalid-request /resolution oneof"), post(checkpoint, `{"approved":true,"results":[]}`, "invalid-request /results type"),
+		post(none+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"agentcards:search_tools"}]}}`, "not-found "), post(one+"/replan", ``, "malformed-json - required"),
+		post(one+"/replan", `{}`, "invalid-request /workflow required"), post(one+"/replan", `{"workflow":{}}`, "invalid-request /workflow/tasks required"),
+		post(one+"/replan", `{"workflow":{"tasks":[]}}`, "invalid-request /workflow/tasks range"), post(one+"/replan", `{"workflow":{"tasks":["a"]}}`, "invalid-request /workflow/tasks/0 type"),
+		post(one+"/replan", `{"workflow":{"tasks":[`+goodStep+`]}}`, "invalid-request /workflow/tasks/0/id unique"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","depends_on":["t0"]}]}}`, "invalid-request /workflow/tasks/0/depends_on/0 reference"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","arguments":{"a":"$t9.result"}}]}}`, "invalid-request /workflow/tasks/0/arguments/a reference"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","depends_on":["z"]}]}}`, "invalid-request /workflow/tasks/0/depends_on/0 cycle"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"nowhere:nothing"}]}}`, "not-found "), post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"agentcards:replan"}]}}`, "invalid-request "),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y"}]},"new_requirement":7}`, "invalid-request /new_requirement type"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y"}]},"new_requirement":"`+strings.Repeat("r", 8001)+`"}`, "invalid-request /new_requirement max"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y"}]},"config":{}}`, "invalid-request /config unknown_field"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","FirstLayer":1}]}}`, "invalid-request /workflow/tasks/0/FirstLayer unknown_field"),
 		{name: "workflow: DELETE", method: "DELETE", target: one, want: "method-not-allowed "},
 		get("/api/v1/events?workflow_id="+strings.Repeat("w", 65), "invalid-parameter ?workflow_id max"),
 	}

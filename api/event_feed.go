@@ -30,7 +30,7 @@ func eventScopes() []scopedEvents {
 		}},
 		{models.ScopeToolsCall, []models.EventType{
 			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
-			workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
+			workflow.EventReplanned, workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
 		}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,

@@ -147,6 +147,7 @@ func (s *Server) router() http.Handler {
 		r.With(tools).Get("/api/v1/workflows/{workflow_id}/steps/{step_id}/result", s.handle(s.getStepResult))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/continue", changeWorkflow(s, optionalBody, s.continueWorkflow))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/abort", changeWorkflow(s, jsonBody, s.abortWorkflow))
+		r.With(tools).Post("/api/v1/workflows/{workflow_id}/replan", change(s, validBody, s.replanWorkflow))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}", changeWorkflow(s, jsonBody, s.decideOnCheckpoint))
 
 		if s.opts.Mount != nil {

@@ -291,6 +291,29 @@ func (s *Server) abortWorkflow(r request, d workflowAbortion) error {
 	return s.core.Workflows.Abort(r.Context(), r.caller, r.id, *d.Reason)
 }
 
+// workflowExtension is the body of a request to add tasks to a workflow.
+type workflowExtension struct {
+	Workflow       *workflowPlan `json:"workflow" validate:"required"`                                                                                                            // The tasks to add. They may depend on each other and on all tasks of the workflow.
+	NewRequirement *string       `json:"new_requirement" validate:"omitnil,text,max=8000" example:"parse the XML files that were found" maxLength:"8000" extensions:"x-nullable"` // What they are for, which the event shows.
+}
+
+// replanWorkflow adds tasks to a workflow.
+//
+//	@Summary		Add tasks to a workflow
+//	@Description	Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//	@Param			body	body	workflowExtension	true	"The tasks"
+//	@Success		200	{object}	workflow.Replanned	"The tasks were added"
+//	@Header			200	{string}	ETag
+//	@Failure		403	"The token of the workflow lacks the scope for tasks of agents, or is no longer accepted"
+//	@Failure		404	"The workflow does not exist, or the token of the workflow may not call a tool"
+//	@Failure		409	"The workflow has ended, or was replanned 10 times"
+func (s *Server) replanWorkflow(r request, d workflowExtension) (any, error) {
+	out, err := s.core.Workflows.Replan(r.Context(), r.caller, r.id, workflow.Requirement{
+		Text: orZero(d.NewRequirement), Steps: d.Workflow.Tasks, At: "/workflow/tasks",
+	})
+	return reply{version: out.Version, body: out}, err
+}
+
 // checkpointDecision is the body of a decision on a checkpoint.
 type checkpointDecision struct {
 	Approved *bool   `json:"approved" validate:"required" example:"true"`                                                                          // Whether to go on; false aborts the workflow.

@@ -1009,6 +1009,19 @@ func commandTable() []command {
 			},
 		},
 		{
+			use:     "workflows replan ID FILE",
+			short:   "Add the tasks of a JSON or YAML file to a workflow",
+			long:    "Add the tasks of a JSON or YAML file, - for standard input, to a workflow that runs or is\npaused: an object with the member workflow, which has tasks, and new_requirement. The tasks\nmay depend on all tasks of the workflow. A paused workflow stays paused.",
+			example: "  comet workflows replan wf_034530bbngmsf6j6dh3xtmbr4g more.yaml",
+			request: "POST /api/v1/workflows/{workflow_id}/replan",
+			message: "added {{.new_tasks_count}} tasks to {{.workflow_id}}, which has {{.total_tasks}}: {{.workflow_status}}",
+			run:     replanWorkflow,
+			ids:     []string{"/api/v1/workflows?limit=1000", ""},
+			params: []param{
+				{"FILE", "", text, "JSON or YAML file"},
+			},
+		},
+		{
 			use:     "workflows approve ID CHECKPOINT",
 			short:   "Approve the tasks that a workflow shows, or decide about lost results",
 			long:    "Approve the tasks that \"comet workflows get\" shows. With --digest, which it shows too, the\napproval applies to nothing else. For tasks whose results were lost, --resolution is required.",

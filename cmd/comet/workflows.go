@@ -38,6 +38,23 @@ func runWorkflow(ctx context.Context, c *call) error {
 	return c.printResponse(body)
 }
 
+// replanWorkflow adds the tasks of a file to a workflow.
+func replanWorkflow(ctx context.Context, c *call) error {
+	data, err := c.readInput(c.args[1])
+	if err != nil {
+		return err
+	}
+	c.file = nameOf(c.args[1])
+	if c.sent["*"], err = workflowRequest(c.args[1], data, false); err != nil {
+		return err
+	}
+	body, err := c.send(ctx)
+	if err != nil {
+		return withToolError(err)
+	}
+	return c.printResponse(body)
+}
+
 // workflowRequest returns the request in a JSON or YAML file, with a pause after each layer if layers is set.
 func workflowRequest(path string, data []byte, layers bool) ([]byte, error) {
 	kind, err := rosterType("", path, data)

@@ -1795,6 +1795,45 @@ func (e WorkflowConfigOnError) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowReplanStatus.
+const (
+	WorkflowReplanStatusReplanned WorkflowReplanStatus = "replanned"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowReplanStatus enum.
+func (e WorkflowReplanStatus) Valid() bool {
+	switch e {
+	case WorkflowReplanStatusReplanned:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowReplanWorkflowStatus.
+const (
+	WorkflowReplanWorkflowStatusApprovalRequired WorkflowReplanWorkflowStatus = "approval_required"
+	WorkflowReplanWorkflowStatusLayerComplete    WorkflowReplanWorkflowStatus = "layer_complete"
+	WorkflowReplanWorkflowStatusRunning          WorkflowReplanWorkflowStatus = "running"
+	WorkflowReplanWorkflowStatusUncertain        WorkflowReplanWorkflowStatus = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowReplanWorkflowStatus enum.
+func (e WorkflowReplanWorkflowStatus) Valid() bool {
+	switch e {
+	case WorkflowReplanWorkflowStatusApprovalRequired:
+		return true
+	case WorkflowReplanWorkflowStatusLayerComplete:
+		return true
+	case WorkflowReplanWorkflowStatusRunning:
+		return true
+	case WorkflowReplanWorkflowStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowSummaryPause.
 const (
 	WorkflowSummaryPauseApproval  WorkflowSummaryPause = "approval"
@@ -7309,6 +7348,11 @@ type Workflow struct {
 	// Results The results by task id, after the end.
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 
+	// Revision How many times tasks were added by a replan.
+	//
+	// Example: 1
+	Revision *int `json:"revision,omitempty" yaml:"revision,omitempty"`
+
 	// Status The state: layer_complete, approval_required and uncertain are those of a paused workflow, and rejected is that of
 	// one that was aborted by the rejection of a checkpoint.
 	//
@@ -7384,8 +7428,8 @@ type WorkflowCheckpointStep struct {
 	// Example: return deps.t1.length
 	Code *string `json:"code,omitempty" yaml:"code,omitempty"`
 
-	// Digest A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer and the
-	// policies of the token.
+	// Digest A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer, the
+	// policies of the token and the revision of the workflow.
 	//
 	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
 	Digest string `json:"digest" yaml:"digest"`
@@ -7471,6 +7515,17 @@ type WorkflowDraft struct {
 	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
 }
 
+// WorkflowExtension The body of a request to add tasks to a workflow.
+type WorkflowExtension struct {
+	// NewRequirement What they are for, which the event shows.
+	//
+	// Example: parse the XML files that were found
+	NewRequirement *string `json:"new_requirement,omitempty" yaml:"new_requirement,omitempty"`
+
+	// Workflow The tasks to add. They may depend on each other and on all tasks of the workflow.
+	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
 // WorkflowList One page of workflows.
 type WorkflowList struct {
 	// NextCursor Absent on the last page.
@@ -7500,6 +7555,78 @@ type WorkflowPlan struct {
 	// Tasks The tasks. Independent ones run at the same time.
 	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
 }
+
+// WorkflowReplan A workflow after steps were added (AgentCards, “agentcards:replan”).
+type WorkflowReplan struct {
+	// CheckpointID The checkpoint that waits for a decision. It replaces an earlier one that has shown tasks, because an approval covers
+	// the whole plan.
+	//
+	// Example: cp_034530bbngmsf6j6dh3xtmbr50
+	CheckpointID *string `json:"checkpoint_id,omitempty" yaml:"checkpoint_id,omitempty"`
+
+	// Context What the checkpoint shows.
+	Context *WorkflowCheckpoint `json:"context,omitempty" yaml:"context,omitempty"`
+
+	// NewRequirement The text of the request.
+	//
+	// Example: parse the XML files
+	NewRequirement *string `json:"new_requirement,omitempty" yaml:"new_requirement,omitempty"`
+
+	// NewTaskIds Ids of the new tasks.
+	//
+	// Example: ["t4"]
+	NewTaskIds []string `json:"new_task_ids" yaml:"new_task_ids"`
+
+	// NewTasksCount Number of new tasks.
+	//
+	// Example: 1
+	NewTasksCount int `json:"new_tasks_count" yaml:"new_tasks_count"`
+
+	// Options What can be done now.
+	//
+	// Example: ["continue","replan","abort"]
+	Options []string `json:"options" yaml:"options"`
+
+	// Revision How many times tasks were added, at most 10.
+	//
+	// Example: 1
+	Revision int `json:"revision" yaml:"revision"`
+
+	// Status Always `replanned`.
+	//
+	// Example: replanned
+	Status WorkflowReplanStatus `json:"status" yaml:"status"`
+
+	// TotalLayers Number of layers.
+	//
+	// Example: 3
+	TotalLayers int `json:"total_layers" yaml:"total_layers"`
+
+	// TotalTasks Number of all tasks.
+	//
+	// Example: 4
+	TotalTasks int `json:"total_tasks" yaml:"total_tasks"`
+
+	// WorkflowID The workflow's id.
+	//
+	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
+	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
+
+	// WorkflowStatus The state of the workflow.
+	//
+	// Example: layer_complete
+	WorkflowStatus WorkflowReplanWorkflowStatus `json:"workflow_status" yaml:"workflow_status"`
+}
+
+// WorkflowReplanStatus Always `replanned`.
+//
+// Example: replanned
+type WorkflowReplanStatus string
+
+// WorkflowReplanWorkflowStatus The state of the workflow.
+//
+// Example: layer_complete
+type WorkflowReplanWorkflowStatus string
 
 // WorkflowSummary A workflow in a list.
 type WorkflowSummary struct {
@@ -8634,6 +8761,9 @@ type DecideOnCheckpointJSONRequestBody = CheckpointDecision
 
 // ContinueWorkflowJSONRequestBody defines body for ContinueWorkflow for application/json ContentType.
 type ContinueWorkflowJSONRequestBody = WorkflowContinuation
+
+// ReplanWorkflowJSONRequestBody defines body for ReplanWorkflow for application/json ContentType.
+type ReplanWorkflowJSONRequestBody = WorkflowExtension
 
 // SendV5MessagesTextRequestBody defines body for SendV5Messages for text/plain ContentType.
 type SendV5MessagesTextRequestBody = SendV5MessagesTextBody
@@ -10355,6 +10485,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplanWorkflowWithBody Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflowWithBody(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplanWorkflow Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflow(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStepResult Get the result of a task of a workflow
 	//
@@ -13009,6 +13161,48 @@ func (c *Client) ContinueWorkflowWithBody(ctx context.Context, workflowID string
 // Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewContinueWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplanWorkflowWithBody Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *Client) ReplanWorkflowWithBody(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplanWorkflowRequestWithBody(c.Server, workflowID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplanWorkflow Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *Client) ReplanWorkflow(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplanWorkflowRequest(c.Server, workflowID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -19281,6 +19475,53 @@ func NewContinueWorkflowRequestWithBody(server string, workflowID string, params
 	return req, nil
 }
 
+// NewReplanWorkflowRequest calls the generic ReplanWorkflow builder with application/json body
+func NewReplanWorkflowRequest(server string, workflowID string, body ReplanWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplanWorkflowRequestWithBody(server, workflowID, "application/json", bodyReader)
+}
+
+// NewReplanWorkflowRequestWithBody constructs an http.Request for the ReplanWorkflow method, with any body, and a specified content type
+func NewReplanWorkflowRequestWithBody(server string, workflowID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/replan", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetStepResultRequest constructs an http.Request for the GetStepResult method
 func NewGetStepResultRequest(server string, workflowID string, stepID string, params *GetStepResultParams) (*http.Request, error) {
 	var err error
@@ -21170,6 +21411,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflowWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error)
+
+	// ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error)
+
+	// ReplanWorkflowWithResponse Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflowWithResponse(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error)
 
 	// GetStepResultWithResponse Get the result of a task of a workflow
 	//
@@ -29443,6 +29706,110 @@ func (r ContinueWorkflowResponse) ContentType() string {
 	return ""
 }
 
+type ReplanWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowReplan
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReplanWorkflowResponse) GetJSON200() *WorkflowReplan {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplanWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplanWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplanWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplanWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetStepResultResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -32102,6 +32469,40 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseContinueWorkflowResponse(rsp)
+}
+
+// ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *ClientWithResponses) ReplanWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error) {
+	rsp, err := c.ReplanWorkflowWithBody(ctx, workflowID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplanWorkflowResponse(rsp)
+}
+
+// ReplanWorkflowWithResponse Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *ClientWithResponses) ReplanWorkflowWithResponse(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error) {
+	rsp, err := c.ReplanWorkflow(ctx, workflowID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplanWorkflowResponse(rsp)
 }
 
 // GetStepResultWithResponse Get the result of a task of a workflow
@@ -39123,6 +39524,95 @@ func ParseContinueWorkflowResponse(rsp *http.Response) (*ContinueWorkflowRespons
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
 		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplanWorkflowResponse parses an HTTP response from a ReplanWorkflowWithResponse call
+func ParseReplanWorkflowResponse(rsp *http.Response) (*ReplanWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplanWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowReplan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
