@@ -36,7 +36,7 @@ func eventScopes() []scopedEvents {
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
 			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
 			events.ToolQuarantined, events.ToolApproved, events.ToolClassified,
-			events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamAuthorized, events.UpstreamUp, events.UpstreamDown,
+			workflow.EventDefinitionSaved, workflow.EventDefinitionRemoved, events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamAuthorized, events.UpstreamUp, events.UpstreamDown,
 			events.GraphSynced, events.EdgeCreated, events.EdgeUpdated, events.MetricsUpdated,
 		}},
 	}

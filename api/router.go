@@ -150,6 +150,11 @@ func (s *Server) router() http.Handler {
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/replan", change(s, validBody, s.replanWorkflow))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}", changeWorkflow(s, jsonBody, s.decideOnCheckpoint))
 
+		r.With(tools).Get("/api/v1/workflow-definitions", s.find(s.listDefinitions))
+		r.With(tools).Get("/api/v1/workflow-definitions/{definition_name}", s.find(s.getDefinition))
+		r.With(admin).Put("/api/v1/workflow-definitions/{definition_name}", change(s, validBody, s.putDefinition))
+		r.With(admin).Delete("/api/v1/workflow-definitions/{definition_name}", s.remove(s.deleteDefinition))
+
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)
 		}

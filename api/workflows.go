@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"comet/internal/background"
+	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/workflow"
@@ -20,8 +21,16 @@ const workflowsPath = "/api/v1/workflows"
 
 // workflowDraft is the body of a request to start a workflow.
 type workflowDraft struct {
-	Workflow *workflowPlan   `json:"workflow" validate:"required"`
-	Config   *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"` // Options of the workflow.
+	Workflow   *workflowPlan       `json:"workflow" validate:"omitnil" extensions:"x-nullable"`   // The workflow; or definition.
+	Definition *workflowInvocation `json:"definition" validate:"omitnil" extensions:"x-nullable"` // A stored workflow, instead of `workflow`.
+	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow, in addition to those of a stored one.
+}
+
+// workflowInvocation selects a stored workflow.
+type workflowInvocation struct {
+	Name    *string         `json:"name" validate:"required,max=64" example:"nightly-report" maxLength:"64"`          // Its name.
+	Version *int64          `json:"version" validate:"omitnil,min=1" example:"3" minimum:"1" extensions:"x-nullable"` // Its version, by default the newest.
+	Input   json.RawMessage `json:"input" swaggertype:"object"`                                                       // What `$input.path` in the arguments stands for, an object that is valid against the input schema.
 }
 
 // workflowPlan is a set of tasks and their dependencies.
@@ -41,11 +50,31 @@ type workflowConfig struct {
 	TaskTimeoutMS *int64 `json:"task_timeout_ms" validate:"omitnil,min=1,max=86400000" example:"30000" minimum:"1" maximum:"86400000" default:"30000" extensions:"x-nullable"`
 }
 
-func (d workflowDraft) draft() workflow.Draft {
-	c := orZero(d.Config)
-	return workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
+// draft returns the workflow to start and the JSON pointer of its steps, or that of the stored workflow.
+func (d workflowDraft) draft() (out workflow.Draft, at string, err error) {
+	out.Settings = d.Config.settings()
+	var v errs.Violations
+	switch {
+	case d.Workflow != nil && d.Definition != nil:
+		v.Add(errs.InvalidRequest, "/definition", "unexpected", "definition is not allowed together with workflow")
+	case d.Workflow != nil:
+		out.Steps, at = d.Workflow.Tasks, "/workflow/tasks"
+	case d.Definition != nil:
+		out.Definition = &workflow.Invocation{Name: *d.Definition.Name, Version: orZero(d.Definition.Version), Input: d.Definition.Input}
+		at = "/definition"
+	default:
+		v.Add(errs.InvalidRequest, "/workflow", "required", "workflow or definition is required")
+	}
+	return out, at, v.Err()
+}
+
+func (c *workflowConfig) settings() workflow.Settings {
+	if c == nil {
+		return workflow.Settings{}
+	}
+	return workflow.Settings{
 		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS),
-	}}
+	}
 }
 
 // startWorkflow starts a workflow.
@@ -66,8 +95,8 @@ func (d workflowDraft) draft() workflow.Draft {
 //	@Header			202	{string}	ETag
 //	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, or the tasks depend on each other"
-//	@Failure		404	"A tool does not exist, or the token may not call it"
+//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, the tasks depend on each other, or the input does not match its schema"
+//	@Failure		404	"The stored workflow or a tool does not exist, or the token may not call the tool"
 //	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
 //	@Failure		429	"The token has too many workflows that have not ended, or exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
@@ -80,6 +109,10 @@ func (s *Server) startWorkflow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	draft, at, err := d.draft()
+	if err != nil {
+		return err
+	}
 	patience, _, err := httpkit.PreferredWait(r, s.maxWait())
 	if err != nil {
 		return err
@@ -88,7 +121,7 @@ func (s *Server) startWorkflow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.core.Workflows.Begin(r.Context(), toolCaller(r), d.draft(), "/workflow/tasks", once)
+	v, err := s.core.Workflows.Begin(r.Context(), toolCaller(r), draft, at, once)
 	if err != nil || patience == 0 && s.writeReplay(w, once) {
 		return err
 	}

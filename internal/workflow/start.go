@@ -16,19 +16,25 @@ import (
 type Draft struct {
 	Steps    []plan.Step
 	Settings Settings
+	// Definition selects a stored workflow, whose steps replace Steps; nil for none.
+	Definition *Invocation
 }
 
-// Begin checks, stores and starts a workflow. at is the JSON pointer of the steps, for errors. It returns
+// Begin checks, stores and starts a workflow. at is the JSON pointer of the steps or the invocation, for errors. It returns
 // errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
 // WORKFLOW_LIMIT if the token has too many workflows that have not ended. If the request is a repetition, once has the
 // response afterwards; Begin then starts nothing and returns the zero View.
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
-	p, err := plan.New(d.Steps, at)
+	x := &execution{env: e.environment, settings: d.Settings, by: by.Principal, changed: map[int]bool{}}
+	if d.Definition != nil {
+		err = x.define(ctx, *d.Definition, at)
+	} else {
+		x.plan, err = plan.New(d.Steps, at)
+	}
 	if err != nil {
 		return v, err
 	}
-	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
-	if x.row, err = e.newRow(by, d.Settings); err != nil {
+	if err = x.setRow(by); err != nil {
 		return v, err
 	}
 	if err := x.addSteps(ctx); err != nil {
@@ -85,9 +91,10 @@ func (x *execution) create(tx *store.Tx) error {
 	return x.saveNew(tx)
 }
 
-func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
-	now := e.Store.Now()
-	options, err := json.Marshal(settings)
+// setRow sets the members of the row that do not depend on the plan.
+func (x *execution) setRow(by tools.Caller) error {
+	now := x.env.Store.Now()
+	options, err := json.Marshal(x.settings)
 	payer := by.Payer
 	if payer == "" {
 		payer = models.RootAgentID
@@ -95,10 +102,11 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 			payer = *agent
 		}
 	}
-	return workflows.Workflow{
-		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
-	}, err
+	x.row = workflows.Workflow{
+		ID: newID("wf_"), Definition: x.row.Definition, DefinitionVersion: x.row.DefinitionVersion, Input: x.row.Input, TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
+		Options: options, Holder: x.env.Store.Process(), CreatedAt: now, UpdatedAt: now,
+	}
+	return err
 }
 
 // checkStep returns an error for a step that its caller may not execute.

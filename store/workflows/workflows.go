@@ -31,7 +31,11 @@ type Workflow struct {
 	Source, Session string
 	TraceID         string
 	Options         json.RawMessage
-	State           int
+	// Definition and DefinitionVersion name the stored workflow that it executes, "" for none; Input is its input.
+	Definition        string
+	DefinitionVersion int64
+	Input             json.RawMessage
+	State             int
 	// Pause is the reason why it is paused, "" if it is not.
 	Pause string
 	// Confirmed is the number of confirmed layers, and Revision how many times steps were added.
@@ -123,7 +127,7 @@ func Get(from store.Source, id string) (Workflow, error) {
 	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
 }
 
-const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, revision, holder, error_code, reason, version, created_at, updated_at, ended_at"
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, definition, definition_version, input, state, pause, confirmed, revision, holder, error_code, reason, version, created_at, updated_at, ended_at"
 
 // Query selects workflows; zero members select all.
 type Query struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"comet/internal/workflow/plan"
 	"comet/models"
 )
 
@@ -17,7 +18,7 @@ func (l lexicon) newForm(t *Tool, c *clause, result string, context map[string]j
 	if json.Unmarshal(t.InputSchema, &s) != nil || s == nil {
 		return f
 	}
-	f.resolved = resolve(s)
+	f.resolved = plan.ResolveSchema(s)
 	f.addFields(s, f.root, context)
 	if len(f.fields) == 1 && len(s.Required) == 0 { // a tool is useless without its only text
 		only := f.fields[0]

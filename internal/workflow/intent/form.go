@@ -4,20 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"comet/internal/input"
+	"comet/internal/workflow/plan"
 	"comet/models"
 )
 
 // maxFields limits the fields of a tool.
 const maxFields = 200
-
-var schemaReference = regexp.MustCompile(`"\$(?:ref|dynamicRef)"`)
 
 // Tool is a tool that may serve a clause.
 type Tool struct {
@@ -120,7 +118,7 @@ func (f *field) put(value any) bool {
 	if text, ok := value.(string); ok && f.list {
 		value = []any{text}
 	}
-	r := resolve(f.schema.CloneSchemas())
+	r := plan.ResolveSchema(f.schema.CloneSchemas())
 	if r == nil || r.Validate(value) != nil {
 		return false
 	}
@@ -173,17 +171,6 @@ func (f *form) missing() []*field {
 func (f *form) valid() bool {
 	var arguments any
 	return f.resolved != nil && json.Unmarshal(encode(f.root.object), &arguments) == nil && f.resolved.Validate(arguments) == nil
-}
-
-// resolve returns a schema to validate with, nil for one that cannot be used: one that the library rejects, and one
-// with references, because the library overflows the stack where a schema refers to itself.
-func resolve(s *jsonschema.Schema) *jsonschema.Resolved {
-	text, err := json.Marshal(s)
-	if err != nil || schemaReference.Match(text) {
-		return nil
-	}
-	r, _ := s.Resolve(nil) // nil with an error
-	return r
 }
 
 // variant returns the schema itself, or its only variant that is not null.
