@@ -89,7 +89,7 @@ func (s *Server) getDefinition(r request) (any, error) {
 //
 //	@Summary		Store a workflow
 //	@Description	Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
-//	@Param			definition_name	path	string			true	"The name: small letters, digits, dots, underscores and hyphens"	maxlength(64)	example(nightly-report)
+//	@Param			definition_id	path	string			true	"The name: small letters, digits, dots, underscores and hyphens"	maxlength(64)	example(nightly-report)
 //	@Param			If-Match		header	string	false	"Store the version only if this entity tag has the newest version"
 //	@Param			If-None-Match	header	string	false	"With `*`, store the workflow only if the name is not in use"
 //	@Param			body			body	definitionDraft	true	"The workflow"

@@ -151,9 +151,9 @@ func (s *Server) router() http.Handler {
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}", changeWorkflow(s, jsonBody, s.decideOnCheckpoint))
 
 		r.With(tools).Get("/api/v1/workflow-definitions", s.find(s.listDefinitions))
-		r.With(tools).Get("/api/v1/workflow-definitions/{definition_name}", s.find(s.getDefinition))
-		r.With(admin).Put("/api/v1/workflow-definitions/{definition_name}", change(s, validBody, s.putDefinition))
-		r.With(admin).Delete("/api/v1/workflow-definitions/{definition_name}", s.remove(s.deleteDefinition))
+		r.With(tools).Get("/api/v1/workflow-definitions/{definition_id}", s.find(s.getDefinition))
+		r.With(admin).Put("/api/v1/workflow-definitions/{definition_id}", change(s, validBody, s.putDefinition))
+		r.With(admin).Delete("/api/v1/workflow-definitions/{definition_id}", s.remove(s.deleteDefinition))
 
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)

@@ -3395,6 +3395,71 @@ type DecisionView struct {
 // Example: chosen
 type DecisionViewVerdict string
 
+// DefinitionDraft The body of a request to store a workflow.
+type DefinitionDraft struct {
+	// Config Options of the workflow.
+	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
+
+	// Description What it is for.
+	//
+	// Example: Report of the day
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// InputSchema JSON Schema of the input, without `$ref`. Defaults of its properties replace missing ones.
+	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
+
+	// Workflow The tasks. `$input.path` in arguments stands for a part of the input.
+	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
+// DefinitionList One page of stored workflows.
+type DefinitionList struct {
+	// Definitions The newest version of each stored workflow.
+	Definitions []DefinitionView `json:"definitions" yaml:"definitions"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: bmlnaHRseS1yZXBvcnQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// DefinitionView A version of a stored workflow.
+type DefinitionView struct {
+	// Config Options of the workflow.
+	Config WorkflowConfig `json:"config" yaml:"config"`
+
+	// CreatedAt When the version was stored.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that stored the version.
+	//
+	// Example: ci
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Description What it is for; absent without one.
+	//
+	// Example: Report of the day
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// InputSchema JSON Schema of the input; absent without one.
+	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
+
+	// Name The name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version The version, from 1. A version never changes.
+	//
+	// Example: 3
+	Version int64 `json:"version" yaml:"version"`
+
+	// Workflow The tasks.
+	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
 // Delivery The delivery of one event to one webhook.
 type Delivery struct {
 	// AttemptCount Number of attempts, including those before a redelivery.
@@ -7296,6 +7361,9 @@ type Workflow struct {
 	// Example: tool_approval
 	DecisionType *WorkflowDecisionType `json:"decision_type,omitempty" yaml:"decision_type,omitempty"`
 
+	// Definition The stored workflow that it executes; absent without one.
+	Definition *WorkflowDefinitionRef `json:"definition,omitempty" yaml:"definition,omitempty"`
+
 	// Description The question of the checkpoint.
 	//
 	// Example: These steps begin only if they are approved.
@@ -7506,13 +7574,29 @@ type WorkflowContinuation struct {
 	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
 }
 
+// WorkflowDefinitionRef Names a version of a stored workflow.
+type WorkflowDefinitionRef struct {
+	// Name The name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version The version.
+	//
+	// Example: 3
+	Version int64 `json:"version" yaml:"version"`
+}
+
 // WorkflowDraft The body of a request to start a workflow.
 type WorkflowDraft struct {
-	// Config Options of the workflow.
+	// Config Options of the workflow, in addition to those of a stored one.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
-	// Workflow A set of tasks and their dependencies.
-	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+	// Definition A stored workflow, instead of `workflow`.
+	Definition *WorkflowInvocation `json:"definition,omitempty" yaml:"definition,omitempty"`
+
+	// Workflow The workflow; or definition.
+	Workflow *WorkflowPlan `json:"workflow,omitempty" yaml:"workflow,omitempty"`
 }
 
 // WorkflowExtension The body of a request to add tasks to a workflow.
@@ -7524,6 +7608,22 @@ type WorkflowExtension struct {
 
 	// Workflow The tasks to add. They may depend on each other and on all tasks of the workflow.
 	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
+// WorkflowInvocation Selects a stored workflow.
+type WorkflowInvocation struct {
+	// Input What `$input.path` in the arguments stands for, an object that is valid against the input schema.
+	Input *map[string]interface{} `json:"input,omitempty" yaml:"input,omitempty"`
+
+	// Name Its name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version Its version, by default the newest.
+	//
+	// Example: 3
+	Version *int64 `json:"version,omitempty" yaml:"version,omitempty"`
 }
 
 // WorkflowList One page of workflows.
@@ -7644,6 +7744,9 @@ type WorkflowSummary struct {
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Definition The stored workflow that it executes; absent without one.
+	Definition *WorkflowDefinitionRef `json:"definition,omitempty" yaml:"definition,omitempty"`
 
 	// EndedAt Null until it has ended.
 	//
@@ -8546,6 +8649,42 @@ type GetWorkerParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListDefinitionsParams defines parameters for ListDefinitions.
+type ListDefinitionsParams struct {
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// DeleteDefinitionParams defines parameters for DeleteDefinition.
+type DeleteDefinitionParams struct {
+	// IfMatch Delete it only if this entity tag has the newest version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
+// GetDefinitionParams defines parameters for GetDefinition.
+type GetDefinitionParams struct {
+	// Version The version
+	Version *int `form:"version,omitempty" json:"version,omitempty" yaml:"version,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// PutDefinitionParams defines parameters for PutDefinition.
+type PutDefinitionParams struct {
+	// IfMatch Store the version only if this entity tag has the newest version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+
+	// IfNoneMatch With `*`, store the workflow only if the name is not in use
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListWorkflowsParams defines parameters for ListWorkflows.
 type ListWorkflowsParams struct {
 	// Status Only workflows in this state
@@ -8749,6 +8888,9 @@ type RedeliverWebhookJSONRequestBody = RedeliveryRequest
 
 // RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
 type RotateWebhookSecretJSONRequestBody = SecretRotation
+
+// PutDefinitionJSONRequestBody defines body for PutDefinition for application/json ContentType.
+type PutDefinitionJSONRequestBody = DefinitionDraft
 
 // StartWorkflowJSONRequestBody defines body for StartWorkflow for application/json ContentType.
 type StartWorkflowJSONRequestBody = WorkflowDraft
@@ -10375,6 +10517,55 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListDefinitions List stored workflows
+	//
+	// Returns the newest version of each stored workflow, in the order of their names.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+	ListDefinitions(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteDefinition Delete a stored workflow
+	//
+	// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+	DeleteDefinition(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDefinition Get a stored workflow
+	//
+	// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+	GetDefinition(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutDefinitionWithBody Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinitionWithBody(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutDefinition Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinition(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListWorkflows List workflows
 	//
@@ -12951,6 +13142,105 @@ func (c *Client) ListWorkers(ctx context.Context, params *ListWorkersParams, req
 // Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetWorkerRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListDefinitions List stored workflows
+//
+// Returns the newest version of each stored workflow, in the order of their names.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+func (c *Client) ListDefinitions(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDefinitionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteDefinition Delete a stored workflow
+//
+// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+func (c *Client) DeleteDefinition(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteDefinitionRequest(c.Server, definitionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDefinition Get a stored workflow
+//
+// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+func (c *Client) GetDefinition(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDefinitionRequest(c.Server, definitionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutDefinitionWithBody Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *Client) PutDefinitionWithBody(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutDefinitionRequestWithBody(c.Server, definitionID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutDefinition Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *Client) PutDefinition(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutDefinitionRequest(c.Server, definitionID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -19036,6 +19326,285 @@ func NewGetWorkerRequest(server string, agentID string, params *GetWorkerParams)
 	return req, nil
 }
 
+// NewListDefinitionsRequest constructs an http.Request for the ListDefinitions method
+func NewListDefinitionsRequest(server string, params *ListDefinitionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteDefinitionRequest constructs an http.Request for the DeleteDefinition method
+func NewDeleteDefinitionRequest(server string, definitionID string, params *DeleteDefinitionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "definition_id", definitionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetDefinitionRequest constructs an http.Request for the GetDefinition method
+func NewGetDefinitionRequest(server string, definitionID string, params *GetDefinitionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "definition_id", definitionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Version != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "version", *params.Version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutDefinitionRequest calls the generic PutDefinition builder with application/json body
+func NewPutDefinitionRequest(server string, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutDefinitionRequestWithBody(server, definitionID, params, "application/json", bodyReader)
+}
+
+// NewPutDefinitionRequestWithBody constructs an http.Request for the PutDefinition method, with any body, and a specified content type
+func NewPutDefinitionRequestWithBody(server string, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "definition_id", definitionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListWorkflowsRequest constructs an http.Request for the ListWorkflows method
 func NewListWorkflowsRequest(server string, params *ListWorkflowsParams) (*http.Request, error) {
 	var err error
@@ -21297,6 +21866,61 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
+
+	// ListDefinitionsWithResponse List stored workflows
+	//
+	// Returns the newest version of each stored workflow, in the order of their names.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+	ListDefinitionsWithResponse(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*ListDefinitionsResponse, error)
+
+	// DeleteDefinitionWithResponse Delete a stored workflow
+	//
+	// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+	DeleteDefinitionWithResponse(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*DeleteDefinitionResponse, error)
+
+	// GetDefinitionWithResponse Get a stored workflow
+	//
+	// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+	GetDefinitionWithResponse(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*GetDefinitionResponse, error)
+
+	// PutDefinitionWithBodyWithResponse Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinitionWithBodyWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error)
+
+	// PutDefinitionWithResponse Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinitionWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error)
 
 	// ListWorkflowsWithResponse List workflows
 	//
@@ -29124,6 +29748,352 @@ func (r GetWorkerResponse) ContentType() string {
 	return ""
 }
 
+type ListDefinitionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefinitionList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDefinitionsResponse) GetJSON200() *DefinitionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDefinitionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDefinitionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDefinitionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDefinitionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteDefinitionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteDefinitionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteDefinitionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteDefinitionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteDefinitionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDefinitionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefinitionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDefinitionResponse) GetJSON200() *DefinitionView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDefinitionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDefinitionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDefinitionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDefinitionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutDefinitionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefinitionView
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *DefinitionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutDefinitionResponse) GetJSON200() *DefinitionView {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutDefinitionResponse) GetJSON201() *DefinitionView {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutDefinitionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutDefinitionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutDefinitionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutDefinitionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWorkflowsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -32295,6 +33265,91 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 		return nil, err
 	}
 	return ParseGetWorkerResponse(rsp)
+}
+
+// ListDefinitionsWithResponse List stored workflows
+//
+// Returns the newest version of each stored workflow, in the order of their names.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+func (c *ClientWithResponses) ListDefinitionsWithResponse(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*ListDefinitionsResponse, error) {
+	rsp, err := c.ListDefinitions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDefinitionsResponse(rsp)
+}
+
+// DeleteDefinitionWithResponse Delete a stored workflow
+//
+// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+func (c *ClientWithResponses) DeleteDefinitionWithResponse(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*DeleteDefinitionResponse, error) {
+	rsp, err := c.DeleteDefinition(ctx, definitionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteDefinitionResponse(rsp)
+}
+
+// GetDefinitionWithResponse Get a stored workflow
+//
+// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+func (c *ClientWithResponses) GetDefinitionWithResponse(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*GetDefinitionResponse, error) {
+	rsp, err := c.GetDefinition(ctx, definitionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDefinitionResponse(rsp)
+}
+
+// PutDefinitionWithBodyWithResponse Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *ClientWithResponses) PutDefinitionWithBodyWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error) {
+	rsp, err := c.PutDefinitionWithBody(ctx, definitionID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutDefinitionResponse(rsp)
+}
+
+// PutDefinitionWithResponse Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *ClientWithResponses) PutDefinitionWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error) {
+	rsp, err := c.PutDefinition(ctx, definitionID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutDefinitionResponse(rsp)
 }
 
 // ListWorkflowsWithResponse List workflows
@@ -39058,6 +40113,301 @@ func ParseGetWorkerResponse(rsp *http.Response) (*GetWorkerResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListDefinitionsResponse parses an HTTP response from a ListDefinitionsWithResponse call
+func ParseListDefinitionsResponse(rsp *http.Response) (*ListDefinitionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDefinitionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefinitionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteDefinitionResponse parses an HTTP response from a DeleteDefinitionWithResponse call
+func ParseDeleteDefinitionResponse(rsp *http.Response) (*DeleteDefinitionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteDefinitionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDefinitionResponse parses an HTTP response from a GetDefinitionWithResponse call
+func ParseGetDefinitionResponse(rsp *http.Response) (*GetDefinitionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDefinitionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutDefinitionResponse parses an HTTP response from a PutDefinitionWithResponse call
+func ParsePutDefinitionResponse(rsp *http.Response) (*PutDefinitionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutDefinitionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest DefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
