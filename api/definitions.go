@@ -95,6 +95,9 @@ func (s *Server) getDefinition(r request) (any, error) {
 //	@Param			body			body	definitionDraft	true	"The workflow"
 //	@Success		200	{object}	definitionView	"The newest version has this content, or a further version was stored"
 //	@Success		201	{object}	definitionView	"The first version was stored"
+//	@Header			200	{string}	ETag
+//	@Header			201	{string}	ETag
+//	@Header			201	{string}	Location
 //	@Failure		409	"Another version was stored at the same time"
 //	@Failure		412	"The newest version is another"
 func (s *Server) putDefinition(r request, d definitionDraft) (any, error) {

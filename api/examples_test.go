@@ -125,7 +125,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	require.NoError(t, err)
 
 	asked := d.ask(t, "POST", "/api/v1/workflows", "/api/v1/workflows", `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"tasks"},"approve":true}]}}`, http.StatusOK)
-	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example", "workflow_id": asked["workflow_id"].(string), "checkpoint_id": asked["checkpoint_id"].(string)}
+	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example", "definition_id": "nightly-report", "workflow_id": asked["workflow_id"].(string), "checkpoint_id": asked["checkpoint_id"].(string)}
 	send := func(operation string) {
 		body, token := bodies[operation], d.admin
 		require.NotEmpty(t, body, operation)

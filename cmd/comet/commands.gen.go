@@ -933,6 +933,7 @@ func commandTable() []command {
 			fields: []column{
 				{"Workflow", "workflow_id"},
 				{"Status", "status"},
+				{"Definition", "{{with .definition}}{{.name}}@{{.version}}{{end}}"},
 				{"Layer", "{{with .current_layer}}{{.}} of {{$.total_layers}}{{end}}"},
 				{"Next layer", "next_layer_preview"},
 				{"Checkpoint", "checkpoint_id"},
@@ -980,6 +981,7 @@ func commandTable() []command {
 			fields: []column{
 				{"Workflow", "workflow_id"},
 				{"Status", "status"},
+				{"Definition", "{{with .definition}}{{.name}}@{{.version}}{{end}}"},
 				{"Layer", "{{with .current_layer}}{{.}} of {{$.total_layers}}{{end}}"},
 				{"Next layer", "next_layer_preview"},
 				{"Checkpoint", "checkpoint_id"},
