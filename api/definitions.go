@@ -30,9 +30,22 @@ type definitionView struct {
 	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
 }
 
+// definitionItem is a stored workflow in a list.
+type definitionItem struct {
+	Name        string    `json:"name" example:"nightly-report"`                     // The name.
+	Version     int64     `json:"version" example:"3"`                               // The newest version.
+	Description string    `json:"description,omitempty" example:"Report of the day"` // What it is for; absent without one.
+	CreatedBy   string    `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
+	CreatedAt   time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
+}
+
+func newDefinitionItem(d workflow.Definition) definitionItem {
+	return definitionItem{d.Name, d.Version, d.Description, d.CreatedBy, d.CreatedAt}
+}
+
 // definitionList is one page of stored workflows.
 type definitionList struct {
-	Definitions []definitionView `json:"definitions"`                                         // The newest version of each stored workflow.
+	Definitions []definitionItem `json:"definitions"`                                         // The newest version of each stored workflow.
 	NextCursor  string           `json:"next_cursor,omitempty" example:"bmlnaHRseS1yZXBvcnQ"` // Absent on the last page.
 }
 
@@ -56,7 +69,7 @@ func newDefinitionView(d workflow.Definition) definitionView {
 // listDefinitions lists the stored workflows.
 //
 //	@Summary		List stored workflows
-//	@Description	Returns the newest version of each stored workflow, in the order of their names.
+//	@Description	Returns the newest version of each stored workflow, without its tasks, in the order of their names.
 //	@Success		200	{object}	definitionList	"A page of results"
 func (s *Server) listDefinitions(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -66,7 +79,7 @@ func (s *Server) listDefinitions(r request) (any, error) {
 	}
 	list, err := s.core.Workflows.Definitions(r.Context(), after, limit+1)
 	list, next := cutPage(list, limit, func(d workflow.Definition) string { return d.Name })
-	return reply{next: next, body: definitionList{orEmpty(views(list, newDefinitionView)), next}}, err
+	return reply{next: next, body: definitionList{orEmpty(views(list, newDefinitionItem)), next}}, err
 }
 
 // getDefinition returns a stored workflow.

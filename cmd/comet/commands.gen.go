@@ -1073,7 +1073,6 @@ func commandTable() []command {
 			columns: []column{
 				{"NAME", "name"},
 				{"VERSION", "version"},
-				{"TASKS", "{{len .workflow.tasks}}"},
 				{"BY", "created_by"},
 				{"CREATED", "created_at"},
 				{"DESCRIPTION", "{{with .description}}{{oneLine .}}{{else}}-{{end}}"},

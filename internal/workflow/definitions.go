@@ -142,7 +142,8 @@ func newDefinition(row workflows.Definition) (Definition, error) {
 	return d, err
 }
 
-// Definitions returns the newest versions of up to limit stored workflows after a name, in the order of their names.
+// Definitions returns the newest versions of up to limit stored workflows after a name, in the order of their names, without their
+// steps and schemas.
 func (e *Engine) Definitions(ctx context.Context, after string, limit int) ([]Definition, error) {
 	rows, err := workflows.ListDefinitions(e.Store.Reads(ctx), after, limit)
 	out := make([]Definition, len(rows))

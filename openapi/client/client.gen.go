@@ -3412,10 +3412,38 @@ type DefinitionDraft struct {
 	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
 }
 
+// DefinitionItem A stored workflow in a list.
+type DefinitionItem struct {
+	// CreatedAt When the version was stored.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that stored the version.
+	//
+	// Example: ci
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Description What it is for; absent without one.
+	//
+	// Example: Report of the day
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// Name The name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version The newest version.
+	//
+	// Example: 3
+	Version int64 `json:"version" yaml:"version"`
+}
+
 // DefinitionList One page of stored workflows.
 type DefinitionList struct {
 	// Definitions The newest version of each stored workflow.
-	Definitions []DefinitionView `json:"definitions" yaml:"definitions"`
+	Definitions []DefinitionItem `json:"definitions" yaml:"definitions"`
 
 	// NextCursor Absent on the last page.
 	//
@@ -10520,7 +10548,7 @@ type ClientInterface interface {
 
 	// ListDefinitions List stored workflows
 	//
-	// Returns the newest version of each stored workflow, in the order of their names.
+	// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -13154,7 +13182,7 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 
 // ListDefinitions List stored workflows
 //
-// Returns the newest version of each stored workflow, in the order of their names.
+// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
 //
 // Requires the scope `tools:call`.
 //
@@ -21869,7 +21897,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListDefinitionsWithResponse List stored workflows
 	//
-	// Returns the newest version of each stored workflow, in the order of their names.
+	// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -33269,7 +33297,7 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 
 // ListDefinitionsWithResponse List stored workflows
 //
-// Returns the newest version of each stored workflow, in the order of their names.
+// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
 //
 // Requires the scope `tools:call`.
 //

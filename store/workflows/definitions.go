@@ -38,9 +38,10 @@ func GetDefinition(from store.Source, name string, version int64) (Definition, e
 	return store.Row[Definition](from, "SELECT "+definitionColumns+" FROM workflow_definitions"+where.SQL()+" ORDER BY version DESC LIMIT 1", where.Args...)
 }
 
-// ListDefinitions returns the newest versions of up to limit stored workflows after a name, in the order of their names.
+// ListDefinitions returns the newest versions of up to limit stored workflows after a name, in the order of their names, without
+// their plans and schemas.
 func ListDefinitions(from store.Source, after string, limit int) ([]Definition, error) {
-	return store.Rows[Definition](from, "SELECT "+definitionColumns+` FROM workflow_definitions AS d
+	return store.Rows[Definition](from, `SELECT name, version, description, '{}' AS plan, '' AS input_schema, created_by, created_at FROM workflow_definitions AS d
 		WHERE name > ? AND version = (SELECT max(version) FROM workflow_definitions WHERE name = d.name) ORDER BY name LIMIT ?`, after, limit)
 }
 

@@ -4,6 +4,7 @@ package workflows
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"comet/internal/errs"
@@ -139,7 +140,7 @@ type Query struct {
 	Limit  int
 }
 
-// List returns workflows, the newest first.
+// List returns workflows, the newest first, without their input.
 func List(from store.Source, q Query) ([]Workflow, error) {
 	var where filter.Clause
 	where.Equal("token_id", q.TokenID)
@@ -148,7 +149,7 @@ func List(from store.Source, q Query) ([]Workflow, error) {
 		in, args := filter.In(q.States)
 		where.And("state IN "+in, args...)
 	}
-	return store.Rows[Workflow](from, "SELECT "+workflowColumns+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
+	return store.Rows[Workflow](from, "SELECT "+strings.Replace(workflowColumns, " input", " '' AS input", 1)+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
 }
 
 // Steps returns the steps of a workflow in order. Results of more than maxResult bytes are nil.
