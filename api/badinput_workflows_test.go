@@ -26,7 +26,7 @@ const goodStep = `{"id":"t1","tool":"agentcards:search_tools","arguments":{"quer
 // TestBadWorkflows sends one bad request after the other; in the end there is the one workflow that was there before.
 func TestBadWorkflows(t *testing.T) {
 	t.Parallel()
-	cases := slices.Concat(badWorkflows(), badWorkflowTexts(), badWorkflowRequests())
+	cases := slices.Concat(badWorkflows(), badWorkflowTexts(), badWorkflowRequests(), badDefinitions())
 	require.GreaterOrEqual(t, len(cases), 120)
 	names := map[string]bool{}
 	for _, c := range cases {
@@ -39,6 +39,7 @@ func TestBadWorkflows(t *testing.T) {
 			Workflow   string `json:"workflow_id"`
 			Checkpoint string `json:"checkpoint_id"`
 		}
+		require.Equal(t, http.StatusCreated, h.do(t, "PUT", "/api/v1/workflow-definitions/good", goodDefinition).status)
 		started := h.do(t, "POST", "/api/v1/workflows", goodWorkflow)
 		started.decode(t, http.StatusOK, &paused)
 		for _, c := range cases {
@@ -53,6 +54,10 @@ func TestBadWorkflows(t *testing.T) {
 		var list struct{ Workflows []any }
 		h.do(t, "GET", "/api/v1/workflows", "").decode(t, http.StatusOK, &list)
 		require.Len(t, list.Workflows, 1)
+		var stored struct{ Definitions []struct{ Version int } }
+		h.do(t, "GET", "/api/v1/workflow-definitions", "").decode(t, http.StatusOK, &stored)
+		require.Len(t, stored.Definitions, 1)
+		require.Equal(t, 1, stored.Definitions[0].Version)
 	})
 }
 
@@ -129,7 +134,7 @@ func badWorkflowRequests() []badInput {
 	const checkpoint = one + "/checkpoints/$CHECKPOINT"
 	long := strings.Repeat("r", 2001)
 	post := func(target, body, want string, header ...string) badInput {
-		return badInput{name: "POST " + target + " " + body[:min(len(body), 60)] + strings.Join(header, " "), target: target, body: body, header: header, want: want}
+		return badInput{name: "POST " + target + " " + body[:min(len(body), 100)] + strings.Join(header, " "), target: target, body: body, header: header, want: want}
 	}
 	get := func(target, want string) badInput {
 		return badInput{name: "GET " + target, method: "GET", target: target, want: want}
@@ -153,8 +158,67 @@ func badWorkflowRequests() []badInput {
 		post(checkpoint, `{"approved":true,"digest":"00"}`, "conflict "), post(checkpoint, `{"approved":true,"digest":"`+long+`"}`, "invalid-request /digest max"),
 		post(checkpoint, `{"approved":true,"resolution":"again"}`, "invalid-request /resolution oneof"), post(checkpoint, `{"approved":true,"resolution":"raise","budget":0}`, "invalid-request /budget min"), post(checkpoint, `{"approved":true,"budget":1000000000001}`, "invalid-request /budget max"),
 		post(checkpoint, `{"approved":true,"budget":"1"}`, "invalid-request /budget type"), post(checkpoint, `{"approved":true,"results":[]}`, "invalid-request /results type"),
+		post(none+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"agentcards:search_tools"}]}}`, "not-found "), post(one+"/replan", ``, "malformed-json - required"),
+		post(one+"/replan", `{}`, "invalid-request /workflow required"), post(one+"/replan", `{"workflow":{}}`, "invalid-request /workflow/tasks required"),
+		post(one+"/replan", `{"workflow":{"tasks":[]}}`, "invalid-request /workflow/tasks range"), post(one+"/replan", `{"workflow":{"tasks":["a"]}}`, "invalid-request /workflow/tasks/0 type"),
+		post(one+"/replan", `{"workflow":{"tasks":[`+goodStep+`]}}`, "invalid-request /workflow/tasks/0/id unique"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","depends_on":["t0"]}]}}`, "invalid-request /workflow/tasks/0/depends_on/0 reference"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","arguments":{"a":"$t9.result"}}]}}`, "invalid-request /workflow/tasks/0/arguments/a reference"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","depends_on":["z"]}]}}`, "invalid-request /workflow/tasks/0/depends_on/0 cycle"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"nowhere:nothing"}]}}`, "not-found "), post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"agentcards:replan"}]}}`, "invalid-request "),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y"}]},"new_requirement":7}`, "invalid-request /new_requirement type"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y"}]},"new_requirement":"`+strings.Repeat("r", 8001)+`"}`, "invalid-request /new_requirement max"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y"}]},"config":{}}`, "invalid-request /config unknown_field"),
+		post(one+"/replan", `{"workflow":{"tasks":[{"id":"z","tool":"x:y","FirstLayer":1}]}}`, "invalid-request /workflow/tasks/0/FirstLayer unknown_field"),
 		{name: "workflow: DELETE", method: "DELETE", target: one, want: "method-not-allowed "},
 		get("/api/v1/events?workflow_id="+strings.Repeat("w", 65), "invalid-parameter ?workflow_id max"),
+	}
+}
+
+const goodDefinition = `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"$input.q"}}]},"input_schema":{"properties":{"q":{"type":"string"},"list":{"items":{"type":"integer"}}},"required":["q"],"additionalProperties":false}}`
+
+// badDefinitions breaks the rules of stored workflows and of their input.
+func badDefinitions() []badInput {
+	const one = "/api/v1/workflow-definitions/good"
+	put := func(name, target, body, want string, header ...string) badInput {
+		return badInput{name: "definition: " + name, method: "PUT", target: target, body: body, header: header, want: want}
+	}
+	member := func(name, member, value, want string) badInput {
+		return put(name, one, replaceMember(goodDefinition, member, value), want)
+	}
+	task := func(name, task, want string) badInput { return member(name, "workflow", `{"tasks":[`+task+`]}`, want) }
+	run := func(name, definition, want string) badInput {
+		return badInput{name: "run: " + name, target: "/api/v1/workflows", body: `{"definition":` + definition + `}`, want: want}
+	}
+	input := func(name, input, want string) badInput { return run(name, `{"name":"good","input":`+input+`}`, want) }
+	get := func(target, want string) badInput {
+		return badInput{name: "GET " + target, method: "GET", target: target, want: want}
+	}
+	return []badInput{
+		put("a name with capitals", "/api/v1/workflow-definitions/Good", goodDefinition, "invalid-request "), put("a name with a blank", "/api/v1/workflow-definitions/a%20b", goodDefinition, "invalid-request "),
+		put("a long name", "/api/v1/workflow-definitions/"+strings.Repeat("n", 65), goodDefinition, "not-found "), put("no body", one, ``, "malformed-json - required"), put("nothing", one, `{}`, "invalid-request /workflow required"),
+		member("a description of a number", "description", `1`, "invalid-request /description type"), member("a long description", "description", `"`+strings.Repeat("d", 2001)+`"`, "invalid-request /description max"),
+		member("an unknown member", "tasks", `[]`, "invalid-request /tasks unknown_field"), member("a schema of a text", "input_schema", `"x"`, "invalid-request /input_schema schema"),
+		member("a schema of a list", "input_schema", `[]`, "invalid-request /input_schema schema"), member("a schema with a type of a number", "input_schema", `{"type":1}`, "invalid-request /input_schema schema"),
+		member("a schema that refers to itself", "input_schema", `{"properties":{"a":{"$ref":"#"}}}`, "invalid-request /input_schema schema"),
+		member("a schema with a dynamic reference", "input_schema", `{"items":{"$dynamicRef":"#a"}}`, "invalid-request /input_schema schema"),
+		member("a schema with a wrong pattern", "input_schema", `{"pattern":"["}`, "invalid-request /input_schema schema"),
+		member("a schema that is too long", "input_schema", `{"title":"`+strings.Repeat("x", 64<<10)+`"}`, "invalid-request /input_schema max"),
+		member("a config with an unknown class", "config", `{"approvals":"all"}`, "invalid-request /config/approvals oneof"), member("no tasks", "workflow", `{"tasks":[]}`, "invalid-request /workflow/tasks range"),
+		task("a task named input", `{"id":"input","tool":"x:y"}`, "invalid-request /workflow/tasks/0/id reserved"), task("a reference to nothing", `{"id":"a","tool":"x:y","arguments":{"a":"$OUTPUT[input]"}}`, "invalid-request /workflow/tasks/0/arguments/a reference"),
+		task("an id with a blank", `{"id":"a b","tool":"x:y"}`, "invalid-request /workflow/tasks/0/id pattern"), task("a cycle", `{"id":"a","tool":"x:y","depends_on":["a"]}`, "invalid-request /workflow/tasks/0/depends_on/0 cycle"),
+		put("a parameter", one+"?version=1", goodDefinition, "invalid-parameter ?version unknown_parameter"), put("another media type", one, goodDefinition, "unsupported-media-type Content-Type: media_type", "Content-Type", "text/plain"),
+		get("/api/v1/workflow-definitions/none", "not-found "), get(one+"?version=0", "invalid-parameter ?version min"), get(one+"?version=2", "not-found "), get(one+"?versions=1", "invalid-parameter ?versions unknown_parameter"),
+		get("/api/v1/workflow-definitions?limit=0", "invalid-parameter ?limit min"), get("/api/v1/workflow-definitions?name=x", "invalid-parameter ?name unknown_parameter"),
+		{name: "definition: DELETE", method: "DELETE", target: "/api/v1/workflow-definitions/none", want: "not-found "},
+		run("of a text", `"good"`, "invalid-request /definition type"), run("without a name", `{}`, "invalid-request /definition/name required"), run("of nothing", `{"name":"none"}`, "not-found "),
+		run("of version 0", `{"name":"good","version":0,"input":{"q":"x"}}`, "invalid-request /definition/version min"), run("of version 2", `{"name":"good","version":2,"input":{"q":"x"}}`, "not-found "),
+		run("with an unknown member", `{"name":"good","inputs":{}}`, "invalid-request /definition/inputs unknown_field"),
+		{name: "run: both", target: "/api/v1/workflows", body: `{"definition":{"name":"good"},` + goodWorkflow[1:], want: "invalid-request /definition unexpected"},
+		run("without an input", `{"name":"good"}`, "invalid-request /definition/input/q required"), input("with an input of null", `null`, "invalid-request /definition/input/q required"),
+		input("with an input of a list", `[]`, "invalid-request /definition/input object"), input("with an input of a text", `"x"`, "invalid-request /definition/input object"),
+		input("with a number for a text", `{"q":1}`, "invalid-request /definition/input/q schema"), input("with an unknown member of the input", `{"q":"x","r":1}`, "invalid-request /definition/input/r unexpected"),
+		input("with a wrong element", `{"q":"x","list":[1,"2"]}`, "invalid-request /definition/input/list/1 schema"), input("with several mistakes", `{"list":["a","b"]}`, "invalid-request /definition/input/q required, /definition/input/list/0 schema, /definition/input/list/1 schema"),
 	}
 }
 

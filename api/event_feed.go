@@ -30,13 +30,13 @@ func eventScopes() []scopedEvents {
 		}},
 		{models.ScopeToolsCall, []models.EventType{
 			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
-			workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
+			workflow.EventReplanned, workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
 		}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
 			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
 			events.ToolQuarantined, events.ToolApproved, events.ToolClassified,
-			events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamAuthorized, events.UpstreamUp, events.UpstreamDown,
+			workflow.EventDefinitionSaved, workflow.EventDefinitionRemoved, events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamAuthorized, events.UpstreamUp, events.UpstreamDown,
 			events.GraphSynced, events.EdgeCreated, events.EdgeUpdated, events.MetricsUpdated,
 		}},
 	}

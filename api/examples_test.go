@@ -125,7 +125,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	require.NoError(t, err)
 
 	asked := d.ask(t, "POST", "/api/v1/workflows", "/api/v1/workflows", `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"tasks"},"approve":true}]}}`, http.StatusOK)
-	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example", "workflow_id": asked["workflow_id"].(string), "checkpoint_id": asked["checkpoint_id"].(string)}
+	ids := map[string]string{"agent_id": "finance-personal", "upstream_id": "example", "definition_id": "nightly-report", "workflow_id": asked["workflow_id"].(string), "checkpoint_id": asked["checkpoint_id"].(string)}
 	send := func(operation string) {
 		body, token := bodies[operation], d.admin
 		require.NotEmpty(t, body, operation)
@@ -163,7 +163,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	} {
 		send(operation)
 	}
-	ended, err := d.core.Workflows.Wait(t.Context(), models.System(), ids["workflow_id"]) // a running workflow can be continued and aborted
+	ended, err := d.core.Workflows.Wait(t.Context(), models.System(), ids["workflow_id"]) // a running workflow can be continued, replanned and aborted
 	require.NoError(t, err)
 	require.Equal(t, "complete", ended.Status)
 	for operation, body := range bodies {
@@ -171,7 +171,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 		switch operation {
 		case "approveTool", "classifyTool": // of a connected MCP server
 			status = http.StatusNotFound
-		case "replyToTask", "replyToSession", "continueWorkflow", "abortWorkflow": // needs an open question, or a paused workflow
+		case "replyToTask", "replyToSession", "continueWorkflow", "abortWorkflow", "replanWorkflow": // needs an open question, or a paused workflow
 			status = http.StatusConflict
 		default:
 			send(operation)

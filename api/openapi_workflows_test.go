@@ -48,13 +48,30 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "POST", one+"/continue", at(one+"/continue", layered), `{"reason":"right"}`, 200)
 	require.Equal(t, "error", d.ask(t, "GET", one, at(one, layered)+"?wait=20", "", 200)["status"])
 	aborted := start(approved, 200)
+	const more = `{"workflow":{"tasks":[{"id":"b","type":"code_execution","code":"return 1"}]}}`
+	d.ask(t, "POST", one+"/replan", at(one+"/replan", aborted), more, 200)
+	d.ask(t, "POST", one+"/replan", at(one+"/replan", aborted), more, 400)
+	d.ask(t, "POST", one+"/replan", at(one+"/replan", layered), more, 409)
 	d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{}`, 400)
 	require.Equal(t, "aborted", d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{"reason":"enough"}`, 200)["status"])
 	d.ask(t, "GET", all, all, "", http.StatusOK)
 	for _, path := range []string{one, one + "/steps/{step_id}/result"} {
 		d.ask(t, "GET", path, at(path, map[string]any{"workflow_id": "wf_none"}), "", 404)
 	}
-	for path, body := range map[string]string{one + "/continue": "", one + "/abort": `{"reason":"x"}`, decide: `{"approved":true}`} {
+	const stored, definition, named = "/api/v1/workflow-definitions/{definition_id}", `{"workflow":{"tasks":[{"id":"a","type":"code_execution","code":"return 1","arguments":{"x":"$input.x"}}]},"input_schema":{"required":["x"]},"config":{"approvals":"write"},"description":"d"}`, "/api/v1/workflow-definitions/one"
+	d.ask(t, "PUT", stored, named, definition, 201)
+	d.ask(t, "PUT", stored, named, definition, 200)
+	d.ask(t, "PUT", stored, named, `{}`, 400)
+	d.ask(t, "GET", stored, named, "", 200)
+	d.ask(t, "GET", stored, named+"?version=2", "", 404)
+	d.ask(t, "GET", "/api/v1/workflow-definitions", "/api/v1/workflow-definitions", "", 200)
+	require.Equal(t, "approval_required", start(`{"definition":{"name":"one","input":{"x":1}}}`, 200)["status"])
+	start(`{"definition":{"name":"one","input":{}}}`, 400)
+	start(`{"definition":{"name":"two"}}`, 404)
+	d.ask(t, "GET", all, all, "", http.StatusOK)
+	d.ask(t, "DELETE", stored, named, "", 204)
+	d.ask(t, "DELETE", stored, named, "", 404)
+	for path, body := range map[string]string{one + "/continue": "", one + "/abort": `{"reason":"x"}`, one + "/replan": more, decide: `{"approved":true}`} {
 		d.ask(t, "POST", path, at(path, map[string]any{"workflow_id": "wf_none", "checkpoint_id": "cp_none"}), body, 404)
 	}
 }

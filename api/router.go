@@ -148,7 +148,13 @@ func (s *Server) router() http.Handler {
 		r.With(approve).Get("/api/v1/workflows/{workflow_id}/steps/{step_id}/result", s.handle(s.getStepResult))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/continue", changeWorkflow(s, optionalBody, s.continueWorkflow))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/abort", changeWorkflow(s, jsonBody, s.abortWorkflow))
+		r.With(tools).Post("/api/v1/workflows/{workflow_id}/replan", change(s, validBody, s.replanWorkflow))
 		r.With(approve).Post("/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}", changeWorkflow(s, jsonBody, s.decideOnCheckpoint))
+
+		r.With(tools).Get("/api/v1/workflow-definitions", s.find(s.listDefinitions))
+		r.With(tools).Get("/api/v1/workflow-definitions/{definition_id}", s.find(s.getDefinition))
+		r.With(admin).Put("/api/v1/workflow-definitions/{definition_id}", change(s, validBody, s.putDefinition))
+		r.With(admin).Delete("/api/v1/workflow-definitions/{definition_id}", s.remove(s.deleteDefinition))
 
 		if s.opts.Mount != nil {
 			s.opts.Mount(r)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"comet/internal/background"
+	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/workflow"
@@ -20,8 +21,16 @@ const workflowsPath = "/api/v1/workflows"
 
 // workflowDraft is the body of a request to start a workflow.
 type workflowDraft struct {
-	Workflow *workflowPlan   `json:"workflow" validate:"required"`
-	Config   *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"` // Options of the workflow.
+	Workflow   *workflowPlan       `json:"workflow" validate:"omitnil" extensions:"x-nullable"`   // The workflow; or definition.
+	Definition *workflowInvocation `json:"definition" validate:"omitnil" extensions:"x-nullable"` // A stored workflow, instead of `workflow`.
+	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow, in addition to those of a stored one.
+}
+
+// workflowInvocation selects a stored workflow.
+type workflowInvocation struct {
+	Name    *string         `json:"name" validate:"required,max=64" example:"nightly-report" maxLength:"64"`          // Its name.
+	Version *int64          `json:"version" validate:"omitnil,min=1" example:"3" minimum:"1" extensions:"x-nullable"` // Its version, by default the newest.
+	Input   json.RawMessage `json:"input" swaggertype:"object"`                                                       // What `$input.path` in the arguments stands for, an object that is valid against the input schema.
 }
 
 // workflowPlan is a set of tasks and their dependencies.
@@ -47,16 +56,36 @@ type workflowConfig struct {
 	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"20000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
-func (d workflowDraft) draft() workflow.Draft {
-	c := orZero(d.Config)
+// draft returns the workflow to start and the JSON pointer of its steps, or that of the stored workflow.
+func (d workflowDraft) draft() (out workflow.Draft, at string, err error) {
+	out.Settings = d.Config.settings()
+	var v errs.Violations
+	switch {
+	case d.Workflow != nil && d.Definition != nil:
+		v.Add(errs.InvalidRequest, "/definition", "unexpected", "definition is not allowed together with workflow")
+	case d.Workflow != nil:
+		out.Steps, at = d.Workflow.Tasks, "/workflow/tasks"
+	case d.Definition != nil:
+		out.Definition = &workflow.Invocation{Name: *d.Definition.Name, Version: orZero(d.Definition.Version), Input: d.Definition.Input}
+		at = "/definition"
+	default:
+		v.Add(errs.InvalidRequest, "/workflow", "required", "workflow or definition is required")
+	}
+	return out, at, v.Err()
+}
+
+func (c *workflowConfig) settings() workflow.Settings {
+	if c == nil {
+		return workflow.Settings{}
+	}
 	approver := workflow.Approver(orZero(c.Approver))
 	if approver == "caller" {
 		approver = workflow.ApproverCaller
 	}
-	return workflow.Draft{Steps: d.Workflow.Tasks, Settings: workflow.Settings{
-		Approver:       approver,
-		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS), Budget: orZero(c.Budget),
-	}}
+	return workflow.Settings{
+		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS),
+		Budget: orZero(c.Budget), Approver: approver,
+	}
 }
 
 // startWorkflow starts a workflow.
@@ -77,8 +106,8 @@ func (d workflowDraft) draft() workflow.Draft {
 //	@Header			202	{string}	ETag
 //	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, or the dependencies of the tasks form a cycle"
-//	@Failure		404	"A tool does not exist, or the token may not call it"
+//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, the dependencies of the tasks form a cycle, or the input does not match its schema"
+//	@Failure		404	"The stored workflow or a tool does not exist, or the token may not call the tool"
 //	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
 //	@Failure		429	"The token has too many workflows that have not ended, the budget of its agent does not cover that of the workflow, or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
@@ -91,6 +120,10 @@ func (s *Server) startWorkflow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	draft, at, err := d.draft()
+	if err != nil {
+		return err
+	}
 	patience, _, err := httpkit.PreferredWait(r, s.maxWait())
 	if err != nil {
 		return err
@@ -99,7 +132,7 @@ func (s *Server) startWorkflow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.core.Workflows.Begin(r.Context(), toolCaller(r), d.draft(), "/workflow/tasks", once)
+	v, err := s.core.Workflows.Begin(r.Context(), toolCaller(r), draft, at, once)
 	if err != nil || patience == 0 && s.writeReplay(w, once) {
 		return err
 	}
@@ -301,6 +334,29 @@ type workflowAbortion struct {
 //	@Failure		409	"The workflow has already ended"
 func (s *Server) abortWorkflow(r request, d workflowAbortion) error {
 	return s.core.Workflows.Abort(r.Context(), r.caller, r.id, *d.Reason)
+}
+
+// workflowExtension is the body of a request to add tasks to a workflow.
+type workflowExtension struct {
+	Workflow       *workflowPlan `json:"workflow" validate:"required"`                                                                                                            // The tasks to add. They may depend on each other and on all tasks of the workflow.
+	NewRequirement *string       `json:"new_requirement" validate:"omitnil,text,max=8000" example:"parse the XML files that were found" maxLength:"8000" extensions:"x-nullable"` // What they are for, which the event shows.
+}
+
+// replanWorkflow adds tasks to a workflow.
+//
+//	@Summary		Add tasks to a workflow
+//	@Description	Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//	@Param			body	body	workflowExtension	true	"The tasks"
+//	@Success		200	{object}	workflow.Replanned	"The tasks were added"
+//	@Header			200	{string}	ETag
+//	@Failure		403	"The token of the workflow lacks the scope for tasks of agents, or is no longer accepted"
+//	@Failure		404	"The workflow does not exist, or the token of the workflow may not call a tool"
+//	@Failure		409	"The workflow has ended, or was replanned 10 times"
+func (s *Server) replanWorkflow(r request, d workflowExtension) (any, error) {
+	out, err := s.core.Workflows.Replan(r.Context(), r.caller, r.id, workflow.Requirement{
+		Text: orZero(d.NewRequirement), Steps: d.Workflow.Tasks, At: "/workflow/tasks",
+	})
+	return reply{version: out.Version, body: out}, err
 }
 
 // checkpointDecision is the body of a decision on a checkpoint.

@@ -15,14 +15,17 @@ import (
 	"comet/internal/input"
 )
 
-// runWorkflow starts the workflow of a file, and prints its id or, with --wait, its state when it is paused or has ended.
+// runWorkflow starts the workflow of a file or a stored one, and prints its id or, with --wait, its state when it is paused or has ended.
 func runWorkflow(ctx context.Context, c *call) error {
-	data, err := c.readInput(c.args[0])
-	if err != nil {
-		return err
+	var err error
+	if name := given[string](c, "definition"); name != "" {
+		c.sent["*"], err = definitionRequest(c, name)
+	} else if len(c.args) == 0 || c.local["input"] != nil {
+		err = usagef("either a file or --definition is required, and --input belongs to --definition")
+	} else {
+		err = c.readWorkflow(c.args[0], configOf(c))
 	}
-	c.file = nameOf(c.args[0])
-	if c.sent["*"], err = workflowRequest(c.args[0], data, configOf(c)); err != nil {
+	if err != nil {
 		return err
 	}
 	body, err := c.send(ctx)
@@ -50,6 +53,55 @@ func configOf(c *call) map[string]json.RawMessage {
 		options["budget"] = json.RawMessage(strconv.FormatInt(budget, 10))
 	}
 	return options
+}
+
+// replanWorkflow adds the tasks of a file to a workflow.
+func replanWorkflow(ctx context.Context, c *call) error { return sendWorkflow(ctx, c) }
+
+// saveDefinition stores the workflow of a file.
+func saveDefinition(ctx context.Context, c *call) error { return sendWorkflow(ctx, c) }
+
+// sendWorkflow sends the file that is the second argument.
+func sendWorkflow(ctx context.Context, c *call) error {
+	if err := c.readWorkflow(c.args[1], nil); err != nil {
+		return err
+	}
+	body, err := c.send(ctx)
+	if err != nil {
+		return withToolError(err)
+	}
+	return c.printResponse(body)
+}
+
+// readWorkflow reads the request in a file, with options as members of config.
+func (c *call) readWorkflow(path string, options map[string]json.RawMessage) error {
+	data, err := c.readInput(path)
+	if err != nil {
+		return err
+	}
+	c.file = nameOf(path)
+	c.sent["*"], err = workflowRequest(path, data, options)
+	return err
+}
+
+// definitionRequest returns the request to start a stored workflow, whose name may have a version: name@version.
+func definitionRequest(c *call, name string) ([]byte, error) {
+	if len(c.args) > 0 {
+		return nil, usagef("a file and --definition exclude each other")
+	}
+	definition := map[string]any{}
+	name, version, versioned := strings.Cut(name, "@")
+	if definition["name"] = name; versioned {
+		n, err := strconv.Atoi(version)
+		if err != nil {
+			return nil, usagef("the version of --definition must be a number, not %q", input.Clip(version))
+		}
+		definition["version"] = n
+	}
+	if value := c.local["input"]; value != nil {
+		definition["input"] = value
+	}
+	return json.Marshal(map[string]any{"definition": definition, "config": configOf(c)})
 }
 
 // workflowRequest returns the request in a JSON or YAML file, with options as members of config.

@@ -58,7 +58,7 @@ func TestMCPStdio(t *testing.T) {
 				t.Parallel()
 				s := start(t, revision)
 				names, descriptions := listed(t, s)
-				require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__approval_response", "comet__submit_task"}, names)
+				require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__replan", "agentcards__approval_response", "comet__submit_task"}, names)
 				require.Contains(t, descriptions["agentcards__search_tools"], "Connected servers: paper.", "the first list has them already")
 				mcptest.RequireSays(t, `{"a":1}`, called(t, s, "paper__echo", map[string]any{"a": 1}))
 				requireFailed(t, "TOOL_NOT_FOUND", called(t, s, "paper:nothing", nil))

@@ -53,7 +53,7 @@ const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`
 func TestMCPVersions(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, mcptest.New(t, "paper").Echo())
-	own := []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__approval_response", "comet__submit_task"}
+	own := []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__replan", "agentcards__approval_response", "comet__submit_task"}
 
 	for _, revision := range []string{newest, sessions, "2025-06-18", "2025-03-26", "2024-11-05"} {
 		t.Run("AClientListsAndCallsIn"+revision, func(t *testing.T) {

@@ -56,7 +56,7 @@ func TestEveryFormOfANameCanBeCalled(t *testing.T) {
 
 // metaTools returns the listed names of comet's own tools.
 func metaTools() []string {
-	return []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__approval_response", "comet__submit_task"}
+	return []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__replan", "agentcards__approval_response", "comet__submit_task"}
 }
 
 func TestOnlyTheMetaToolsAreListedAndTheyNameTheServers(t *testing.T) {
@@ -111,7 +111,7 @@ func TestAllToolsAreListedInTheOrderOfTheirIDs(t *testing.T) {
 	}
 	runNames(t, tools.Options{Expose: tools.ExposeAll, Names: tools.NamesDocumented}, func(t *testing.T, c *toolstest.Client) {
 		names, _ := c.Listed(t)
-		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:approval_response", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:10])
+		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:replan", "agentcards:approval_response", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:10])
 		require.Equal(t, want, names[10:460])
 		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[460:])
 		again, _ := c.Listed(t)

@@ -67,7 +67,7 @@ func TestPolicyOfCalls(t *testing.T) {
 		t.Run("rules may depend on arguments", func(t *testing.T) {
 			c := s.Client(t, "")
 			c.SetPolicy(t, `{"allow":[{"tool":"paper:*","arguments":{"path":"/srv/*"}}],"deny":[{"tool":"paper:echo","arguments":{"path":"/srv/secret*"}}]}`)
-			require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:approval_response", "paper:echo", "paper:note", "paper:shred"}, c.Tools(t, ""),
+			require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:replan", "agentcards:approval_response", "paper:echo", "paper:note", "paper:shred"}, c.Tools(t, ""),
 				"a tool that the policy allows with some arguments is visible")
 			c.RequireSays(t, `{"path":"/srv/a"}`, "paper:echo", map[string]any{"path": "/srv/a"})
 			for _, path := range []string{"/srv/secrets", "/srv/./secret", "/etc/passwd", "/srv/../etc/passwd", "/etc"} {

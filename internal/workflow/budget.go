@@ -3,7 +3,6 @@ package workflow
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"comet/internal/errs"
@@ -32,24 +31,6 @@ type payment struct {
 	// reservationID and reserved are the reservation after the transaction.
 	reservationID string
 	reserved      int64
-}
-
-// checkBudget returns an error for agent steps without a budget, or with more than that of the workflow. at is the JSON pointer
-// of the steps from the one at first on.
-func (x *execution) checkBudget(at string, first int) error {
-	var v errs.Violations
-	for i := range x.plan.Steps[first:] {
-		s := &x.plan.Steps[first+i]
-		pointer := fmt.Sprintf("%s/%d/budget", at, i)
-		switch {
-		case x.row.Budget == 0 || s.Type != plan.KindAgent:
-		case s.Budget == nil:
-			v.Add(errs.InvalidRequest, pointer, "required", "an agent_task of a workflow with a budget needs a budget")
-		case *s.Budget > x.row.Budget:
-			v.Add(errs.InvalidRequest, pointer, "max", "the budget of a task must not exceed that of the workflow, %d", x.row.Budget)
-		}
-	}
-	return v.Err()
 }
 
 // cost returns the function that returns the tokens a step needs to begin, nil without a budget.

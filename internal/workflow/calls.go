@@ -50,7 +50,7 @@ func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, argumen
 		return "", err
 	}
 	x := &execution{env: e.environment, settings: Settings{Call: true}, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
-	if x.row, err = e.newRow(by, x.settings); err != nil {
+	if err = x.setRow(by); err != nil {
 		return "", err
 	}
 	text, err := json.Marshal(p.Steps[0].Step)

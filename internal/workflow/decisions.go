@@ -220,7 +220,10 @@ func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) err
 	if err != nil {
 		return err
 	}
-	return repeated(c, d)
+	if err = repeated(c, d); c.State == workflows.Stale && x.checkpoint.State == workflows.Open {
+		err = tools.WithDetails(errs.From(err), map[string]any{"checkpoint_id": x.checkpoint.ID})
+	}
+	return err
 }
 
 // repeated returns errUnchanged if d repeats the decision that was made, otherwise CHECKPOINT_STALE or WORKFLOW_STATE.

@@ -14,6 +14,9 @@ const (
 	EventPaused  models.EventType = "workflow.paused"
 	EventResumed models.EventType = "workflow.resumed"
 	EventEnded   models.EventType = "workflow.ended"
+	// EventDefinitionSaved and EventDefinitionRemoved are sent for stored workflows; the key is the name.
+	EventDefinitionSaved   models.EventType = "workflow.definition_saved"
+	EventDefinitionRemoved models.EventType = "workflow.definition_removed"
 )
 
 // EventData is the data of the events of workflows.

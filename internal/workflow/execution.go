@@ -100,7 +100,7 @@ func (e *environment) load(from store.Source, row workflows.Workflow, maxResult 
 		}
 		defined[i].FirstLayer = s.FirstLayer
 	}
-	if x.plan, err = plan.New(defined, ""); err != nil {
+	if x.plan, err = planOf(row, defined); err != nil {
 		return nil, err
 	}
 	newest, err := workflows.NewestCheckpoint(from, row.ID)
@@ -110,6 +110,18 @@ func (e *environment) load(from store.Source, row workflows.Workflow, maxResult 
 		err = nil
 	}
 	return x, err
+}
+
+// planOf returns the plan of a stored workflow.
+func planOf(row workflows.Workflow, steps []plan.Step) (*plan.Plan, error) {
+	if row.Definition == "" {
+		return plan.New(steps, "")
+	}
+	p, err := plan.NewTemplate(steps, "")
+	if err == nil {
+		err = p.SetInput(row.Input)
+	}
+	return p, err
 }
 
 func (x *execution) state(i int) plan.State { return plan.State(x.steps[i].State) }

@@ -15,17 +15,18 @@ import (
 
 // Summary is a workflow in a list.
 type Summary struct {
-	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                        // The workflow's id.
-	Status     string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state.
-	Pause      string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
-	TokenID    string `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                    // Id of the token that started it.
-	Approver   string `json:"approver,omitempty" enums:"other,human" example:"other"`                     // Who approves tasks; absent if the token that started it does.
-	Actor      string `json:"actor" example:"claude-desktop"`                                             // Name of the token that started it.
-	AgentID    string `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
-	Source     string `json:"source" enums:"mcp,rest,code,task" example:"mcp"`                            // Where it was started.
-	TraceID    string `json:"trace_id,omitempty" example:"4bf92f3577b34da6a3ce929d0e0e4736"`              // The W3C trace id; absent without one.
-	ErrorCode  string `json:"error_code,omitempty" example:"EXPIRED"`                                     // Why it ended, as a code; absent if all tasks ended.
-	Reason     string `json:"reason,omitempty" example:"not needed"`                                      // Why it ended; absent if all tasks ended.
+	WorkflowID string         `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                        // The workflow's id.
+	Status     string         `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state.
+	Definition *DefinitionRef `json:"definition,omitempty"`                                                       // The stored workflow that it executes; absent without one.
+	Pause      string         `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
+	TokenID    string         `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                    // Id of the token that started it.
+	Approver   string         `json:"approver,omitempty" enums:"other,human" example:"other"`                     // Who approves tasks; absent if the token that started it does.
+	Actor      string         `json:"actor" example:"claude-desktop"`                                             // Name of the token that started it.
+	AgentID    string         `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
+	Source     string         `json:"source" enums:"mcp,rest,code,task" example:"mcp"`                            // Where it was started.
+	TraceID    string         `json:"trace_id,omitempty" example:"4bf92f3577b34da6a3ce929d0e0e4736"`              // The W3C trace id; absent without one.
+	ErrorCode  string         `json:"error_code,omitempty" example:"EXPIRED"`                                     // Why it ended, as a code; absent if all tasks ended.
+	Reason     string         `json:"reason,omitempty" example:"not needed"`                                      // Why it ended; absent if all tasks ended.
 	// When it was started.
 	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	UpdatedAt time.Time `json:"updated_at" example:"2026-01-10T15:30:02Z"` // When it was last changed.
@@ -64,7 +65,7 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 	out := make([]Summary, len(rows))
 	for i, w := range rows {
 		out[i] = Summary{
-			WorkflowID: w.ID, Status: status(w), Pause: w.Pause, Approver: w.Approver, TokenID: w.TokenID, Actor: w.Actor, AgentID: w.Payer, Source: w.Source, TraceID: w.TraceID,
+			WorkflowID: w.ID, Status: status(w), Definition: ref(w), Pause: w.Pause, Approver: w.Approver, TokenID: w.TokenID, Actor: w.Actor, AgentID: w.Payer, Source: w.Source, TraceID: w.TraceID,
 			ErrorCode: w.ErrorCode, Reason: w.Reason, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
 		}
 		if !w.EndedAt.IsZero() {

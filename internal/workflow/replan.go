@@ -115,10 +115,7 @@ func (x *execution) extend(ctx context.Context, by models.Principal, add Require
 	if x.plan, err = x.plan.Extend(add.Steps, add.At); err != nil {
 		return err
 	}
-	if err := checkAgentTimeouts(add.Steps, x.settings, add.At); err != nil {
-		return err
-	}
-	if err := x.checkBudget(add.At, len(x.steps)); err != nil {
+	if err := x.checkAgentSteps(add.At, len(x.steps)); err != nil {
 		return err
 	}
 	if err := x.addSteps(ctx); err != nil {

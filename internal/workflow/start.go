@@ -18,25 +18,28 @@ import (
 type Draft struct {
 	Steps    []plan.Step
 	Settings Settings
+	// Definition selects a stored workflow, whose steps replace Steps; nil for none.
+	Definition *Invocation
 }
 
-// Begin checks, stores and starts a workflow. at is the JSON pointer of the steps, for errors. It returns
+// Begin checks, stores and starts a workflow. at is the JSON pointer of the steps or the invocation, for errors. It returns
 // errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
 // WORKFLOW_LIMIT if the token or the server has too many workflows that have not ended. If the request is a repetition, once has the
 // response afterwards; Begin then starts nothing and returns the zero View.
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
-	p, err := plan.New(d.Steps, at)
+	x := &execution{env: e.environment, settings: d.Settings, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
+	if d.Definition != nil {
+		err = x.define(ctx, *d.Definition, at)
+	} else {
+		x.plan, err = plan.New(d.Steps, at)
+	}
 	if err != nil {
 		return v, err
 	}
-	if err = checkAgentTimeouts(d.Steps, d.Settings, at); err != nil {
+	if err = x.setRow(by); err != nil {
 		return v, err
 	}
-	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
-	if x.row, err = e.newRow(by, d.Settings); err != nil {
-		return v, err
-	}
-	if err := x.checkBudget(at, 0); err != nil {
+	if err := x.checkAgentSteps(at, 0); err != nil {
 		return v, err
 	}
 	if err := x.addSteps(ctx); err != nil {
@@ -108,9 +111,10 @@ func (x *execution) create(tx *store.Tx) error {
 // fullWait is the "retry_after", in seconds, while the server has too many workflows.
 const fullWait = 10
 
-func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
-	now := e.Store.Now()
-	options, err := json.Marshal(settings)
+// setRow sets the members of the row that do not depend on the plan.
+func (x *execution) setRow(by tools.Caller) error {
+	now := x.env.Store.Now()
+	options, err := json.Marshal(x.settings)
 	payer := by.Payer
 	if payer == "" {
 		payer = models.RootAgentID
@@ -118,36 +122,43 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 			payer = *agent
 		}
 	}
-	return workflows.Workflow{
-		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Budget: settings.Budget, Reserved: settings.Budget, Approver: string(settings.Approver), Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
-	}, err
+	x.row = workflows.Workflow{
+		ID: newID("wf_"), Definition: x.row.Definition, DefinitionVersion: x.row.DefinitionVersion, Input: x.row.Input, TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
+		Options: options, Budget: x.settings.Budget, Reserved: x.settings.Budget, Approver: string(x.settings.Approver), Holder: x.env.Store.Process(), CreatedAt: now, UpdatedAt: now,
+	}
+	return err
 }
 
 // minAgentTimeoutMS is the shortest timeout of a task, in milliseconds.
 const minAgentTimeoutMS = 100
 
-// checkAgentTimeouts returns errs.InvalidRequest if an agent step has a timeout that a task may not have. at is the JSON
-// pointer of the steps.
-func checkAgentTimeouts(steps []plan.Step, settings Settings, at string) error {
-	var violations errs.Violations
+// checkAgentSteps returns errs.InvalidRequest for agent steps with a timeout that a task may not have and, if the workflow has a
+// budget, for those without one or with a larger one. at is the JSON pointer of the steps from the one at first on.
+func (x *execution) checkAgentSteps(at string, first int) error {
+	var v errs.Violations
 	short := func(pointer, name string, ms int64) {
-		violations.Add(errs.InvalidRequest, pointer, "min", "%s must be at least %d for the type agent_task, or 0 for the default, not %d", name, minAgentTimeoutMS, ms)
+		v.Add(errs.InvalidRequest, pointer, "min", "%s must be at least %d for the type agent_task, or 0 for the default, not %d", name, minAgentTimeoutMS, ms)
 	}
 	common := false
-	for i, s := range steps {
-		switch {
-		case s.Type != plan.KindAgent:
-		case s.TimeoutMS == 0:
-			common = true
-		case s.TimeoutMS < minAgentTimeoutMS:
+	for i, s := range x.plan.Steps[first:] {
+		if s.Type != plan.KindAgent {
+			continue
+		}
+		if common = common || s.TimeoutMS == 0; s.TimeoutMS > 0 && s.TimeoutMS < minAgentTimeoutMS {
 			short(fmt.Sprintf("%s/%d/timeout_ms", at, i), "timeout_ms", s.TimeoutMS)
 		}
+		switch pointer := fmt.Sprintf("%s/%d/budget", at, i); {
+		case x.row.Budget == 0:
+		case s.Budget == nil:
+			v.Add(errs.InvalidRequest, pointer, "required", "an agent_task of a workflow with a budget needs a budget")
+		case *s.Budget > x.row.Budget:
+			v.Add(errs.InvalidRequest, pointer, "max", "the budget of a task must not exceed that of the workflow, %d", x.row.Budget)
+		}
 	}
-	if ms := settings.TimeoutMS; common && ms > 0 && ms < minAgentTimeoutMS {
+	if ms := x.settings.TimeoutMS; common && ms > 0 && ms < minAgentTimeoutMS {
 		short("/config/task_timeout_ms", "task_timeout_ms", ms)
 	}
-	return violations.Err()
+	return v.Err()
 }
 
 // checkStep returns an error for a step that its caller may not execute.

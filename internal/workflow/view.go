@@ -15,10 +15,11 @@ const maxInline, maxView = 256 << 10, 4 << 20
 type View struct {
 	// The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 	// one that was aborted by the rejection of a checkpoint.
-	Status     string `json:"status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,aborted,rejected,error" example:"complete"`
-	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
-	Revision   int    `json:"revision,omitempty" example:"1"`                      // How many times tasks were added by a replan.
-	Version    int64  `json:"-"`
+	Status     string         `json:"status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,aborted,rejected,error" example:"complete"`
+	WorkflowID string         `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
+	Definition *DefinitionRef `json:"definition,omitempty"`                                // The stored workflow that it executes; absent without one.
+	Revision   int            `json:"revision,omitempty" example:"1"`                      // How many times tasks were added by a replan.
+	Version    int64          `json:"-"`
 	// The budget; absent without one.
 	Budget *Budget `json:"budget,omitempty"`
 	// Who approves tasks; absent if the token that started the workflow does.
@@ -101,7 +102,7 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 }
 
 func (x *execution) view() (View, error) {
-	v := View{Status: status(x.row), WorkflowID: x.row.ID, Revision: x.row.Revision, Version: x.row.Version, Approver: Approver(x.row.Approver)}
+	v := View{Status: status(x.row), WorkflowID: x.row.ID, Definition: ref(x.row), Revision: x.row.Revision, Version: x.row.Version, Approver: Approver(x.row.Approver)}
 	if x.row.Budget > 0 {
 		v.Budget = &Budget{x.row.Budget, x.row.Used, x.row.Reserved}
 	}

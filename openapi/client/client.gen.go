@@ -1846,6 +1846,45 @@ func (e WorkflowConfigOnError) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowReplanStatus.
+const (
+	WorkflowReplanStatusReplanned WorkflowReplanStatus = "replanned"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowReplanStatus enum.
+func (e WorkflowReplanStatus) Valid() bool {
+	switch e {
+	case WorkflowReplanStatusReplanned:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowReplanWorkflowStatus.
+const (
+	WorkflowReplanWorkflowStatusApprovalRequired WorkflowReplanWorkflowStatus = "approval_required"
+	WorkflowReplanWorkflowStatusLayerComplete    WorkflowReplanWorkflowStatus = "layer_complete"
+	WorkflowReplanWorkflowStatusRunning          WorkflowReplanWorkflowStatus = "running"
+	WorkflowReplanWorkflowStatusUncertain        WorkflowReplanWorkflowStatus = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowReplanWorkflowStatus enum.
+func (e WorkflowReplanWorkflowStatus) Valid() bool {
+	switch e {
+	case WorkflowReplanWorkflowStatusApprovalRequired:
+		return true
+	case WorkflowReplanWorkflowStatusLayerComplete:
+		return true
+	case WorkflowReplanWorkflowStatusRunning:
+		return true
+	case WorkflowReplanWorkflowStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowSummaryApprover.
 const (
 	WorkflowSummaryApproverHuman WorkflowSummaryApprover = "human"
@@ -3380,7 +3419,7 @@ type CheckpointDecision struct {
 	// Example: 40000
 	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
 
-	// Digest The digest of the checkpoint; the decision then applies to nothing else.
+	// Digest The digest of the checkpoint; the decision is rejected if the digest differs.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest *string `json:"digest,omitempty" yaml:"digest,omitempty"`
@@ -3390,7 +3429,7 @@ type CheckpointDecision struct {
 	// Example: the arguments are right
 	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
 
-	// Resolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them. For an
+	// Resolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them. For an
 	// exhausted budget: `raise`.
 	//
 	// Example: retry
@@ -3400,7 +3439,7 @@ type CheckpointDecision struct {
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 }
 
-// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, take `results` for theirs, or skip them. For an
+// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them. For an
 // exhausted budget: `raise`.
 //
 // Example: retry
@@ -3434,6 +3473,99 @@ type DecisionView struct {
 //
 // Example: chosen
 type DecisionViewVerdict string
+
+// DefinitionDraft The body of a request to store a workflow.
+type DefinitionDraft struct {
+	// Config Options of the workflow.
+	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
+
+	// Description What it is for.
+	//
+	// Example: Report of the day
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// InputSchema JSON Schema of the input, without `$ref`. Defaults of its properties replace missing ones.
+	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
+
+	// Workflow The tasks. `$input.path` in arguments stands for a part of the input.
+	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
+// DefinitionItem A stored workflow in a list.
+type DefinitionItem struct {
+	// CreatedAt When the version was stored.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that stored the version.
+	//
+	// Example: ci
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Description What it is for; absent without one.
+	//
+	// Example: Report of the day
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// Name The name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version The newest version.
+	//
+	// Example: 3
+	Version int64 `json:"version" yaml:"version"`
+}
+
+// DefinitionList One page of stored workflows.
+type DefinitionList struct {
+	// Definitions The newest version of each stored workflow.
+	Definitions []DefinitionItem `json:"definitions" yaml:"definitions"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: bmlnaHRseS1yZXBvcnQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// DefinitionView A version of a stored workflow.
+type DefinitionView struct {
+	// Config Options of the workflow.
+	Config WorkflowConfig `json:"config" yaml:"config"`
+
+	// CreatedAt When the version was stored.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that stored the version.
+	//
+	// Example: ci
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Description What it is for; absent without one.
+	//
+	// Example: Report of the day
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// InputSchema JSON Schema of the input; absent without one.
+	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
+
+	// Name The name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version The version, from 1. A version never changes.
+	//
+	// Example: 3
+	Version int64 `json:"version" yaml:"version"`
+
+	// Workflow The tasks.
+	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
 
 // Delivery The delivery of one event to one webhook.
 type Delivery struct {
@@ -7344,6 +7476,9 @@ type Workflow struct {
 	// Example: tool_approval
 	DecisionType *WorkflowDecisionType `json:"decision_type,omitempty" yaml:"decision_type,omitempty"`
 
+	// Definition The stored workflow that it executes; absent without one.
+	Definition *WorkflowDefinitionRef `json:"definition,omitempty" yaml:"definition,omitempty"`
+
 	// Description The question of the checkpoint.
 	//
 	// Example: These steps begin only if they are approved.
@@ -7395,6 +7530,11 @@ type Workflow struct {
 
 	// Results The results by task id, after the end.
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
+
+	// Revision How many times tasks were added by a replan.
+	//
+	// Example: 1
+	Revision *int `json:"revision,omitempty" yaml:"revision,omitempty"`
 
 	// Status The state: layer_complete, approval_required, uncertain and budget_exhausted are those of a paused workflow, and rejected is that of
 	// one that was aborted by the rejection of a checkpoint.
@@ -7460,7 +7600,7 @@ type WorkflowBudget struct {
 
 // WorkflowCheckpoint What a checkpoint shows.
 type WorkflowCheckpoint struct {
-	// Digest A digest of the steps. A decision that repeats it applies to nothing else.
+	// Digest A digest of the steps. A decision with another digest is rejected.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 	Digest string `json:"digest" yaml:"digest"`
@@ -7494,8 +7634,8 @@ type WorkflowCheckpointStep struct {
 	// Example: return deps.t1.length
 	Code *string `json:"code,omitempty" yaml:"code,omitempty"`
 
-	// Digest A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer and the
-	// policies of the token.
+	// Digest A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer, the
+	// policies of the token and the revision of the workflow.
 	//
 	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
 	Digest string `json:"digest" yaml:"digest"`
@@ -7559,7 +7699,8 @@ type WorkflowConfig struct {
 	// Example: false
 	PerLayerValidation *bool `json:"per_layer_validation,omitempty" yaml:"per_layer_validation,omitempty"`
 
-	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. The default is `30000`.
+	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
+	// attempt may be silent, at least 100; the default is that of the class of the task. The default is `30000`.
 	//
 	// Example: 30000
 	TaskTimeoutMS *int64 `json:"task_timeout_ms,omitempty" yaml:"task_timeout_ms,omitempty"`
@@ -7589,13 +7730,56 @@ type WorkflowContinuation struct {
 	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
 }
 
+// WorkflowDefinitionRef Names a version of a stored workflow.
+type WorkflowDefinitionRef struct {
+	// Name The name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version The version.
+	//
+	// Example: 3
+	Version int64 `json:"version" yaml:"version"`
+}
+
 // WorkflowDraft The body of a request to start a workflow.
 type WorkflowDraft struct {
-	// Config Options of the workflow.
+	// Config Options of the workflow, in addition to those of a stored one.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
-	// Workflow A set of tasks and their dependencies.
+	// Definition A stored workflow, instead of `workflow`.
+	Definition *WorkflowInvocation `json:"definition,omitempty" yaml:"definition,omitempty"`
+
+	// Workflow The workflow; or definition.
+	Workflow *WorkflowPlan `json:"workflow,omitempty" yaml:"workflow,omitempty"`
+}
+
+// WorkflowExtension The body of a request to add tasks to a workflow.
+type WorkflowExtension struct {
+	// NewRequirement What they are for, which the event shows.
+	//
+	// Example: parse the XML files that were found
+	NewRequirement *string `json:"new_requirement,omitempty" yaml:"new_requirement,omitempty"`
+
+	// Workflow The tasks to add. They may depend on each other and on all tasks of the workflow.
 	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+}
+
+// WorkflowInvocation Selects a stored workflow.
+type WorkflowInvocation struct {
+	// Input What `$input.path` in the arguments stands for, an object that is valid against the input schema.
+	Input *map[string]interface{} `json:"input,omitempty" yaml:"input,omitempty"`
+
+	// Name Its name.
+	//
+	// Example: nightly-report
+	Name string `json:"name" yaml:"name"`
+
+	// Version Its version, by default the newest.
+	//
+	// Example: 3
+	Version *int64 `json:"version,omitempty" yaml:"version,omitempty"`
 }
 
 // WorkflowList One page of workflows.
@@ -7628,6 +7812,78 @@ type WorkflowPlan struct {
 	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
 }
 
+// WorkflowReplan A workflow after steps were added (AgentCards, “agentcards:replan”).
+type WorkflowReplan struct {
+	// CheckpointID The checkpoint that waits for a decision. It replaces an earlier one that has shown tasks, because an approval covers
+	// the whole plan.
+	//
+	// Example: cp_034530bbngmsf6j6dh3xtmbr50
+	CheckpointID *string `json:"checkpoint_id,omitempty" yaml:"checkpoint_id,omitempty"`
+
+	// Context What the checkpoint shows.
+	Context *WorkflowCheckpoint `json:"context,omitempty" yaml:"context,omitempty"`
+
+	// NewRequirement The text of the request.
+	//
+	// Example: parse the XML files
+	NewRequirement *string `json:"new_requirement,omitempty" yaml:"new_requirement,omitempty"`
+
+	// NewTaskIds Ids of the new tasks.
+	//
+	// Example: ["t4"]
+	NewTaskIds []string `json:"new_task_ids" yaml:"new_task_ids"`
+
+	// NewTasksCount Number of new tasks.
+	//
+	// Example: 1
+	NewTasksCount int `json:"new_tasks_count" yaml:"new_tasks_count"`
+
+	// Options What can be done now.
+	//
+	// Example: ["continue","replan","abort"]
+	Options []string `json:"options" yaml:"options"`
+
+	// Revision How many times tasks were added, at most 10.
+	//
+	// Example: 1
+	Revision int `json:"revision" yaml:"revision"`
+
+	// Status Always `replanned`.
+	//
+	// Example: replanned
+	Status WorkflowReplanStatus `json:"status" yaml:"status"`
+
+	// TotalLayers Number of layers.
+	//
+	// Example: 3
+	TotalLayers int `json:"total_layers" yaml:"total_layers"`
+
+	// TotalTasks Number of all tasks.
+	//
+	// Example: 4
+	TotalTasks int `json:"total_tasks" yaml:"total_tasks"`
+
+	// WorkflowID The workflow's id.
+	//
+	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
+	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
+
+	// WorkflowStatus The state of the workflow.
+	//
+	// Example: layer_complete
+	WorkflowStatus WorkflowReplanWorkflowStatus `json:"workflow_status" yaml:"workflow_status"`
+}
+
+// WorkflowReplanStatus Always `replanned`.
+//
+// Example: replanned
+type WorkflowReplanStatus string
+
+// WorkflowReplanWorkflowStatus The state of the workflow.
+//
+// Example: layer_complete
+type WorkflowReplanWorkflowStatus string
+
 // WorkflowSummary A workflow in a list.
 type WorkflowSummary struct {
 	// Actor Name of the token that started it.
@@ -7649,6 +7905,9 @@ type WorkflowSummary struct {
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Definition The stored workflow that it executes; absent without one.
+	Definition *WorkflowDefinitionRef `json:"definition,omitempty" yaml:"definition,omitempty"`
 
 	// EndedAt Null until it has ended.
 	//
@@ -7762,7 +8021,8 @@ type WorkflowTask struct {
 	// Example: t1
 	ID string `json:"id" yaml:"id"`
 
-	// TimeoutMS Maximum duration of an attempt in milliseconds; by default that of the workflow.
+	// TimeoutMS Maximum duration of an attempt in milliseconds; by default, and for 0, that of the workflow. For agent_task it is how
+	// long an attempt may be silent, at least 100; the default is that of the class of the task.
 	//
 	// Example: 30000
 	TimeoutMS *int64 `json:"timeout_ms,omitempty" yaml:"timeout_ms,omitempty"`
@@ -8561,6 +8821,42 @@ type GetWorkerParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListDefinitionsParams defines parameters for ListDefinitions.
+type ListDefinitionsParams struct {
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// DeleteDefinitionParams defines parameters for DeleteDefinition.
+type DeleteDefinitionParams struct {
+	// IfMatch Delete it only if this entity tag has the newest version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
+// GetDefinitionParams defines parameters for GetDefinition.
+type GetDefinitionParams struct {
+	// Version The version
+	Version *int `form:"version,omitempty" json:"version,omitempty" yaml:"version,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// PutDefinitionParams defines parameters for PutDefinition.
+type PutDefinitionParams struct {
+	// IfMatch Store the version only if this entity tag has the newest version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+
+	// IfNoneMatch With `*`, store the workflow only if the name is not in use
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListWorkflowsParams defines parameters for ListWorkflows.
 type ListWorkflowsParams struct {
 	// Status Only workflows in this state
@@ -8768,6 +9064,9 @@ type RedeliverWebhookJSONRequestBody = RedeliveryRequest
 // RotateWebhookSecretJSONRequestBody defines body for RotateWebhookSecret for application/json ContentType.
 type RotateWebhookSecretJSONRequestBody = SecretRotation
 
+// PutDefinitionJSONRequestBody defines body for PutDefinition for application/json ContentType.
+type PutDefinitionJSONRequestBody = DefinitionDraft
+
 // StartWorkflowJSONRequestBody defines body for StartWorkflow for application/json ContentType.
 type StartWorkflowJSONRequestBody = WorkflowDraft
 
@@ -8779,6 +9078,9 @@ type DecideOnCheckpointJSONRequestBody = CheckpointDecision
 
 // ContinueWorkflowJSONRequestBody defines body for ContinueWorkflow for application/json ContentType.
 type ContinueWorkflowJSONRequestBody = WorkflowContinuation
+
+// ReplanWorkflowJSONRequestBody defines body for ReplanWorkflow for application/json ContentType.
+type ReplanWorkflowJSONRequestBody = WorkflowExtension
 
 // SendV5MessagesTextRequestBody defines body for SendV5Messages for text/plain ContentType.
 type SendV5MessagesTextRequestBody = SendV5MessagesTextBody
@@ -10391,6 +10693,55 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorker(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListDefinitions List stored workflows
+	//
+	// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+	ListDefinitions(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteDefinition Delete a stored workflow
+	//
+	// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+	DeleteDefinition(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDefinition Get a stored workflow
+	//
+	// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+	GetDefinition(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutDefinitionWithBody Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinitionWithBody(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutDefinition Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinition(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListWorkflows List workflows
 	//
 	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
@@ -10404,7 +10755,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10417,7 +10768,7 @@ type ClientInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10437,7 +10788,7 @@ type ClientInterface interface {
 
 	// AbortWorkflowWithBody Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10448,7 +10799,7 @@ type ClientInterface interface {
 
 	// AbortWorkflow Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -10504,6 +10855,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplanWorkflowWithBody Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflowWithBody(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReplanWorkflow Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflow(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStepResult Get the result of a task of a workflow
 	//
@@ -12958,6 +13331,105 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 	return c.Client.Do(req)
 }
 
+// ListDefinitions List stored workflows
+//
+// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+func (c *Client) ListDefinitions(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDefinitionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteDefinition Delete a stored workflow
+//
+// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+func (c *Client) DeleteDefinition(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteDefinitionRequest(c.Server, definitionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDefinition Get a stored workflow
+//
+// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+func (c *Client) GetDefinition(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDefinitionRequest(c.Server, definitionID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutDefinitionWithBody Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *Client) PutDefinitionWithBody(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutDefinitionRequestWithBody(c.Server, definitionID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutDefinition Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *Client) PutDefinition(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutDefinitionRequest(c.Server, definitionID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListWorkflows List workflows
 //
 // Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
@@ -12981,7 +13453,7 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -13004,7 +13476,7 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -13044,7 +13516,7 @@ func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *Get
 
 // AbortWorkflowWithBody Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -13065,7 +13537,7 @@ func (c *Client) AbortWorkflowWithBody(ctx context.Context, workflowID string, p
 
 // AbortWorkflow Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -13162,6 +13634,48 @@ func (c *Client) ContinueWorkflowWithBody(ctx context.Context, workflowID string
 // Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewContinueWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplanWorkflowWithBody Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *Client) ReplanWorkflowWithBody(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplanWorkflowRequestWithBody(c.Server, workflowID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReplanWorkflow Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *Client) ReplanWorkflow(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReplanWorkflowRequest(c.Server, workflowID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -18995,6 +19509,285 @@ func NewGetWorkerRequest(server string, agentID string, params *GetWorkerParams)
 	return req, nil
 }
 
+// NewListDefinitionsRequest constructs an http.Request for the ListDefinitions method
+func NewListDefinitionsRequest(server string, params *ListDefinitionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteDefinitionRequest constructs an http.Request for the DeleteDefinition method
+func NewDeleteDefinitionRequest(server string, definitionID string, params *DeleteDefinitionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "definition_id", definitionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetDefinitionRequest constructs an http.Request for the GetDefinition method
+func NewGetDefinitionRequest(server string, definitionID string, params *GetDefinitionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "definition_id", definitionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Version != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "version", *params.Version, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutDefinitionRequest calls the generic PutDefinition builder with application/json body
+func NewPutDefinitionRequest(server string, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutDefinitionRequestWithBody(server, definitionID, params, "application/json", bodyReader)
+}
+
+// NewPutDefinitionRequestWithBody constructs an http.Request for the PutDefinition method, with any body, and a specified content type
+func NewPutDefinitionRequestWithBody(server string, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "definition_id", definitionID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflow-definitions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+		if params.IfNoneMatch != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewListWorkflowsRequest constructs an http.Request for the ListWorkflows method
 func NewListWorkflowsRequest(server string, params *ListWorkflowsParams) (*http.Request, error) {
 	var err error
@@ -19442,6 +20235,53 @@ func NewContinueWorkflowRequestWithBody(server string, workflowID string, params
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewReplanWorkflowRequest calls the generic ReplanWorkflow builder with application/json body
+func NewReplanWorkflowRequest(server string, workflowID string, body ReplanWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReplanWorkflowRequestWithBody(server, workflowID, "application/json", bodyReader)
+}
+
+// NewReplanWorkflowRequestWithBody constructs an http.Request for the ReplanWorkflow method, with any body, and a specified content type
+func NewReplanWorkflowRequestWithBody(server string, workflowID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/replan", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -21222,6 +22062,61 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/workers/{agent_id} (the `GetWorker` operationId).
 	GetWorkerWithResponse(ctx context.Context, agentID string, params *GetWorkerParams, reqEditors ...RequestEditorFn) (*GetWorkerResponse, error)
 
+	// ListDefinitionsWithResponse List stored workflows
+	//
+	// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+	ListDefinitionsWithResponse(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*ListDefinitionsResponse, error)
+
+	// DeleteDefinitionWithResponse Delete a stored workflow
+	//
+	// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+	DeleteDefinitionWithResponse(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*DeleteDefinitionResponse, error)
+
+	// GetDefinitionWithResponse Get a stored workflow
+	//
+	// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+	GetDefinitionWithResponse(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*GetDefinitionResponse, error)
+
+	// PutDefinitionWithBodyWithResponse Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinitionWithBodyWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error)
+
+	// PutDefinitionWithResponse Store a workflow
+	//
+	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+	PutDefinitionWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error)
+
 	// ListWorkflowsWithResponse List workflows
 	//
 	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
@@ -21237,7 +22132,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21250,7 +22145,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
-	// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21272,7 +22167,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithBodyWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21283,7 +22178,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -21339,6 +22234,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflowWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error)
+
+	// ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error)
+
+	// ReplanWorkflowWithResponse Add tasks to a workflow
+	//
+	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+	ReplanWorkflowWithResponse(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error)
 
 	// GetStepResultWithResponse Get the result of a task of a workflow
 	//
@@ -29030,6 +29947,352 @@ func (r GetWorkerResponse) ContentType() string {
 	return ""
 }
 
+type ListDefinitionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefinitionList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDefinitionsResponse) GetJSON200() *DefinitionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDefinitionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDefinitionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDefinitionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDefinitionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDefinitionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteDefinitionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteDefinitionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteDefinitionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteDefinitionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteDefinitionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteDefinitionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDefinitionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefinitionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDefinitionResponse) GetJSON200() *DefinitionView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetDefinitionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDefinitionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDefinitionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDefinitionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDefinitionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutDefinitionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DefinitionView
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *DefinitionView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutDefinitionResponse) GetJSON200() *DefinitionView {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutDefinitionResponse) GetJSON201() *DefinitionView {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutDefinitionResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutDefinitionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutDefinitionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutDefinitionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutDefinitionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListWorkflowsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -29606,6 +30869,110 @@ func (r ContinueWorkflowResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ContinueWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReplanWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowReplan
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReplanWorkflowResponse) GetJSON200() *WorkflowReplan {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReplanWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReplanWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReplanWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReplanWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReplanWorkflowResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -32099,6 +33466,91 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 	return ParseGetWorkerResponse(rsp)
 }
 
+// ListDefinitionsWithResponse List stored workflows
+//
+// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflow-definitions (the `ListDefinitions` operationId).
+func (c *ClientWithResponses) ListDefinitionsWithResponse(ctx context.Context, params *ListDefinitionsParams, reqEditors ...RequestEditorFn) (*ListDefinitionsResponse, error) {
+	rsp, err := c.ListDefinitions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDefinitionsResponse(rsp)
+}
+
+// DeleteDefinitionWithResponse Delete a stored workflow
+//
+// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/workflow-definitions/{definition_id} (the `DeleteDefinition` operationId).
+func (c *ClientWithResponses) DeleteDefinitionWithResponse(ctx context.Context, definitionID string, params *DeleteDefinitionParams, reqEditors ...RequestEditorFn) (*DeleteDefinitionResponse, error) {
+	rsp, err := c.DeleteDefinition(ctx, definitionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteDefinitionResponse(rsp)
+}
+
+// GetDefinitionWithResponse Get a stored workflow
+//
+// Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflow-definitions/{definition_id} (the `GetDefinition` operationId).
+func (c *ClientWithResponses) GetDefinitionWithResponse(ctx context.Context, definitionID string, params *GetDefinitionParams, reqEditors ...RequestEditorFn) (*GetDefinitionResponse, error) {
+	rsp, err := c.GetDefinition(ctx, definitionID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDefinitionResponse(rsp)
+}
+
+// PutDefinitionWithBodyWithResponse Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *ClientWithResponses) PutDefinitionWithBodyWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error) {
+	rsp, err := c.PutDefinitionWithBody(ctx, definitionID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutDefinitionResponse(rsp)
+}
+
+// PutDefinitionWithResponse Store a workflow
+//
+// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/workflow-definitions/{definition_id} (the `PutDefinition` operationId).
+func (c *ClientWithResponses) PutDefinitionWithResponse(ctx context.Context, definitionID string, params *PutDefinitionParams, body PutDefinitionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutDefinitionResponse, error) {
+	rsp, err := c.PutDefinition(ctx, definitionID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutDefinitionResponse(rsp)
+}
+
 // ListWorkflowsWithResponse List workflows
 //
 // Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
@@ -32120,7 +33572,7 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -32139,7 +33591,7 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 //
 // Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
-// Tasks of tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -32173,7 +33625,7 @@ func (c *ClientWithResponses) GetWorkflowWithResponse(ctx context.Context, workf
 
 // AbortWorkflowWithBodyWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -32190,7 +33642,7 @@ func (c *ClientWithResponses) AbortWorkflowWithBodyWithResponse(ctx context.Cont
 
 // AbortWorkflowWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not answer in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -32275,6 +33727,40 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseContinueWorkflowResponse(rsp)
+}
+
+// ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *ClientWithResponses) ReplanWorkflowWithBodyWithResponse(ctx context.Context, workflowID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error) {
+	rsp, err := c.ReplanWorkflowWithBody(ctx, workflowID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplanWorkflowResponse(rsp)
+}
+
+// ReplanWorkflowWithResponse Add tasks to a workflow
+//
+// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/{workflow_id}/replan (the `ReplanWorkflow` operationId).
+func (c *ClientWithResponses) ReplanWorkflowWithResponse(ctx context.Context, workflowID string, body ReplanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplanWorkflowResponse, error) {
+	rsp, err := c.ReplanWorkflow(ctx, workflowID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReplanWorkflowResponse(rsp)
 }
 
 // GetStepResultWithResponse Get the result of a task of a workflow
@@ -38850,6 +40336,301 @@ func ParseGetWorkerResponse(rsp *http.Response) (*GetWorkerResponse, error) {
 	return response, nil
 }
 
+// ParseListDefinitionsResponse parses an HTTP response from a ListDefinitionsWithResponse call
+func ParseListDefinitionsResponse(rsp *http.Response) (*ListDefinitionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDefinitionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefinitionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteDefinitionResponse parses an HTTP response from a DeleteDefinitionWithResponse call
+func ParseDeleteDefinitionResponse(rsp *http.Response) (*DeleteDefinitionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteDefinitionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDefinitionResponse parses an HTTP response from a GetDefinitionWithResponse call
+func ParseGetDefinitionResponse(rsp *http.Response) (*GetDefinitionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDefinitionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutDefinitionResponse parses an HTTP response from a PutDefinitionWithResponse call
+func ParsePutDefinitionResponse(rsp *http.Response) (*PutDefinitionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutDefinitionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest DefinitionView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListWorkflowsResponse parses an HTTP response from a ListWorkflowsWithResponse call
 func ParseListWorkflowsResponse(rsp *http.Response) (*ListWorkflowsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -39296,6 +41077,95 @@ func ParseContinueWorkflowResponse(rsp *http.Response) (*ContinueWorkflowRespons
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
 		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReplanWorkflowResponse parses an HTTP response from a ReplanWorkflowWithResponse call
+func ParseReplanWorkflowResponse(rsp *http.Response) (*ReplanWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReplanWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowReplan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

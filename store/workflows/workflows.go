@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"comet/internal/errs"
@@ -32,7 +33,11 @@ type Workflow struct {
 	Source, Session string
 	TraceID         string
 	Options         json.RawMessage
-	State           int
+	// Definition and DefinitionVersion name the stored workflow that it executes, "" for none; Input is its input.
+	Definition        string
+	DefinitionVersion int64
+	Input             json.RawMessage
+	State             int
 	// Pause is the reason why it is paused, "" if it is not.
 	Pause string
 	// Confirmed is the number of confirmed layers, and Revision how many times steps were added.
@@ -136,7 +141,7 @@ func Get(from store.Source, id string) (Workflow, error) {
 	return store.Row[Workflow](from, "SELECT "+workflowColumns+" FROM workflows WHERE id = ?", id)
 }
 
-const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, state, pause, confirmed, revision, holder, budget, used, reserved, reservation_id, result_bytes, approver, error_code, reason, version, created_at, updated_at, ended_at"
+const workflowColumns = "id, token_id, actor, payer, source, session, trace_id, options, definition, definition_version, input, state, pause, confirmed, revision, holder, budget, used, reserved, reservation_id, result_bytes, approver, error_code, reason, version, created_at, updated_at, ended_at"
 
 // Query selects workflows.
 type Query struct {
@@ -155,7 +160,7 @@ type Query struct {
 	Limit  int
 }
 
-// List returns workflows, the newest first.
+// List returns workflows, the newest first, without their input.
 func List(from store.Source, q Query) ([]Workflow, error) {
 	var where filter.Clause
 	q.restrict(&where)
@@ -164,7 +169,7 @@ func List(from store.Source, q Query) ([]Workflow, error) {
 		in, args := filter.In(q.States)
 		where.And("state IN "+in, args...)
 	}
-	return store.Rows[Workflow](from, "SELECT "+workflowColumns+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
+	return store.Rows[Workflow](from, "SELECT "+strings.Replace(workflowColumns, " input", " '' AS input", 1)+" FROM workflows"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, q.Limit)...)
 }
 
 // restrict adds which workflows the token sees, or may decide about.

@@ -78,7 +78,7 @@ for (const { name, sdk, transport, http, serves, era } of clients) {
         tools.map((t) => t.name),
         [
           "agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue",
-          "agentcards__abort", "agentcards__approval_response", "comet__submit_task",
+          "agentcards__abort", "agentcards__replan", "agentcards__approval_response", "comet__submit_task",
         ],
       );
       for (const query of ["list what is in a folder", "lister les fichiers d'un dossier"]) {

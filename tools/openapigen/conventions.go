@@ -56,7 +56,7 @@ func addTag(where string, op *openapi3.Operation) {
 		{"/api/v1/agents/{agent_id}/usage", "usage"}, {"/api/v1/agents/{agent_id}/reservations", "usage"}, {"/api/v1/ledger", "usage"},
 		{"/api/v1/agents", "agents"}, {"/api/v1/hierarchy", "hierarchy"}, {"/api/v1/roster", "roster"},
 		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"},
-		{"/api/v1/tools", "tools"}, {"/api/v1/upstreams", "tools"}, {"/api/v1/workflows", "workflows"}, {"/api/v1/webhooks", "webhooks"}, {"/x-webhooks", "webhooks"},
+		{"/api/v1/tools", "tools"}, {"/api/v1/upstreams", "tools"}, {"/api/v1/workflow", "workflows"}, {"/api/v1/webhooks", "webhooks"}, {"/x-webhooks", "webhooks"},
 		{"/api/v1/events", "events"}, {"/api/agent/", "agent connections"}, {"/api/v5/", "agent connections"},
 		{"/healthz", "service"}, {"/readyz", "service"}, {"/metrics", "service"}, {"/openapi.", "service"}, {"/docs", "service"}, {"/problems", "service"}, {"/", "service"},
 	} {
@@ -71,7 +71,7 @@ func addTag(where string, op *openapi3.Operation) {
 func addPathParameters(where string, op *openapi3.Operation) {
 	const other = "01890a5d-ac96-774b-bcce-b302099a8058"
 	examples := map[string]string{
-		"agent": "finance-personal", "upstream": "filesystem", "session": other, "workflow": "wf_034530bbngmsf6j6dh3xtmbr4g", "checkpoint": "cp_034530bbngmsf6j6dh3xtmbr50", "step": "t1",
+		"agent": "finance-personal", "upstream": "filesystem", "session": other, "workflow": "wf_034530bbngmsf6j6dh3xtmbr4g", "definition": "nightly-report", "checkpoint": "cp_034530bbngmsf6j6dh3xtmbr50", "step": "t1",
 		"PATCH /api/v1/agents/{agent_id}": "custom-assistant", "DELETE /api/v1/agents/{agent_id}": "custom-assistant",
 		"GET /api/v1/agents/{agent_id}/ancestors": "budget-assistant", "GET /api/v1/workers/{agent_id}": "research-web-01",
 	}

@@ -36,7 +36,7 @@ func TestSearchFindsExecuteCode(t *testing.T) {
 			require.Equal(t, other.Name == "agentcards:execute_dag", other.Stub == "", "code cannot call it")
 		}
 		names, _ := c.Listed(t)
-		require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__approval_response", "comet__submit_task"}, names)
+		require.Equal(t, []string{"agentcards__search_tools", "agentcards__execute_code", "agentcards__execute_dag", "agentcards__continue", "agentcards__abort", "agentcards__replan", "agentcards__approval_response", "comet__submit_task"}, names)
 		require.Equal(t, "undefined", c.Run(t, "typeof agentcards", map[string]any{"intent": "run javascript code"}), "code does not run code")
 	})
 }

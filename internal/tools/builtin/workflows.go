@@ -16,6 +16,11 @@ import (
 const (
 	dagSchema = `{"type":"object","properties":{
 "intent":{"type":"string","maxLength":8000,"description":"What to do, in English or French, with the arguments; instead of workflow. A plan that is not certain or not complete is returned and not executed; destructive steps ask for approval"},
+"definition":{"type":"object","description":"A stored workflow, instead of workflow","properties":{
+"name":{"type":"string","minLength":1,"maxLength":64},
+"version":{"type":"integer","minimum":1,"description":"Default: the newest one"},
+"input":{"type":"object","description":"What $input.path in its arguments stands for"}},
+"required":["name"],"additionalProperties":false},
 "workflow":{"type":"object","description":"The steps and their dependencies","properties":{
 "tasks":` + tasksSchema + `},
 "required":["tasks"],"additionalProperties":false},
@@ -82,7 +87,7 @@ func (b *builtins) workflowTools() []tools.Builtin {
 		}
 	}
 	return []tools.Builtin{
-		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
+		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, a stored one, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
 		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
 		tool("abort", "Abort a workflow", "Aborts a workflow and returns its completed layers and partial results.", abortSchema, b.abortWorkflow),
 		tool("replan", "Add tasks to a workflow", "Adds tasks to a workflow that runs or is paused: the plan for new_requirement, or the given workflow. What has finished stays as it is, and a paused workflow stays paused.", replanSchema, b.replanWorkflow),
@@ -91,9 +96,14 @@ func (b *builtins) workflowTools() []tools.Builtin {
 }
 
 type dagDraft struct {
-	Intent             *string `json:"intent"`
-	Workflow           *dag    `json:"workflow"`
-	PerLayerValidation *bool   `json:"per_layer_validation"`
+	Intent     *string `json:"intent"`
+	Workflow   *dag    `json:"workflow"`
+	Definition *struct {
+		Name    string          `json:"name" validate:"required,max=64"`
+		Version int64           `json:"version" validate:"min=0"`
+		Input   json.RawMessage `json:"input"`
+	} `json:"definition" validate:"omitnil"`
+	PerLayerValidation *bool `json:"per_layer_validation"`
 	Config             struct {
 		PerLayerValidation *bool            `json:"per_layer_validation"`
 		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
@@ -110,8 +120,14 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	if (d.Workflow == nil) == (d.Intent == nil) {
-		return nil, c.Invalid("either intent or workflow is required, and not both")
+	given := 0
+	for _, is := range []bool{d.Intent != nil, d.Definition != nil, d.Workflow != nil} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, c.Invalid("exactly one of intent, definition or workflow is required")
 	}
 	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
 	settings := workflow.Settings{
@@ -126,7 +142,13 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if d.Intent != nil {
 		return b.executeIntent(ctx, c, *d.Intent, settings)
 	}
-	begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks", nil)
+	draft, at := workflow.Draft{Settings: settings}, "/workflow/tasks"
+	if from := d.Definition; from != nil {
+		draft.Definition, at = &workflow.Invocation{Name: from.Name, Version: from.Version, Input: from.Input}, "/definition"
+	} else {
+		draft.Steps = d.Workflow.Tasks
+	}
+	begun, err := b.Workflows.Begin(ctx, c.Caller, draft, at, nil)
 	return b.awaitWorkflow(ctx, c, begun.WorkflowID, pointed(c, err))
 }
 

@@ -110,7 +110,7 @@ func Propose(r Request) (Proposal, error) {
 	var context map[string]json.RawMessage
 	switch {
 	case strings.TrimSpace(r.Sentence) == "" || len(r.Sentence) > MaxSentence:
-		return out, errs.New(errs.InvalidRequest, "intent must have 1 to %d bytes, not %d", MaxSentence, len(r.Sentence))
+		return out, errs.New(errs.InvalidRequest, "the sentence must have 1 to %d bytes, not %d", MaxSentence, len(r.Sentence))
 	case len(r.Context) > plan.MaxArguments || len(r.Context) > 0 && json.Unmarshal(r.Context, &context) != nil:
 		return out, errs.New(errs.InvalidRequest, "context must be a JSON object of at most %d bytes", plan.MaxArguments)
 	}

@@ -74,6 +74,8 @@ type Plan struct {
 
 	index    map[string]int // of steps by id
 	inLayers []int          // the steps in the order of their layers
+	template bool           // whether arguments may refer to input
+	input    any            // of a template
 }
 
 // Node is a step with what was derived from the other steps.
@@ -89,7 +91,7 @@ var idPattern = regexp.MustCompile(`^` + idExpression + `$`)
 
 // New checks steps. The error lists every violation with a JSON pointer below at.
 func New(steps []Step, at string) (*Plan, error) {
-	return newPlan(0, steps, at)
+	return newPlan(0, steps, at, false)
 }
 
 // Extend returns the plan with further steps, which may depend on all steps. The error lists every violation with a JSON
@@ -104,17 +106,21 @@ func (p *Plan) Extend(steps []Step, at string) (*Plan, error) {
 	for _, n := range p.Steps {
 		all = append(all, n.Step)
 	}
-	return newPlan(len(p.Steps), append(all, steps...), at)
+	out, err := newPlan(len(p.Steps), append(all, steps...), at, p.template)
+	if err == nil {
+		out.input = p.input
+	}
+	return out, err
 }
 
 // newPlan checks steps, of which the first ones, up to added, are those of a valid plan.
-func newPlan(added int, steps []Step, at string) (*Plan, error) {
-	c := checker{at: at, added: added, index: make(map[string]int, len(steps))}
+func newPlan(added int, steps []Step, at string, template bool) (*Plan, error) {
+	c := checker{at: at, added: added, template: template, index: make(map[string]int, len(steps))}
 	c.checkSteps(steps)
 	if err := c.violations.Err(); err != nil {
 		return nil, err
 	}
-	p := &Plan{Steps: c.nodes, index: c.index}
+	p := &Plan{Steps: c.nodes, index: c.index, template: template}
 	if cycle := p.order(); cycle != nil {
 		c.fail(cycle[0], "/depends_on", "cycle", "the dependencies of the steps form a cycle: %s", p.names(cycle))
 	}
@@ -123,7 +129,8 @@ func newPlan(added int, steps []Step, at string) (*Plan, error) {
 
 type checker struct {
 	at         string
-	added      int            // the first step below at
+	added      int // the first step below at
+	template   bool
 	index      map[string]int // of steps by id
 	nodes      []Node
 	violations errs.Violations
@@ -145,6 +152,8 @@ func (c *checker) checkSteps(steps []Step) {
 		switch {
 		case !idPattern.MatchString(s.ID):
 			c.fail(i, "/id", "pattern", "id must be a letter or \"_\", then at most 63 letters, digits, \"_\" and \"-\", not %q", input.Clip(s.ID))
+		case c.template && s.ID == inputName:
+			c.fail(i, "/id", "reserved", "the id %q stands for the input of the workflow", inputName)
 		case taken:
 			c.fail(i, "/id", "unique", "the id %q is already used by step %d", s.ID, first+1)
 		default:
@@ -230,11 +239,13 @@ func (c *checker) checkArguments(i int, s *Step) (referenced map[int]string) {
 	referenced = map[int]string{}
 	c.arguments += len(s.Arguments)
 	for at, text := range textsOf(s.Arguments) {
-		for _, r := range referencesIn(text) {
+		for _, r := range referencesIn(text, c.template) {
 			to, known := c.index[r.step]
 			switch {
 			case r.typo && known && i < c.added && to >= c.added:
 				c.fail(to, "/id", "unique", "with this id the text %q of the step %q would become a reference", input.Clip(r.text), s.ID)
+			case r.input && !r.escaped:
+				c.references++
 			case r.escaped, r.typo && !known: // a text
 			case r.typo:
 				c.fail(i, "/arguments"+at, "reference", "%q is not a reference: write $%s.result to refer to the result, or $$%s for the literal text", input.Clip(r.text), r.step, r.step)

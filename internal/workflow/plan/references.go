@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -16,13 +17,19 @@ import (
 )
 
 const (
-	idExpression   = `[A-Za-z_][A-Za-z0-9_-]{0,63}`
-	pathExpression = `(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,9}\]|\["(?:[^"\\]|\\.)*"\])*`
+	idExpression = `[A-Za-z_][A-Za-z0-9_-]{0,63}`
+	// referenceExpression matches a reference to a step, without a path.
+	referenceExpression = `(` + idExpression + `)\.(?:result\b|([A-Za-z_][A-Za-z0-9_-]*))|OUTPUT\[(` + idExpression + `)\]`
+	pathExpression      = `(?:\.[A-Za-z_][A-Za-z0-9_-]*|\[[0-9]{1,9}\]|\["(?:[^"\\]|\\.)*"\])*`
 )
 
 // referencePattern matches a reference: $t1.result and $OUTPUT[t1], each with a path such as .files[0]["a b"].
-// Group 1 is "$" for an escaped one, 2 and 4 are ids, 3 is the name after the id unless it is result, 5 is the path.
-var referencePattern = regexp.MustCompile(`(\$?)\$(?:(` + idExpression + `)\.(?:result\b|([A-Za-z_][A-Za-z0-9_-]*))|OUTPUT\[(` + idExpression + `)\])(` + pathExpression + `)`)
+// Group 1 is "$" for an escaped one, 2 and 4 are ids, 3 is the name after the id unless it is result, the last one is the
+// path. templatePattern also matches $input without a name, as group 5.
+var (
+	referencePattern = regexp.MustCompile(`(\$?)\$(?:` + referenceExpression + `)(` + pathExpression + `)`)
+	templatePattern  = regexp.MustCompile(`(\$?)\$(?:` + referenceExpression + `|(` + inputName + `)\b)(` + pathExpression + `)`)
+)
 
 // reference is a reference in a text.
 type reference struct {
@@ -31,21 +38,33 @@ type reference struct {
 	step, path string
 	escaped    bool // "$$t1.result" stands for the text "$t1.result"
 	typo       bool // without ".result": an error if it names a step, otherwise a text
+	input      bool // to the input of a template; it has no step
 }
 
-func referencesIn(text string) (out []reference) {
+// referencesIn returns the references in a text of a template or another plan.
+func referencesIn(text string, template bool) (out []reference) {
+	pattern := referencePattern
+	if template {
+		pattern = templatePattern
+	}
 	if !strings.Contains(text, "$") {
 		return nil
 	}
-	for _, m := range referencePattern.FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range pattern.FindAllStringSubmatchIndex(text, -1) {
 		part := func(n int) string {
 			if m[2*n] < 0 {
 				return ""
 			}
 			return text[m[2*n]:m[2*n+1]]
 		}
-		r := reference{start: m[0], end: m[1], step: part(2) + part(4), path: part(5), escaped: part(1) != "", typo: part(3) != ""}
+		r := reference{start: m[0], end: m[1], step: part(2) + part(4), path: part(pattern.NumSubexp()), escaped: part(1) != "", typo: part(3) != ""}
 		r.text = text[m[0]+len(part(1)) : m[1]]
+		if r.input = template && (part(2) == inputName || part(2)+part(4) == ""); r.input {
+			if part(2) != "" {
+				r.path = "." + cmp.Or(part(3), "result") + r.path
+			}
+			r.step, r.typo = "", false
+		}
 		out = append(out, r)
 	}
 	return out
@@ -104,7 +123,7 @@ func (p *Plan) Resolve(step int, result func(step int) (json.RawMessage, error))
 	if err != nil {
 		return nil, err
 	}
-	r := resolver{result: result, index: p.index, decoded: map[int]any{}, left: MaxArguments - len(arguments)}
+	r := resolver{result: result, index: p.index, template: p.template, input: p.input, decoded: map[int]any{}, left: MaxArguments - len(arguments)}
 	if v, err = r.replaceIn(v); err != nil {
 		return nil, err
 	}
@@ -150,7 +169,7 @@ func escapeIn(v any, id string) any {
 	case string:
 		var out strings.Builder
 		last := 0
-		for _, ref := range referencesIn(v) {
+		for _, ref := range referencesIn(v, false) {
 			out.WriteString(v[last:ref.start])
 			if last = ref.start; !ref.typo || ref.step == id {
 				out.WriteByte('$')
@@ -165,7 +184,10 @@ type resolver struct {
 	result  func(step int) (json.RawMessage, error)
 	index   map[string]int
 	decoded map[int]any
-	left    int // bytes that may still be inserted
+	// template is set for a plan with an input.
+	template bool
+	input    any
+	left     int // bytes that may still be inserted
 }
 
 func (r *resolver) replaceIn(v any) (_ any, err error) {
@@ -191,7 +213,7 @@ func (r *resolver) replaceIn(v any) (_ any, err error) {
 func (r *resolver) replace(text string) (any, error) {
 	var out strings.Builder
 	last := 0
-	for _, ref := range referencesIn(text) {
+	for _, ref := range referencesIn(text, r.template) {
 		if _, known := r.index[ref.step]; ref.typo && !known { // it is a text
 			continue
 		}
@@ -227,6 +249,9 @@ func (r *resolver) replace(text string) (any, error) {
 
 // value returns the value that a reference refers to.
 func (r *resolver) value(ref reference) (any, error) {
+	if ref.input {
+		return memberAt(r.input, ref)
+	}
 	step := r.index[ref.step]
 	v, known := r.decoded[step]
 	if !known {
@@ -239,6 +264,11 @@ func (r *resolver) value(ref reference) (any, error) {
 		}
 		r.decoded[step] = v
 	}
+	return memberAt(v, ref)
+}
+
+// memberAt returns the member of a value at the path of a reference.
+func memberAt(v any, ref reference) (any, error) {
 	for _, part := range pathParts(ref.path) {
 		inner, ok := member(v, part)
 		if !ok {

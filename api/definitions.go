@@ -1,0 +1,145 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"comet/internal/workflow"
+)
+
+const definitionsPath = "/api/v1/workflow-definitions"
+
+// definitionDraft is the body of a request to store a workflow.
+type definitionDraft struct {
+	Workflow    *workflowPlan   `json:"workflow" validate:"required"`                                                                                      // The tasks. `$input.path` in arguments stands for a part of the input.
+	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                                 // Options of the workflow.
+	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                                 // JSON Schema of the input, without `$ref`. Defaults of its properties replace missing ones.
+	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Report of the day" maxLength:"2000" extensions:"x-nullable"` // What it is for.
+}
+
+// definitionView is a version of a stored workflow.
+type definitionView struct {
+	Name        string          `json:"name" example:"nightly-report"`                     // The name.
+	Version     int64           `json:"version" example:"3"`                               // The version, from 1. A version never changes.
+	Description string          `json:"description,omitempty" example:"Report of the day"` // What it is for; absent without one.
+	Workflow    workflowPlan    `json:"workflow"`                                          // The tasks.
+	Config      workflowConfig  `json:"config"`                                            // Options of the workflow.
+	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`       // JSON Schema of the input; absent without one.
+	CreatedBy   string          `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
+	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
+}
+
+// definitionItem is a stored workflow in a list.
+type definitionItem struct {
+	Name        string    `json:"name" example:"nightly-report"`                     // The name.
+	Version     int64     `json:"version" example:"3"`                               // The newest version.
+	Description string    `json:"description,omitempty" example:"Report of the day"` // What it is for; absent without one.
+	CreatedBy   string    `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
+	CreatedAt   time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
+}
+
+func newDefinitionItem(d workflow.Definition) definitionItem {
+	return definitionItem{d.Name, d.Version, d.Description, d.CreatedBy, d.CreatedAt}
+}
+
+// definitionList is one page of stored workflows.
+type definitionList struct {
+	Definitions []definitionItem `json:"definitions"`                                         // The newest version of each stored workflow.
+	NextCursor  string           `json:"next_cursor,omitempty" example:"bmlnaHRseS1yZXBvcnQ"` // Absent on the last page.
+}
+
+func newDefinitionView(d workflow.Definition) definitionView {
+	v := definitionView{
+		Name: d.Name, Version: d.Version, Description: d.Description, Workflow: workflowPlan{d.Steps}, Config: workflowConfig{PerLayerValidation: d.Settings.ValidateLayers},
+		InputSchema: d.InputSchema, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt,
+	}
+	if d.Settings.AbortOnError {
+		v.Config.OnError = new("abort")
+	}
+	if d.Settings.Approvals != "" {
+		v.Config.Approvals = new(d.Settings.Approvals)
+	}
+	if d.Settings.TimeoutMS != 0 {
+		v.Config.TaskTimeoutMS = new(d.Settings.TimeoutMS)
+	}
+	return v
+}
+
+// listDefinitions lists the stored workflows.
+//
+//	@Summary		List stored workflows
+//	@Description	Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+//	@Success		200	{object}	definitionList	"A page of results"
+func (s *Server) listDefinitions(r request) (any, error) {
+	q := newQuery(r.Request, "limit", "cursor")
+	after, limit := q.idCursor(), q.pageLimit()
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	list, err := s.core.Workflows.Definitions(r.Context(), after, limit+1)
+	list, next := cutPage(list, limit, func(d workflow.Definition) string { return d.Name })
+	return reply{next: next, body: definitionList{orEmpty(views(list, newDefinitionItem)), next}}, err
+}
+
+// getDefinition returns a stored workflow.
+//
+//	@Summary		Get a stored workflow
+//	@Description	Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
+//	@Param			version	query	int		false	"The version"	minimum(1)	example(3)
+//	@Success		200	{object}	definitionView	"The stored workflow"
+func (s *Server) getDefinition(r request) (any, error) {
+	q := newQuery(r.Request, "version")
+	version := q.Int("version", 1, maxOffset, 0)
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	d, err := s.core.Workflows.Definition(r.Context(), r.id, int64(version))
+	return reply{version: d.Version, body: newDefinitionView(d)}, err
+}
+
+// putDefinition stores a workflow.
+//
+//	@Summary		Store a workflow
+//	@Description	Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+//	@Param			definition_id	path	string			true	"The name: small letters, digits, dots, underscores and hyphens"	maxlength(64)	example(nightly-report)
+//	@Param			If-Match		header	string	false	"Store the version only if this entity tag has the newest version"
+//	@Param			If-None-Match	header	string	false	"With `*`, store the workflow only if the name is not in use"
+//	@Param			body			body	definitionDraft	true	"The workflow"
+//	@Success		200	{object}	definitionView	"The newest version has this content, or a further version was stored"
+//	@Success		201	{object}	definitionView	"The first version was stored"
+//	@Header			200	{string}	ETag
+//	@Header			201	{string}	ETag
+//	@Header			201	{string}	Location
+//	@Failure		409	"Another version was stored at the same time"
+//	@Failure		412	"The newest version is another"
+func (s *Server) putDefinition(r request, d definitionDraft) (any, error) {
+	out := workflow.Definition{
+		Name: r.id, Description: orZero(d.Description), Steps: d.Workflow.Tasks, Settings: d.Config.settings(), InputSchema: presentJSON(d.InputSchema),
+	}
+	created, err := s.core.Workflows.SaveDefinition(r.Context(), r.caller, &out, r.pre)
+	answer := reply{version: out.Version, body: newDefinitionView(out)}
+	if created && out.Version == 1 {
+		answer.status, answer.location = http.StatusCreated, definitionsPath+"/"+out.Name
+	}
+	return answer, err
+}
+
+// presentJSON returns nil for null.
+func presentJSON(value json.RawMessage) json.RawMessage {
+	if string(value) == "null" {
+		return nil
+	}
+	return value
+}
+
+// deleteDefinition deletes a stored workflow.
+//
+//	@Summary		Delete a stored workflow
+//	@Description	Deletes all versions of a stored workflow. Workflows that were started from it go on.
+//	@Param			If-Match	header	string	false	"Delete it only if this entity tag has the newest version"
+//	@Success		204	"Deleted"
+//	@Failure		412	"The newest version is another"
+func (s *Server) deleteDefinition(r request) error {
+	return s.core.Workflows.DeleteDefinition(r.Context(), r.caller, r.id, r.pre)
+}

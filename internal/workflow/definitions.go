@@ -1,0 +1,230 @@
+package workflow
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"regexp"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/tools"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/workflows"
+)
+
+// Definition is a version of a stored workflow.
+type Definition struct {
+	Name string
+	// Version counts from 1. A version never changes.
+	Version     int64
+	Description string
+	// Steps may refer to the input: $input.path.
+	Steps    []plan.Step
+	Settings Settings
+	// InputSchema is a JSON Schema, nil for none.
+	InputSchema json.RawMessage
+	// CreatedBy is the name of a token.
+	CreatedBy string
+	CreatedAt time.Time
+}
+
+// DefinitionRef names a version of a stored workflow.
+type DefinitionRef struct {
+	Name    string `json:"name" example:"nightly-report"` // The name.
+	Version int64  `json:"version" example:"3"`           // The version.
+} // @name WorkflowDefinitionRef
+
+// Invocation selects a stored workflow and has its input.
+type Invocation struct {
+	Name string
+	// Version is 0 for the newest one.
+	Version int64
+	// Input is a JSON object, nil for an empty one.
+	Input json.RawMessage
+}
+
+// storedPlan is the column plan of workflow_definitions.
+type storedPlan struct {
+	Tasks    []plan.Step `json:"tasks"`
+	Settings Settings    `json:"settings"`
+}
+
+var definitionName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+// SaveDefinition stores the next version of a workflow, and sets the version, the creator and the time of d. If the newest
+// version is the same, it stores nothing, sets those of that one, and reports false. It returns errs.InvalidRequest with all violations, the error
+// of the precondition, and errs.Conflict if another version was stored at the same time.
+func (e *Engine) SaveDefinition(ctx context.Context, by models.Principal, d *Definition, pre models.Precondition) (stored bool, err error) {
+	row, err := d.row()
+	if err != nil {
+		return false, err
+	}
+	err = e.Store.Write(ctx, func(tx *store.Tx) error {
+		newest, err := workflows.GetDefinition(tx, d.Name, 0)
+		if err != nil && !errs.Is(err, errs.NotFound) {
+			return err
+		}
+		if err := pre.Check(newest.Version); err != nil {
+			return err
+		}
+		row.Version, row.CreatedBy, row.CreatedAt = newest.Version+1, by.Name, tx.Now()
+		stored = true
+		if same := newest.Description == row.Description && bytes.Equal(newest.Plan, row.Plan) && bytes.Equal(newest.InputSchema, row.InputSchema); same {
+			row, stored = newest, false
+		} else if err := cmp.Or(workflows.AddDefinition(tx, row), tx.Events().Emit(EventDefinitionSaved, d.Name, definitionChanged{d.Name, row.Version, by.Name})); err != nil {
+			return err
+		}
+		d.Version, d.CreatedBy, d.CreatedAt = row.Version, row.CreatedBy, row.CreatedAt
+		return nil
+	})
+	return stored, err
+}
+
+// definitionChanged is the data of the events of stored workflows.
+type definitionChanged struct {
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+	Actor   string `json:"actor"`
+}
+
+// row checks a definition and returns its row.
+func (d *Definition) row() (row workflows.Definition, err error) {
+	if !definitionName.MatchString(d.Name) {
+		return row, errs.New(errs.InvalidRequest, "the name of a definition must be a small letter or a digit, then at most 63 small letters, digits, \".\", \"_\" and \"-\", not %q", input.Clip(d.Name))
+	}
+	if _, err := plan.NewTemplate(d.Steps, "/workflow/tasks"); err != nil {
+		return row, err
+	}
+	row = workflows.Definition{Name: d.Name, Description: d.Description}
+	if d.InputSchema != nil {
+		var schema bytes.Buffer
+		if err := json.Compact(&schema, d.InputSchema); err != nil {
+			return row, err
+		}
+		if _, err := plan.ParseSchema(schema.Bytes(), "/input_schema"); err != nil {
+			return row, err
+		}
+		row.InputSchema = schema.Bytes()
+	}
+	row.Plan, err = json.Marshal(storedPlan{d.Steps, d.Settings})
+	return row, err
+}
+
+// Definition returns a version of a stored workflow, 0 for the newest one, or DEFINITION_NOT_FOUND.
+func (e *environment) Definition(ctx context.Context, name string, version int64) (Definition, error) {
+	row, err := workflows.GetDefinition(e.Store.Reads(ctx), name, version)
+	if err != nil {
+		return Definition{}, definitionError(err, name, version)
+	}
+	return newDefinition(row)
+}
+
+func definitionError(err error, name string, version int64) error {
+	switch {
+	case !errs.Is(err, errs.NotFound):
+		return err
+	case version != 0:
+		return tools.NewError(errs.NotFound, "DEFINITION_NOT_FOUND", "there is no version %d of a workflow definition %q", version, input.Clip(name))
+	}
+	return tools.NewError(errs.NotFound, "DEFINITION_NOT_FOUND", "there is no workflow definition %q", input.Clip(name))
+}
+
+func newDefinition(row workflows.Definition) (Definition, error) {
+	d := Definition{Name: row.Name, Version: row.Version, Description: row.Description, InputSchema: row.InputSchema, CreatedBy: row.CreatedBy, CreatedAt: row.CreatedAt}
+	var stored storedPlan
+	err := json.Unmarshal(row.Plan, &stored)
+	d.Steps, d.Settings = stored.Tasks, stored.Settings
+	return d, err
+}
+
+// Definitions returns the newest versions of up to limit stored workflows after a name, in the order of their names, without their
+// steps and schemas.
+func (e *Engine) Definitions(ctx context.Context, after string, limit int) ([]Definition, error) {
+	rows, err := workflows.ListDefinitions(e.Store.Reads(ctx), after, limit)
+	out := make([]Definition, len(rows))
+	for i, row := range rows {
+		if out[i], err = newDefinition(row); err != nil {
+			break
+		}
+	}
+	return out, err
+}
+
+// DeleteDefinition deletes all versions of a stored workflow. Workflows that were started from it are not affected. It returns
+// DEFINITION_NOT_FOUND or the error of the precondition for the newest version.
+func (e *Engine) DeleteDefinition(ctx context.Context, by models.Principal, name string, pre models.Precondition) error {
+	return e.Store.Write(ctx, func(tx *store.Tx) error {
+		newest, err := workflows.GetDefinition(tx, name, 0)
+		if err != nil {
+			return definitionError(err, name, 0)
+		}
+		if err := pre.Check(newest.Version); err != nil {
+			return err
+		}
+		return cmp.Or(workflows.DeleteDefinition(tx, name), tx.Events().Emit(EventDefinitionRemoved, name, definitionChanged{name, newest.Version, by.Name}))
+	})
+}
+
+// define sets the plan of a new workflow to that of a stored one. The settings of the request apply in addition to those of the
+// definition. at is the JSON pointer of the invocation.
+func (x *execution) define(ctx context.Context, from Invocation, at string) error {
+	d, err := x.env.Definition(ctx, from.Name, from.Version)
+	if err != nil {
+		return err
+	}
+	value := from.Input
+	if value == nil || string(value) == "null" {
+		value = json.RawMessage("{}")
+	}
+	at += "/input"
+	var v errs.Violations
+	switch {
+	case len(value) > plan.MaxArguments:
+		v.Add(errs.InvalidRequest, at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
+	case bytes.TrimSpace(value)[0] != '{':
+		v.Add(errs.InvalidRequest, at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
+	}
+	if err := v.Err(); err != nil {
+		return err
+	}
+	if d.InputSchema != nil {
+		schema, err := plan.ParseSchema(d.InputSchema, "")
+		if err != nil {
+			return err
+		}
+		if value, err = schema.Complete(value, at); err != nil {
+			return err
+		}
+	}
+	x.row.Definition, x.row.DefinitionVersion, x.row.Input = d.Name, d.Version, value
+	x.settings = x.settings.with(d.Settings)
+	if x.plan, err = plan.NewTemplate(d.Steps, ""); err != nil {
+		return err
+	}
+	return x.plan.Bind(value, at)
+}
+
+// with returns the settings of which each is the stricter one.
+func (s Settings) with(other Settings) Settings {
+	out := Settings{
+		ValidateLayers: s.ValidateLayers || other.ValidateLayers, AbortOnError: s.AbortOnError || other.AbortOnError,
+		Approvals: cmp.Or(s.Approvals, other.Approvals), TimeoutMS: cmp.Or(s.TimeoutMS, other.TimeoutMS),
+	}
+	if s.Approvals == models.ToolWrite || other.Approvals == models.ToolWrite {
+		out.Approvals = models.ToolWrite
+	}
+	return out
+}
+
+// ref returns the stored workflow that a workflow executes, nil for none.
+func ref(w workflows.Workflow) *DefinitionRef {
+	if w.Definition == "" {
+		return nil
+	}
+	return &DefinitionRef{w.Definition, w.DefinitionVersion}
+}
