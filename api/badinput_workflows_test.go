@@ -72,7 +72,14 @@ func badWorkflows() []badInput {
 		post("nothing", `{}`, "invalid-request /workflow required"),
 		post("no body", ``, "malformed-json - required"),
 		post("a list", `[]`, "invalid-request - type"),
-		post("an intent", `{"intent":"read"}`, "invalid-request /intent unknown_field"),
+		post("an intent and a workflow", `{"intent":"read",`+goodWorkflow[1:], "invalid-request /intent exclusive"),
+		post("an empty intent", `{"intent":""}`, "invalid-request /intent min"),
+		post("a blank intent", `{"intent":" "}`, "invalid-request /intent range"),
+		post("a long intent", `{"intent":"`+strings.Repeat("x", 8001)+`"}`, "invalid-request /intent max"),
+		post("a long intent in bytes", `{"intent":"`+strings.Repeat("é", 4001)+`"}`, "invalid-request /intent range"),
+		post("an intent of a number", `{"intent":1}`, "invalid-request /intent type"),
+		post("an agent step without time", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x","timeout_ms":99}]}}`, "invalid-request /workflow/tasks/0/timeout_ms min"),
+		post("agent steps without time", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x"}]},"config":{"task_timeout_ms":99}}`, "invalid-request /config/task_timeout_ms min"),
 		post("without tasks", `{"workflow":{}}`, "invalid-request /workflow/tasks required"),
 		tasks("no tasks", ``, "invalid-request /workflow/tasks range"),
 		post("tasks of a string", `{"workflow":{"tasks":"t1"}}`, "invalid-request /workflow/tasks type"),
@@ -121,7 +128,13 @@ func badWorkflowRequests() []badInput {
 	get := func(target, want string) badInput {
 		return badInput{name: "GET " + target, method: "GET", target: target, want: want}
 	}
+	const plan = "/api/v1/workflows/plan"
 	return []badInput{
+		post(plan, `{}`, "invalid-request /workflow required"), post(plan, `{"intent":"read",`+goodWorkflow[1:], "invalid-request /intent exclusive"),
+		post(plan, `{"intent":"\t"}`, "invalid-request /intent range"), post(plan, `{"workflow":{"tasks":[]}}`, "invalid-request /workflow/tasks range"),
+		post(plan, `{"workflow":{"tasks":[{"id":"a","tool":"nowhere:nothing"}]}}`, "not-found "), post(plan, ``, "malformed-json - required"),
+		post(plan, `{"workflow":{"tasks":[{"id":"a","type":"code_execution","code":"1","depends_on":["a"]}]}}`, "invalid-request /workflow/tasks/0/depends_on/0 cycle"),
+		post(plan+"?wait=1", goodWorkflow, "invalid-parameter ?wait unknown_parameter"),
 		get(none, "not-found "), get("/api/v1/workflows/%00", "not-found "), get("/api/v1/workflows/"+strings.Repeat("w", 65), "not-found "),
 		get(one+"?wait=-1", "invalid-parameter ?wait min"), get(one+"?wait=61", "invalid-parameter ?wait max"), get(one+"?version=1", "invalid-parameter ?version unknown_parameter"),
 		get(none+"?wait=1", "not-found "),

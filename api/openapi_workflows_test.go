@@ -24,6 +24,24 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	}
 	start(`{}`, 400)
 	start(`{"workflow":{"tasks":[{"id":"a","tool":"x:y"}]}}`, 404)
+	plan := func(body string, status int) map[string]any {
+		t.Helper()
+		return d.ask(t, "POST", all+"/plan", all+"/plan", body, status)
+	}
+	plan(`{}`, 400)
+	plan(`{"workflow":{"tasks":[{"id":"a","tool":"x:y"}]}}`, 404)
+	const twoLayers = `{"workflow":{"tasks":[{"id":"a","tool":"agentcards__search_tools","arguments":{"query":"x"}},{"id":"b","type":"code_execution","code":"return deps.a","arguments":{"x":"$a.result"}},{"id":"c","type":"agent_task","capability":"custom:x"}]},"config":{"approvals":"destructive"}}`
+	require.Equal(t, map[string]any{"status": "ready", "total_layers": 2.0, "parallel_branches": 2.0, "tasks": []any{
+		map[string]any{"id": "a", "type": "mcp_tool", "tool": "agentcards:search_tools", "class": "read", "layer": 1.0, "depends_on": []any{}, "approval": false},
+		map[string]any{"id": "b", "type": "code_execution", "tool": "agentcards:execute_code", "class": "destructive", "layer": 2.0, "depends_on": []any{"a"}, "approval": true},
+		map[string]any{"id": "c", "type": "agent_task", "capability": "custom:x", "class": "destructive", "layer": 1.0, "depends_on": []any{}, "approval": true},
+	}}, plan(twoLayers, 200))
+	unknown := map[string]any{"status": "explicit_required", "confidence": 0.0, "missing": []any{}, "unclear": []any{"Dance in the rain"}, "alternatives": []any{}}
+	for _, got := range []map[string]any{plan(`{"intent":"Dance in the rain"}`, 200), start(`{"intent":"Dance in the rain"}`, 200)} {
+		require.Contains(t, got["next_action"], "Nothing was executed.")
+		delete(got, "next_action")
+		require.Equal(t, unknown, got)
+	}
 	const approved = `{"workflow":{"tasks":[{"id":"a","tool":"agentcards:search_tools","arguments":{"query":"x"},"approve":true}]}}`
 	asks := start(approved, 200)
 	d.ask(t, "GET", one, at(one, asks), "", 200)

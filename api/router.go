@@ -143,6 +143,7 @@ func (s *Server) router() http.Handler {
 
 		r.With(tools).Get("/api/v1/workflows", s.find(s.listWorkflows))
 		r.With(tools).Post("/api/v1/workflows", s.handle(s.startWorkflow))
+		r.With(tools).Post("/api/v1/workflows/plan", s.handle(s.planWorkflow))
 		r.With(tools).Get("/api/v1/workflows/{workflow_id}", s.handle(s.getWorkflow))
 		r.With(tools).Get("/api/v1/workflows/{workflow_id}/steps/{step_id}/result", s.handle(s.getStepResult))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/continue", changeWorkflow(s, optionalBody, s.continueWorkflow))

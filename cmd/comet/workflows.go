@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,19 +14,23 @@ import (
 	"comet/internal/input"
 )
 
-// runWorkflow starts the workflow of a file, and prints its id or, with --wait, its state when it is paused or has ended.
+// runWorkflow starts the workflow of a file or an intent, and prints its id or, with --wait, its state when it is paused or
+// has ended. It prints the plan for an intent that the server does not start.
 func runWorkflow(ctx context.Context, c *call) error {
-	data, err := c.readInput(c.args[0])
+	body, err := c.sendWorkflow(ctx)
 	if err != nil {
 		return err
 	}
-	c.file = nameOf(c.args[0])
-	if c.sent["*"], err = workflowRequest(c.args[0], data, given[bool](c, "layers")); err != nil {
+	var started struct {
+		ID string `json:"workflow_id"`
+	}
+	if err := decode(body, &started); err != nil {
 		return err
 	}
-	body, err := c.send(ctx)
-	if err != nil {
-		return withToolError(err)
+	if started.ID == "" {
+		plan := rowOf("workflows plan [FILE]")
+		c.message, c.secret, c.fields, c.table, c.after, c.failed = "", "", plan.fields, plan.table, plan.after, plan.failed
+		return c.printResponse(body)
 	}
 	if !given[bool](c, "wait") {
 		c.fields, c.table, c.after, c.failed = nil, "", "", ""
@@ -36,6 +41,43 @@ func runWorkflow(ctx context.Context, c *call) error {
 		return err
 	}
 	return c.printResponse(body)
+}
+
+// planWorkflow prints the checked workflow of a file or an intent.
+func planWorkflow(ctx context.Context, c *call) error {
+	body, err := c.sendWorkflow(ctx)
+	if err != nil {
+		return err
+	}
+	return c.printResponse(body)
+}
+
+// rowOf returns the row of the table with a use.
+func rowOf(use string) command {
+	table := commandTable()
+	return table[slices.IndexFunc(table, func(c command) bool { return c.use == use })]
+}
+
+// sendWorkflow sends the workflow of the file or of --intent, and returns the body of the response.
+func (c *call) sendWorkflow(ctx context.Context) ([]byte, error) {
+	path, layers := given[string](c, "FILE"), given[bool](c, "layers")
+	switch {
+	case (path == "") != c.changed("intent"):
+		return nil, usagef("give either a FILE or --intent")
+	case path == "" && layers:
+		c.sent["config"] = map[string]any{"per_layer_validation": true}
+	case path != "":
+		data, err := c.readInput(path)
+		if err != nil {
+			return nil, err
+		}
+		c.file = nameOf(path)
+		if c.sent["*"], err = workflowRequest(path, data, layers); err != nil {
+			return nil, err
+		}
+	}
+	body, err := c.send(ctx)
+	return body, withToolError(err)
 }
 
 // workflowRequest returns the request in a JSON or YAML file, with a pause after each layer if layers is set.

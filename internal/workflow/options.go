@@ -14,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
+	"comet/internal/toolsearch"
 	"comet/store"
 )
 
@@ -23,6 +24,7 @@ type Dependencies struct {
 	Auth         *auth.Auth
 	Tools        *tools.Service
 	Orchestrator *orchestrator.Orchestrator
+	Index        *toolsearch.Index
 }
 
 // Options configures New; nil means defaults.

@@ -24,26 +24,9 @@ type Draft struct {
 // WORKFLOW_LIMIT if the token has too many workflows that have not ended. If the request is a repetition, once has the
 // response afterwards; Begin then starts nothing and returns the zero View.
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
-	p, err := plan.New(d.Steps, at)
+	x, _, err := e.check(ctx, by, d, at)
 	if err != nil {
 		return v, err
-	}
-	if err = checkAgentTimeouts(p, d.Settings, at); err != nil {
-		return v, err
-	}
-	x := &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
-	if x.row, err = e.newRow(by, d.Settings); err != nil {
-		return v, err
-	}
-	for i := range p.Steps {
-		if err := x.checkStep(ctx, i); err != nil {
-			return v, err
-		}
-		text, err := json.Marshal(p.Steps[i].Step)
-		if err != nil {
-			return v, err
-		}
-		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
 	}
 	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, x.row.CreatedAt)
@@ -62,6 +45,34 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 		return View{}, err
 	}
 	return v, nil
+}
+
+// check returns the execution of a workflow that is not stored yet, and the tools of its steps. Its errors are those of Begin.
+func (e *Engine) check(ctx context.Context, by tools.Caller, d Draft, at string) (x *execution, targets []tools.Target, err error) {
+	p, err := plan.New(d.Steps, at)
+	if err == nil {
+		err = checkAgentTimeouts(p, d.Settings, at)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	x = &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
+	if x.row, err = e.newRow(by, d.Settings); err != nil {
+		return nil, nil, err
+	}
+	for i := range p.Steps {
+		t, err := x.checkStep(ctx, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		text, err := json.Marshal(p.Steps[i].Step)
+		if err != nil {
+			return nil, nil, err
+		}
+		targets = append(targets, t)
+		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text})
+	}
+	return x, targets, nil
 }
 
 // create stores a new workflow. It returns WORKFLOW_LIMIT if its token has too many that have not ended.
@@ -123,21 +134,19 @@ func checkAgentTimeouts(p *plan.Plan, settings Settings, at string) error {
 	return violations.Err()
 }
 
-// checkStep returns an error for a step that its caller may not execute.
-func (x *execution) checkStep(ctx context.Context, i int) error {
+// checkStep returns the tool of a step, and an error for a step that its caller may not execute.
+func (x *execution) checkStep(ctx context.Context, i int) (t tools.Target, err error) {
 	step := x.plan.Steps[i]
-	var err error
 	if step.Type == plan.KindAgent {
 		err = requireSend(x.by)
 	} else {
-		var t tools.Target
 		t, err = x.lookup(ctx, i)
 		if err == nil && step.Type == plan.KindTool && t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead {
 			err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
 		}
 	}
 	if err != nil {
-		return tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
+		err = tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
 	}
-	return nil
+	return t, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
+	"comet/internal/tools"
 	"comet/internal/workflow"
 	"comet/models"
 	"comet/store"
@@ -457,7 +458,37 @@ func TestIntent(t *testing.T) {
 		v = f.call(t, "execute_dag", map[string]any{"intent": "Read the file"})
 		require.Equal(t, "suggestion", v["status"], "%v", v)
 		require.Equal(t, "/path", v["missing"].([]any)[0].(map[string]any)["argument"])
+		f.requireOneStart(t, "Read the file config.json")
+		p, err := f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Delete the file old.txt", workflow.Settings{})
+		require.NoError(t, err)
+		require.Equal(t, []workflow.PlannedTask{{ID: "t1", Type: "mcp_tool", Tool: "paper:delete_file", Class: models.ToolDestructive, Layer: 1, DependsOn: []string{}, Approval: true}}, p.Tasks)
+		require.Equal(t, []any{"ready", 1, 1}, []any{p.Status, p.TotalLayers, p.ParallelBranches})
+		p, err = f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Read the file", workflow.Settings{})
+		require.NoError(t, err)
+		require.Equal(t, []any{"suggestion", 1, 0}, []any{p.Status, len(p.Missing), len(p.Tasks)})
 		v = f.call(t, "execute_dag", map[string]any{"intent": "Dance in the rain"})
 		require.Equal(t, "explicit_required", v["status"], "%v", v)
 	})
+}
+
+// requireOneStart starts an intent twice with the same idempotency key; the second request gets the first response even if
+// the tools, and so the plan, have changed.
+func (f *fixture) requireOneStart(t *testing.T, sentence string) {
+	t.Helper()
+	begin := func() (workflow.View, *models.Idempotency) {
+		once := &models.Idempotency{Principal: f.Principal.TokenID, Key: "k", Render: func(v any) (models.StoredResponse, error) {
+			return models.StoredResponse{Status: 200, Body: []byte(v.(workflow.View).WorkflowID)}, nil
+		}}
+		v, p, err := f.tools.Workflows.BeginIntent(t.Context(), tools.Caller{Principal: f.Principal}, sentence, workflow.Settings{}, once)
+		require.NoError(t, err)
+		require.Equal(t, workflow.Ready, p.Status)
+		return v, once
+	}
+	first, _ := begin()
+	require.NotEmpty(t, first.WorkflowID)
+	f.SetPolicy(t, `{"deny":[{"tool":"paper:read_file"}]}`)
+	again, once := begin()
+	require.Empty(t, again.WorkflowID)
+	require.Equal(t, first.WorkflowID, string(once.Replay.Body))
+	f.SetPolicy(t, `{}`)
 }

@@ -1795,6 +1795,69 @@ func (e WorkflowConfigOnError) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowPlanStatus.
+const (
+	WorkflowPlanStatusExplicitRequired WorkflowPlanStatus = "explicit_required"
+	WorkflowPlanStatusReady            WorkflowPlanStatus = "ready"
+	WorkflowPlanStatusSuggestion       WorkflowPlanStatus = "suggestion"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowPlanStatus enum.
+func (e WorkflowPlanStatus) Valid() bool {
+	switch e {
+	case WorkflowPlanStatusExplicitRequired:
+		return true
+	case WorkflowPlanStatusReady:
+		return true
+	case WorkflowPlanStatusSuggestion:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowPlannedTaskClass.
+const (
+	WorkflowPlannedTaskClassDestructive WorkflowPlannedTaskClass = "destructive"
+	WorkflowPlannedTaskClassRead        WorkflowPlannedTaskClass = "read"
+	WorkflowPlannedTaskClassWrite       WorkflowPlannedTaskClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowPlannedTaskClass enum.
+func (e WorkflowPlannedTaskClass) Valid() bool {
+	switch e {
+	case WorkflowPlannedTaskClassDestructive:
+		return true
+	case WorkflowPlannedTaskClassRead:
+		return true
+	case WorkflowPlannedTaskClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowPlannedTaskType.
+const (
+	WorkflowPlannedTaskTypeAgentTask     WorkflowPlannedTaskType = "agent_task"
+	WorkflowPlannedTaskTypeCodeExecution WorkflowPlannedTaskType = "code_execution"
+	WorkflowPlannedTaskTypeMcpTool       WorkflowPlannedTaskType = "mcp_tool"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowPlannedTaskType enum.
+func (e WorkflowPlannedTaskType) Valid() bool {
+	switch e {
+	case WorkflowPlannedTaskTypeAgentTask:
+		return true
+	case WorkflowPlannedTaskTypeCodeExecution:
+		return true
+	case WorkflowPlannedTaskTypeMcpTool:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowSummaryPause.
 const (
 	WorkflowSummaryPauseApproval  WorkflowSummaryPause = "approval"
@@ -7348,6 +7411,24 @@ type WorkflowAbortion struct {
 	Reason string `json:"reason" yaml:"reason"`
 }
 
+// WorkflowAlternative defines model for WorkflowAlternative.
+type WorkflowAlternative struct {
+	// Score How well it fits, 0 to 1.
+	//
+	// Example: 0.71
+	Score *float32 `json:"score,omitempty" yaml:"score,omitempty"`
+
+	// Step The task's id in the plan.
+	//
+	// Example: t1
+	Step *string `json:"step,omitempty" yaml:"step,omitempty"`
+
+	// Tool The id of the tool.
+	//
+	// Example: filesystem:read_text_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+}
+
 // WorkflowCheckpoint What a checkpoint shows.
 type WorkflowCheckpoint struct {
 	// Digest A digest of the steps. A decision with another digest is rejected.
@@ -7468,8 +7549,19 @@ type WorkflowDraft struct {
 	// Config Options of the workflow.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
-	// Workflow A set of tasks and their dependencies.
-	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+	// Intent What to do, in English or French, with the arguments; instead of a workflow; at most 8,000 bytes.
+	//
+	// Example: Read the file config.json
+	Intent *string `json:"intent,omitempty" yaml:"intent,omitempty"`
+
+	// Workflow The tasks and their dependencies; required without an intent.
+	Workflow *WorkflowGraph `json:"workflow,omitempty" yaml:"workflow,omitempty"`
+}
+
+// WorkflowGraph A set of steps (AgentCards, “DAGStructure”).
+type WorkflowGraph struct {
+	// Tasks The tasks. Independent ones run at the same time.
+	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
 }
 
 // WorkflowList One page of workflows.
@@ -7496,10 +7588,140 @@ type WorkflowMetrics struct {
 	TotalTimeMS int64 `json:"total_time_ms" yaml:"total_time_ms"`
 }
 
-// WorkflowPlan A set of tasks and their dependencies.
+// WorkflowMissingArgument defines model for WorkflowMissingArgument.
+type WorkflowMissingArgument struct {
+	// Argument The argument, a JSON pointer into the arguments.
+	//
+	// Example: /path
+	Argument *string `json:"argument,omitempty" yaml:"argument,omitempty"`
+
+	// Description The description of the argument.
+	//
+	// Example: Path of the file
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// Schema The JSON schema of the argument.
+	Schema *map[string]interface{} `json:"schema,omitempty" yaml:"schema,omitempty"`
+
+	// Step The task's id in the plan.
+	//
+	// Example: t1
+	Step *string `json:"step,omitempty" yaml:"step,omitempty"`
+}
+
+// WorkflowPlan A workflow that was checked and not started.
 type WorkflowPlan struct {
-	// Tasks The tasks. Independent ones run at the same time.
-	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
+	// Alternatives Other tools for the tasks; only of an intent.
+	Alternatives *[]WorkflowAlternative `json:"alternatives,omitempty" yaml:"alternatives,omitempty"`
+
+	// Confidence The confidence of the weakest task, 0 to 1; only of an intent.
+	//
+	// Example: 0.64
+	Confidence *float64 `json:"confidence,omitempty" yaml:"confidence,omitempty"`
+
+	// Missing The required arguments without a value; only of an intent.
+	Missing *[]WorkflowMissingArgument `json:"missing,omitempty" yaml:"missing,omitempty"`
+
+	// NextAction What an MCP client calls to go on.
+	//
+	// Example: Nothing was executed.
+	NextAction *string `json:"next_action,omitempty" yaml:"next_action,omitempty"`
+
+	// ParallelBranches The largest number of tasks in a layer; absent if it cannot start.
+	//
+	// Example: 2
+	ParallelBranches *int `json:"parallel_branches,omitempty" yaml:"parallel_branches,omitempty"`
+
+	// Status Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
+	// confidence is low.
+	//
+	// Example: suggestion
+	Status WorkflowPlanStatus `json:"status" yaml:"status"`
+
+	// Tasks The tasks, in the order of the request; absent if it cannot start.
+	Tasks *[]WorkflowPlannedTask `json:"tasks,omitempty" yaml:"tasks,omitempty"`
+
+	// TotalLayers Number of layers; absent if it cannot start.
+	//
+	// Example: 2
+	TotalLayers *int `json:"total_layers,omitempty" yaml:"total_layers,omitempty"`
+
+	// Unclear The parts of the sentence that no task expresses; only of an intent.
+	//
+	// Example: ["either mail:send or chat:send"]
+	Unclear *[]string `json:"unclear,omitempty" yaml:"unclear,omitempty"`
+
+	// Workflow The plan as far as the intent states it; only of an intent with tasks.
+	Workflow *WorkflowGraph `json:"workflow,omitempty" yaml:"workflow,omitempty"`
+}
+
+// WorkflowPlanStatus Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
+// confidence is low.
+//
+// Example: suggestion
+type WorkflowPlanStatus string
+
+// WorkflowPlannedTask A step that was checked.
+type WorkflowPlannedTask struct {
+	// AgentID The requested agent.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Approval Whether it needs approval before it begins.
+	//
+	// Example: true
+	Approval bool `json:"approval" yaml:"approval"`
+
+	// Capability The required capability of the agent.
+	//
+	// Example: web_search
+	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
+
+	// Class What the task may do.
+	//
+	// Example: write
+	Class WorkflowPlannedTaskClass `json:"class" yaml:"class"`
+
+	// DependsOn Ids of the tasks that must succeed first, with those of its references.
+	//
+	// Example: ["t0"]
+	DependsOn []string `json:"depends_on" yaml:"depends_on"`
+
+	// ID The task's id in the workflow.
+	//
+	// Example: t1
+	ID string `json:"id" yaml:"id"`
+
+	// Layer Its layer, from 1.
+	//
+	// Example: 2
+	Layer int `json:"layer" yaml:"layer"`
+
+	// Tool The id of the tool; absent for agent_task.
+	//
+	// Example: filesystem:write_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// Type What executes it.
+	//
+	// Example: mcp_tool
+	Type WorkflowPlannedTaskType `json:"type" yaml:"type"`
+}
+
+// WorkflowPlannedTaskClass What the task may do.
+//
+// Example: write
+type WorkflowPlannedTaskClass string
+
+// WorkflowPlannedTaskType What executes it.
+//
+// Example: mcp_tool
+type WorkflowPlannedTaskType string
+
+// WorkflowStarted The response to a request to start a workflow. The description shows the members as alternatives.
+type WorkflowStarted struct {
+	union json.RawMessage
 }
 
 // WorkflowSummary A workflow in a list.
@@ -8628,6 +8850,9 @@ type RotateWebhookSecretJSONRequestBody = SecretRotation
 // StartWorkflowJSONRequestBody defines body for StartWorkflow for application/json ContentType.
 type StartWorkflowJSONRequestBody = WorkflowDraft
 
+// PlanWorkflowJSONRequestBody defines body for PlanWorkflow for application/json ContentType.
+type PlanWorkflowJSONRequestBody = WorkflowDraft
+
 // AbortWorkflowJSONRequestBody defines body for AbortWorkflow for application/json ContentType.
 type AbortWorkflowJSONRequestBody = WorkflowAbortion
 
@@ -8995,6 +9220,68 @@ func (t WorkStatusPayload) MarshalJSON() ([]byte, error) {
 }
 
 func (t *WorkStatusPayload) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsWorkflow returns the union data inside the WorkflowStarted as a Workflow
+func (t WorkflowStarted) AsWorkflow() (Workflow, error) {
+	var body Workflow
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkflow overwrites any union data inside the WorkflowStarted as the provided Workflow
+func (t *WorkflowStarted) FromWorkflow(v Workflow) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeWorkflow performs a merge with any union data inside the WorkflowStarted, using the provided Workflow
+func (t *WorkflowStarted) MergeWorkflow(v Workflow) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsWorkflowPlan returns the union data inside the WorkflowStarted as a WorkflowPlan
+func (t WorkflowStarted) AsWorkflowPlan() (WorkflowPlan, error) {
+	var body WorkflowPlan
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkflowPlan overwrites any union data inside the WorkflowStarted as the provided WorkflowPlan
+func (t *WorkflowStarted) FromWorkflowPlan(v WorkflowPlan) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeWorkflowPlan performs a merge with any union data inside the WorkflowStarted, using the provided WorkflowPlan
+func (t *WorkflowStarted) MergeWorkflowPlan(v WorkflowPlan) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t WorkflowStarted) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *WorkflowStarted) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -10259,7 +10546,7 @@ type ClientInterface interface {
 
 	// StartWorkflowWithBody Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
@@ -10272,7 +10559,7 @@ type ClientInterface interface {
 
 	// StartWorkflow Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
@@ -10282,6 +10569,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
 	StartWorkflow(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanWorkflowWithBody Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflowWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanWorkflow Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflow(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWorkflow Get a workflow
 	//
@@ -12832,7 +13141,7 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 
 // StartWorkflowWithBody Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
@@ -12855,7 +13164,7 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 
 // StartWorkflow Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
@@ -12866,6 +13175,48 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 // Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
 func (c *Client) StartWorkflow(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStartWorkflowRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanWorkflowWithBody Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *Client) PlanWorkflowWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanWorkflowRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanWorkflow Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *Client) PlanWorkflow(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanWorkflowRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -19014,6 +19365,46 @@ func NewStartWorkflowRequestWithBody(server string, params *StartWorkflowParams,
 	return req, nil
 }
 
+// NewPlanWorkflowRequest calls the generic PlanWorkflow builder with application/json body
+func NewPlanWorkflowRequest(server string, body PlanWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPlanWorkflowRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPlanWorkflowRequestWithBody constructs an http.Request for the PlanWorkflow method, with any body, and a specified content type
+func NewPlanWorkflowRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/plan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetWorkflowRequest constructs an http.Request for the GetWorkflow method
 func NewGetWorkflowRequest(server string, workflowID string, params *GetWorkflowParams) (*http.Request, error) {
 	var err error
@@ -21072,7 +21463,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartWorkflowWithBodyWithResponse Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
@@ -21085,7 +21476,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartWorkflowWithResponse Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 	//
@@ -21095,6 +21486,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
 	StartWorkflowWithResponse(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*StartWorkflowResponse, error)
+
+	// PlanWorkflowWithBodyWithResponse Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflowWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error)
+
+	// PlanWorkflowWithResponse Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflowWithResponse(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error)
 
 	// GetWorkflowWithResponse Get a workflow
 	//
@@ -28943,7 +29356,7 @@ type StartWorkflowResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Workflow
+	JSON200 *WorkflowStarted
 	// JSON202 the response for an HTTP 202 `application/json` response
 	JSON202 *Workflow
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
@@ -28967,7 +29380,7 @@ type StartWorkflowResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r StartWorkflowResponse) GetJSON200() *Workflow {
+func (r StartWorkflowResponse) GetJSON200() *WorkflowStarted {
 	return r.JSON200
 }
 
@@ -29044,6 +29457,103 @@ func (r StartWorkflowResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StartWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PlanWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowPlan
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PlanWorkflowResponse) GetJSON200() *WorkflowPlan {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PlanWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PlanWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PlanWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PlanWorkflowResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -31951,7 +32461,7 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 
 // StartWorkflowWithBodyWithResponse Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
@@ -31970,7 +32480,7 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 
 // StartWorkflowWithResponse Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all.
 //
@@ -31985,6 +32495,40 @@ func (c *ClientWithResponses) StartWorkflowWithResponse(ctx context.Context, par
 		return nil, err
 	}
 	return ParseStartWorkflowResponse(rsp)
+}
+
+// PlanWorkflowWithBodyWithResponse Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *ClientWithResponses) PlanWorkflowWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error) {
+	rsp, err := c.PlanWorkflowWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanWorkflowResponse(rsp)
+}
+
+// PlanWorkflowWithResponse Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *ClientWithResponses) PlanWorkflowWithResponse(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error) {
+	rsp, err := c.PlanWorkflow(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanWorkflowResponse(rsp)
 }
 
 // GetWorkflowWithResponse Get a workflow
@@ -38758,7 +39302,7 @@ func ParseStartWorkflowResponse(rsp *http.Response) (*StartWorkflowResponse, err
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Workflow
+		var dest WorkflowStarted
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -38822,6 +39366,88 @@ func ParseStartWorkflowResponse(rsp *http.Response) (*StartWorkflowResponse, err
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePlanWorkflowResponse parses an HTTP response from a PlanWorkflowWithResponse call
+func ParsePlanWorkflowResponse(rsp *http.Response) (*PlanWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PlanWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowPlan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ var bodyExamples = map[string]string{ //nolint:gochecknoglobals // a table, neve
 	"callTool":             `{"tool":"agentcards:search_tools","arguments":{"query":"read a file"}}`,
 	"searchTools":          `{"query":"read a file","limit":5}`,
 	"putToolPolicy":        `{"allow":[{"tool":"filesystem:write_*","arguments":{"path":"/srv/data/*"}}],"deny":[{"tool":"filesystem:delete_*"}],"classes":["read","write"]}`,
+	"planWorkflow":         `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"read a file"}},{"id":"t2","type":"code_execution","code":"return deps.t1.tools.length","depends_on":["t1"]}]}}`,
 	"startWorkflow":        `{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"read a file"}},{"id":"t2","type":"code_execution","code":"return deps.t1.tools.length","depends_on":["t1"]}]}}`,
 	"decideOnCheckpoint":   `{"approved":true,"feedback":"the arguments are right"}`,
 	"putUpstream":          `{"url":"https://mcp.example.com/mcp"}`,

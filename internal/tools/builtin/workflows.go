@@ -78,9 +78,9 @@ func (b *builtins) workflowTools() []tools.Builtin {
 }
 
 type dagDraft struct {
-	Intent             *string `json:"intent"`
-	Workflow           *dag    `json:"workflow"`
-	PerLayerValidation *bool   `json:"per_layer_validation"`
+	Intent             *string         `json:"intent"`
+	Workflow           *workflow.Graph `json:"workflow"`
+	PerLayerValidation *bool           `json:"per_layer_validation"`
 	Config             struct {
 		PerLayerValidation *bool            `json:"per_layer_validation"`
 		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
@@ -108,6 +108,18 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	begun, err := b.Workflows.Begin(ctx, c.Caller, workflow.Draft{Steps: d.Workflow.Tasks, Settings: settings}, "/workflow/tasks", nil)
 	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
 		return nil, c.Invalid("%s", pointedDetail(err))
+	}
+	return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
+}
+
+// executeIntent executes the plan for an intent, or returns the plan if it is not complete or not certain.
+func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sentence string, settings workflow.Settings) (*mcp.CallToolResult, error) {
+	begun, p, err := b.Workflows.BeginIntent(ctx, c.Caller, sentence, settings, nil)
+	switch {
+	case errs.Is(err, errs.InvalidRequest) && tools.ErrorName(err) == "":
+		return nil, c.Invalid("%s", tools.Detail(err))
+	case err == nil && p.Status != workflow.Ready:
+		return jsonResult(p)
 	}
 	return b.awaitWorkflow(ctx, c, begun.WorkflowID, err)
 }
