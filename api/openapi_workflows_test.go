@@ -54,6 +54,9 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "GET", one+"/steps/{step_id}/result", at(one+"/steps/{step_id}/result", asks), "", 200)
 	d.ask(t, "GET", one, at(one, asks)+"?wait=x", "", 400)
 	d.ask(t, "POST", one+"/abort", at(one+"/abort", asks), `{"reason":"late"}`, 409)
+	d.ask(t, "GET", one+"/graph", at(one+"/graph", asks), "", 200)
+	d.ask(t, "GET", one+"/checkpoints", at(one+"/checkpoints", asks), "", 200)
+	d.ask(t, "GET", one+"/checkpoints", at(one+"/checkpoints", asks)+"?limit=0", "", 400)
 	rejected := start(approved, 200)
 	require.Equal(t, "rejected", d.ask(t, "POST", decide, at(decide, rejected), `{"approved":false,"feedback":"no"}`, 200)["status"])
 	d.ask(t, "GET", one+"/steps/{step_id}/result", at(one+"/steps/{step_id}/result", rejected), "", 404)
@@ -69,7 +72,7 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{}`, 400)
 	require.Equal(t, "aborted", d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{"reason":"enough"}`, 200)["status"])
 	d.ask(t, "GET", all, all, "", http.StatusOK)
-	for _, path := range []string{one, one + "/steps/{step_id}/result"} {
+	for _, path := range []string{one, one + "/steps/{step_id}/result", one + "/graph", one + "/checkpoints"} {
 		d.ask(t, "GET", path, at(path, map[string]any{"workflow_id": "wf_none"}), "", 404)
 	}
 	for path, body := range map[string]string{one + "/continue": "", one + "/abort": `{"reason":"x"}`, decide: `{"approved":true}`} {

@@ -145,6 +145,8 @@ func (s *Server) router() http.Handler {
 		r.With(tools).Post("/api/v1/workflows", s.handle(s.startWorkflow))
 		r.With(tools).Post("/api/v1/workflows/plan", s.handle(s.planWorkflow))
 		r.With(tools).Get("/api/v1/workflows/{workflow_id}", s.handle(s.getWorkflow))
+		r.With(tools).Get("/api/v1/workflows/{workflow_id}/graph", s.read(s.getWorkflowGraph))
+		r.With(tools).Get("/api/v1/workflows/{workflow_id}/checkpoints", s.find(s.listCheckpoints))
 		r.With(tools).Get("/api/v1/workflows/{workflow_id}/steps/{step_id}/result", s.handle(s.getStepResult))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/continue", changeWorkflow(s, optionalBody, s.continueWorkflow))
 		r.With(tools).Post("/api/v1/workflows/{workflow_id}/abort", changeWorkflow(s, jsonBody, s.abortWorkflow))

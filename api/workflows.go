@@ -109,6 +109,41 @@ func (s *Server) writeWorkflow(w http.ResponseWriter, r request, patience time.D
 	return s.writeReply(w, r.Request, workflowReply(v))
 }
 
+// getWorkflowGraph returns the tasks of a workflow with their dependencies.
+//
+//	@Summary		Get the graph of a workflow
+//	@Description	Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//	@Success		200	{object}	workflow.StateGraph	"The graph"
+func (s *Server) getWorkflowGraph(r request) (any, error) {
+	g, err := s.core.Workflows.Graph(r.Context(), r.caller, r.id)
+	return reply{version: g.Version, body: g}, err
+}
+
+// checkpointList is one page of checkpoints.
+type checkpointList struct {
+	Checkpoints []workflow.CheckpointRecord `json:"checkpoints"`                                 // The checkpoints on the page.
+	NextCursor  string                      `json:"next_cursor,omitempty" example:"Y3BfMDM0NTM"` // Absent on the last page.
+}
+
+// listCheckpoints lists the checkpoints of a workflow.
+//
+//	@Summary		List the checkpoints of a workflow
+//	@Description	Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//	@Success		200	{object}	checkpointList	"A page of results"
+func (s *Server) listCheckpoints(r request) (any, error) {
+	q := newQuery(r.Request, "limit", "cursor")
+	before, limit := q.idCursor(), q.pageLimit()
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	list, more, err := s.core.Workflows.Checkpoints(r.Context(), r.caller, r.id, before, limit)
+	next := ""
+	if more {
+		next = encodeCursor(list[len(list)-1].CheckpointID)
+	}
+	return reply{next: next, body: checkpointList{orEmpty(list), next}}, err
+}
+
 // getStepResult returns the result of a task.
 //
 //	@Summary		Get the result of a task of a workflow

@@ -32,24 +32,21 @@ func runWorkflow(ctx context.Context, c *call) error {
 		c.message, c.secret, c.fields, c.table, c.after, c.failed = "", "", plan.fields, plan.table, plan.after, plan.failed
 		return c.printResponse(body)
 	}
-	if !given[bool](c, "wait") {
+	if !given[bool](c, "wait") && !given[bool](c, "watch") {
 		c.fields, c.table, c.after, c.failed = nil, "", "", ""
 		return c.printResponse(body)
 	}
 	c.message, c.secret = "", ""
-	if body, err = c.waitForWorkflow(ctx, body); err != nil {
-		return err
+	if !given[bool](c, "watch") {
+		return c.printResult(c.waitForWorkflow(ctx, body))
 	}
-	return c.printResponse(body)
+	printLine(c.messages, "started workflow %s", started.ID)
+	return c.printResult(c.watch(ctx, started.ID))
 }
 
 // planWorkflow prints the checked workflow of a file or an intent.
 func planWorkflow(ctx context.Context, c *call) error {
-	body, err := c.sendWorkflow(ctx)
-	if err != nil {
-		return err
-	}
-	return c.printResponse(body)
+	return c.printResult(c.sendWorkflow(ctx))
 }
 
 // rowOf returns the row of the table with a use.

@@ -11,6 +11,7 @@ import (
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
+	"comet/store/workflows"
 )
 
 const (
@@ -121,17 +122,35 @@ func (e *Engine) proposalRequest(ctx context.Context, by tools.Caller, sentence 
 	return r, failed, nil
 }
 
+// Node is a step and the steps that it depends on.
+type Node struct {
+	ID        string    `json:"id" example:"t1"`                                                                         // The task's id in the workflow.
+	Type      plan.Kind `json:"type" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool"` // What executes it.
+	Tool      string    `json:"tool,omitempty" example:"filesystem:write_file"`                                          // The tool; absent for agent_task.
+	Agent     string    `json:"agent_id,omitempty" example:"research-web-01"`                                            // The requested agent.
+	Ability   string    `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
+	Layer     int       `json:"layer" example:"2"`                                                                       // Its layer, from 1.
+	DependsOn []string  `json:"depends_on" example:"t0"`                                                                 // Ids of the tasks that must succeed first, with those of its references.
+}
+
+// node returns a step and the steps that it depends on.
+func (x *execution) node(i int) Node {
+	s := x.plan.Steps[i]
+	n := Node{ID: s.ID, Type: s.Type, Tool: s.Tool, Agent: s.AgentID, Ability: s.Capability, Layer: s.Layer, DependsOn: []string{}}
+	if s.Type == plan.KindCode {
+		n.Tool = codeTool
+	}
+	for _, to := range s.Needs {
+		n.DependsOn = append(n.DependsOn, x.plan.Steps[to].ID)
+	}
+	return n
+}
+
 // PlannedTask is a step that was checked.
 type PlannedTask struct {
-	ID        string           `json:"id" example:"t1"`                                                                         // The task's id in the workflow.
-	Type      plan.Kind        `json:"type" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool"` // What executes it.
-	Tool      string           `json:"tool,omitempty" example:"filesystem:write_file"`                                          // The id of the tool; absent for agent_task.
-	Agent     string           `json:"agent_id,omitempty" example:"research-web-01"`                                            // The requested agent.
-	Ability   string           `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
-	Class     models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"write"`               // What the task may do.
-	Layer     int              `json:"layer" example:"2"`                                                                       // Its layer, from 1.
-	DependsOn []string         `json:"depends_on" example:"t0"`                                                                 // Ids of the tasks that must succeed first, with those of its references.
-	Approval  bool             `json:"approval" example:"true"`                                                                 // Whether it needs approval before it begins.
+	Node
+	Class    models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"write"` // What the task may do.
+	Approval bool             `json:"approval" example:"true"`                                                   // Whether it needs approval before it begins.
 } // @name WorkflowPlannedTask
 
 // Plan checks a workflow as Begin does, and starts nothing.
@@ -157,15 +176,44 @@ func (e *Engine) addTasks(ctx context.Context, by tools.Caller, d Draft, at stri
 	}
 	out.TotalLayers, out.ParallelBranches = x.plan.Layers, x.plan.Width
 	for i, s := range x.plan.Steps {
-		t := PlannedTask{ID: s.ID, Type: s.Type, Agent: s.AgentID, Ability: s.Capability, Class: models.ToolDestructive, Layer: s.Layer, DependsOn: []string{}}
+		t := PlannedTask{Node: x.node(i), Class: models.ToolDestructive}
 		if s.Type != plan.KindAgent {
 			t.Tool, t.Class = targets[i].ID, targets[i].Class
 		}
 		t.Approval = x.classNeedsApproval(i, t.Class)
-		for _, to := range s.Needs {
-			t.DependsOn = append(t.DependsOn, x.plan.Steps[to].ID)
-		}
 		out.Tasks = append(out.Tasks, t)
 	}
 	return nil
+}
+
+// StateGraph is the graph of a stored workflow with the states of its steps.
+type StateGraph struct {
+	WorkflowID string      `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                   // The workflow's id.
+	Status     string      `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"` // The state of the workflow.
+	Tasks      []StateNode `json:"tasks"`                                                                 // The tasks, in the order of the request.
+	Version    int64       `json:"-"`
+} // @name WorkflowStateGraph
+
+// StateNode is a step of a stored workflow with its state.
+type StateNode struct {
+	Node
+	Status string `json:"status" enums:"pending,running,success,error,skipped,uncertain" example:"success"` // The state.
+} // @name WorkflowStateNode
+
+// Graph returns the steps of a workflow, what they depend on, and their states.
+func (e *Engine) Graph(ctx context.Context, by models.Principal, id string) (out StateGraph, err error) {
+	from := e.Store.Reads(ctx)
+	row, err := workflows.Get(from, id)
+	if err = visible(row, err, by, id); err != nil {
+		return out, err
+	}
+	x, err := e.load(from, row, 0)
+	if err != nil {
+		return out, err
+	}
+	out = StateGraph{WorkflowID: row.ID, Status: status(row), Version: row.Version}
+	for i := range x.steps {
+		out.Tasks = append(out.Tasks, StateNode{x.node(i), stepStatus(x.steps[i])})
+	}
+	return out, nil
 }

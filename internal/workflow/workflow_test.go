@@ -461,7 +461,7 @@ func TestIntent(t *testing.T) {
 		f.requireOneStart(t, "Read the file config.json")
 		p, err := f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Delete the file old.txt", workflow.Settings{})
 		require.NoError(t, err)
-		require.Equal(t, []workflow.PlannedTask{{ID: "t1", Type: "mcp_tool", Tool: "paper:delete_file", Class: models.ToolDestructive, Layer: 1, DependsOn: []string{}, Approval: true}}, p.Tasks)
+		require.Equal(t, []workflow.PlannedTask{{Node: workflow.Node{ID: "t1", Type: "mcp_tool", Tool: "paper:delete_file", Layer: 1, DependsOn: []string{}}, Class: models.ToolDestructive, Approval: true}}, p.Tasks)
 		require.Equal(t, []any{"ready", 1, 1}, []any{p.Status, p.TotalLayers, p.ParallelBranches})
 		p, err = f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Read the file", workflow.Settings{})
 		require.NoError(t, err)

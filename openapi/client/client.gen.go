@@ -1717,6 +1717,75 @@ func (e WorkflowStatus) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowCheckpointRecordPause.
+const (
+	WorkflowCheckpointRecordPauseApproval  WorkflowCheckpointRecordPause = "approval"
+	WorkflowCheckpointRecordPauseLayer     WorkflowCheckpointRecordPause = "layer"
+	WorkflowCheckpointRecordPauseUncertain WorkflowCheckpointRecordPause = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointRecordPause enum.
+func (e WorkflowCheckpointRecordPause) Valid() bool {
+	switch e {
+	case WorkflowCheckpointRecordPauseApproval:
+		return true
+	case WorkflowCheckpointRecordPauseLayer:
+		return true
+	case WorkflowCheckpointRecordPauseUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowCheckpointRecordResolution.
+const (
+	WorkflowCheckpointRecordResolutionAccept WorkflowCheckpointRecordResolution = "accept"
+	WorkflowCheckpointRecordResolutionRetry  WorkflowCheckpointRecordResolution = "retry"
+	WorkflowCheckpointRecordResolutionSkip   WorkflowCheckpointRecordResolution = "skip"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointRecordResolution enum.
+func (e WorkflowCheckpointRecordResolution) Valid() bool {
+	switch e {
+	case WorkflowCheckpointRecordResolutionAccept:
+		return true
+	case WorkflowCheckpointRecordResolutionRetry:
+		return true
+	case WorkflowCheckpointRecordResolutionSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowCheckpointRecordState.
+const (
+	WorkflowCheckpointRecordStateApproved WorkflowCheckpointRecordState = "approved"
+	WorkflowCheckpointRecordStateExpired  WorkflowCheckpointRecordState = "expired"
+	WorkflowCheckpointRecordStateOpen     WorkflowCheckpointRecordState = "open"
+	WorkflowCheckpointRecordStateRejected WorkflowCheckpointRecordState = "rejected"
+	WorkflowCheckpointRecordStateStale    WorkflowCheckpointRecordState = "stale"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointRecordState enum.
+func (e WorkflowCheckpointRecordState) Valid() bool {
+	switch e {
+	case WorkflowCheckpointRecordStateApproved:
+		return true
+	case WorkflowCheckpointRecordStateExpired:
+		return true
+	case WorkflowCheckpointRecordStateOpen:
+		return true
+	case WorkflowCheckpointRecordStateRejected:
+		return true
+	case WorkflowCheckpointRecordStateStale:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowCheckpointStepClass.
 const (
 	WorkflowCheckpointStepClassDestructive WorkflowCheckpointStepClass = "destructive"
@@ -1852,6 +1921,84 @@ func (e WorkflowPlannedTaskType) Valid() bool {
 	case WorkflowPlannedTaskTypeCodeExecution:
 		return true
 	case WorkflowPlannedTaskTypeMcpTool:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStateGraphStatus.
+const (
+	WorkflowStateGraphStatusAborted  WorkflowStateGraphStatus = "aborted"
+	WorkflowStateGraphStatusComplete WorkflowStateGraphStatus = "complete"
+	WorkflowStateGraphStatusError    WorkflowStateGraphStatus = "error"
+	WorkflowStateGraphStatusPaused   WorkflowStateGraphStatus = "paused"
+	WorkflowStateGraphStatusRunning  WorkflowStateGraphStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStateGraphStatus enum.
+func (e WorkflowStateGraphStatus) Valid() bool {
+	switch e {
+	case WorkflowStateGraphStatusAborted:
+		return true
+	case WorkflowStateGraphStatusComplete:
+		return true
+	case WorkflowStateGraphStatusError:
+		return true
+	case WorkflowStateGraphStatusPaused:
+		return true
+	case WorkflowStateGraphStatusRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStateNodeStatus.
+const (
+	WorkflowStateNodeStatusError     WorkflowStateNodeStatus = "error"
+	WorkflowStateNodeStatusPending   WorkflowStateNodeStatus = "pending"
+	WorkflowStateNodeStatusRunning   WorkflowStateNodeStatus = "running"
+	WorkflowStateNodeStatusSkipped   WorkflowStateNodeStatus = "skipped"
+	WorkflowStateNodeStatusSuccess   WorkflowStateNodeStatus = "success"
+	WorkflowStateNodeStatusUncertain WorkflowStateNodeStatus = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStateNodeStatus enum.
+func (e WorkflowStateNodeStatus) Valid() bool {
+	switch e {
+	case WorkflowStateNodeStatusError:
+		return true
+	case WorkflowStateNodeStatusPending:
+		return true
+	case WorkflowStateNodeStatusRunning:
+		return true
+	case WorkflowStateNodeStatusSkipped:
+		return true
+	case WorkflowStateNodeStatusSuccess:
+		return true
+	case WorkflowStateNodeStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStateNodeType.
+const (
+	WorkflowStateNodeTypeAgentTask     WorkflowStateNodeType = "agent_task"
+	WorkflowStateNodeTypeCodeExecution WorkflowStateNodeType = "code_execution"
+	WorkflowStateNodeTypeMcpTool       WorkflowStateNodeType = "mcp_tool"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStateNodeType enum.
+func (e WorkflowStateNodeType) Valid() bool {
+	switch e {
+	case WorkflowStateNodeTypeAgentTask:
+		return true
+	case WorkflowStateNodeTypeCodeExecution:
+		return true
+	case WorkflowStateNodeTypeMcpTool:
 		return true
 	default:
 		return false
@@ -3389,6 +3536,17 @@ type CheckpointDecision struct {
 //
 // Example: retry
 type CheckpointDecisionResolution string
+
+// CheckpointList One page of checkpoints.
+type CheckpointList struct {
+	// Checkpoints The checkpoints on the page.
+	Checkpoints []WorkflowCheckpointRecord `json:"checkpoints" yaml:"checkpoints"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: Y3BfMDM0NTM
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
 
 // DecisionView Describes the selection of a worker.
 type DecisionView struct {
@@ -7440,6 +7598,87 @@ type WorkflowCheckpoint struct {
 	Steps []WorkflowCheckpointStep `json:"steps" yaml:"steps"`
 }
 
+// WorkflowCheckpointRecord A checkpoint of a workflow with its decision.
+type WorkflowCheckpointRecord struct {
+	// Actor Name of that token.
+	//
+	// Example: claude-desktop
+	Actor *string `json:"actor,omitempty" yaml:"actor,omitempty"`
+
+	// CheckpointID The checkpoint's id.
+	//
+	// Example: cp_034530bbngmsf6j6dh3xtmbr50
+	CheckpointID string `json:"checkpoint_id" yaml:"checkpoint_id"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// DecidedAt Null while it is open.
+	//
+	// Example: 2026-01-10T15:30:02Z
+	DecidedAt *time.Time `json:"decided_at" yaml:"decided_at"`
+
+	// DecidedBy Id of the token that decided; absent without a decision.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	DecidedBy *string `json:"decided_by,omitempty" yaml:"decided_by,omitempty"`
+
+	// Digest A digest of the tasks.
+	//
+	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Digest string `json:"digest" yaml:"digest"`
+
+	// ExpiresAt When it expires without a decision.
+	//
+	// Example: 2026-01-10T16:30:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// Feedback The text of the decision.
+	//
+	// Example: the arguments are right
+	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
+
+	// Layer Number of the completed layer, from 1; only after a layer.
+	//
+	// Example: 1
+	Layer *int `json:"layer,omitempty" yaml:"layer,omitempty"`
+
+	// Pause What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+	//
+	// Example: approval
+	Pause WorkflowCheckpointRecordPause `json:"pause" yaml:"pause"`
+
+	// Resolution What happened to tasks whose results were lost.
+	//
+	// Example: retry
+	Resolution *WorkflowCheckpointRecordResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
+
+	// State The state. What a stale one showed has changed, so that nothing was approved.
+	//
+	// Example: approved
+	State WorkflowCheckpointRecordState `json:"state" yaml:"state"`
+
+	// Steps The tasks that it shows.
+	Steps []WorkflowCheckpointStep `json:"steps" yaml:"steps"`
+}
+
+// WorkflowCheckpointRecordPause What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+//
+// Example: approval
+type WorkflowCheckpointRecordPause string
+
+// WorkflowCheckpointRecordResolution What happened to tasks whose results were lost.
+//
+// Example: retry
+type WorkflowCheckpointRecordResolution string
+
+// WorkflowCheckpointRecordState The state. What a stale one showed has changed, so that nothing was approved.
+//
+// Example: approved
+type WorkflowCheckpointRecordState string
+
 // WorkflowCheckpointStep A step as a checkpoint shows it.
 type WorkflowCheckpointStep struct {
 	// AgentID The requested agent.
@@ -7698,7 +7937,7 @@ type WorkflowPlannedTask struct {
 	// Example: 2
 	Layer int `json:"layer" yaml:"layer"`
 
-	// Tool The id of the tool; absent for agent_task.
+	// Tool The tool; absent for agent_task.
 	//
 	// Example: filesystem:write_file
 	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
@@ -7723,6 +7962,80 @@ type WorkflowPlannedTaskType string
 type WorkflowStarted struct {
 	union json.RawMessage
 }
+
+// WorkflowStateGraph The graph of a stored workflow with the states of its steps.
+type WorkflowStateGraph struct {
+	// Status The state of the workflow.
+	//
+	// Example: paused
+	Status WorkflowStateGraphStatus `json:"status" yaml:"status"`
+
+	// Tasks The tasks, in the order of the request.
+	Tasks []WorkflowStateNode `json:"tasks" yaml:"tasks"`
+
+	// WorkflowID The workflow's id.
+	//
+	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
+	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
+}
+
+// WorkflowStateGraphStatus The state of the workflow.
+//
+// Example: paused
+type WorkflowStateGraphStatus string
+
+// WorkflowStateNode A step of a stored workflow with its state.
+type WorkflowStateNode struct {
+	// AgentID The requested agent.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Capability The required capability of the agent.
+	//
+	// Example: web_search
+	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
+
+	// DependsOn Ids of the tasks that must succeed first, with those of its references.
+	//
+	// Example: ["t0"]
+	DependsOn []string `json:"depends_on" yaml:"depends_on"`
+
+	// ID The task's id in the workflow.
+	//
+	// Example: t1
+	ID string `json:"id" yaml:"id"`
+
+	// Layer Its layer, from 1.
+	//
+	// Example: 2
+	Layer int `json:"layer" yaml:"layer"`
+
+	// Status The state.
+	//
+	// Example: success
+	Status WorkflowStateNodeStatus `json:"status" yaml:"status"`
+
+	// Tool The tool; absent for agent_task.
+	//
+	// Example: filesystem:write_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// Type What executes it.
+	//
+	// Example: mcp_tool
+	Type WorkflowStateNodeType `json:"type" yaml:"type"`
+}
+
+// WorkflowStateNodeStatus The state.
+//
+// Example: success
+type WorkflowStateNodeStatus string
+
+// WorkflowStateNodeType What executes it.
+//
+// Example: mcp_tool
+type WorkflowStateNodeType string
 
 // WorkflowSummary A workflow in a list.
 type WorkflowSummary struct {
@@ -8688,6 +9001,18 @@ type AbortWorkflowParams struct {
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 }
 
+// ListCheckpointsParams defines parameters for ListCheckpoints.
+type ListCheckpointsParams struct {
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // DecideOnCheckpointParams defines parameters for DecideOnCheckpoint.
 type DecideOnCheckpointParams struct {
 	// Prefer `wait=N` waits up to N seconds until the workflow is paused again or has ended
@@ -8698,6 +9023,12 @@ type DecideOnCheckpointParams struct {
 type ContinueWorkflowParams struct {
 	// Prefer `wait=N` waits up to N seconds until the workflow is paused again or has ended
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// GetWorkflowGraphParams defines parameters for GetWorkflowGraph.
+type GetWorkflowGraphParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetStepResultParams defines parameters for GetStepResult.
@@ -9807,7 +10138,7 @@ type ClientInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -10623,6 +10954,15 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
 	AbortWorkflow(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListCheckpoints List the checkpoints of a workflow
+	//
+	// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+	ListCheckpoints(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DecideOnCheckpointWithBody Decide on a checkpoint
 	//
 	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
@@ -10666,6 +11006,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWorkflowGraph Get the graph of a workflow
+	//
+	// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+	GetWorkflowGraph(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStepResult Get the result of a task of a workflow
 	//
@@ -11652,7 +12001,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -13288,6 +13637,25 @@ func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *A
 	return c.Client.Do(req)
 }
 
+// ListCheckpoints List the checkpoints of a workflow
+//
+// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+func (c *Client) ListCheckpoints(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListCheckpointsRequest(c.Server, workflowID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DecideOnCheckpointWithBody Decide on a checkpoint
 //
 // Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
@@ -13362,6 +13730,25 @@ func (c *Client) ContinueWorkflowWithBody(ctx context.Context, workflowID string
 // Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewContinueWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWorkflowGraph Get the graph of a workflow
+//
+// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+func (c *Client) GetWorkflowGraph(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWorkflowGraphRequest(c.Server, workflowID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -19543,6 +19930,94 @@ func NewAbortWorkflowRequestWithBody(server string, workflowID string, params *A
 	return req, nil
 }
 
+// NewListCheckpointsRequest constructs an http.Request for the ListCheckpoints method
+func NewListCheckpointsRequest(server string, workflowID string, params *ListCheckpointsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/checkpoints", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewDecideOnCheckpointRequest calls the generic DecideOnCheckpoint builder with application/json body
 func NewDecideOnCheckpointRequest(server string, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -19667,6 +20142,55 @@ func NewContinueWorkflowRequestWithBody(server string, workflowID string, params
 			}
 
 			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetWorkflowGraphRequest constructs an http.Request for the GetWorkflowGraph method
+func NewGetWorkflowGraphRequest(server string, workflowID string, params *GetWorkflowGraphParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/graph", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
 		}
 
 	}
@@ -20644,7 +21168,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -21542,6 +22066,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
 	AbortWorkflowWithResponse(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*AbortWorkflowResponse, error)
 
+	// ListCheckpointsWithResponse List the checkpoints of a workflow
+	//
+	// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+	ListCheckpointsWithResponse(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*ListCheckpointsResponse, error)
+
 	// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 	//
 	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
@@ -21585,6 +22120,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflowWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error)
+
+	// GetWorkflowGraphWithResponse Get the graph of a workflow
+	//
+	// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+	GetWorkflowGraphWithResponse(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*GetWorkflowGraphResponse, error)
 
 	// GetStepResultWithResponse Get the result of a task of a workflow
 	//
@@ -29747,6 +30293,89 @@ func (r AbortWorkflowResponse) ContentType() string {
 	return ""
 }
 
+type ListCheckpointsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CheckpointList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListCheckpointsResponse) GetJSON200() *CheckpointList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListCheckpointsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListCheckpointsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListCheckpointsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListCheckpointsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DecideOnCheckpointResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -29949,6 +30578,82 @@ func (r ContinueWorkflowResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ContinueWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWorkflowGraphResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowStateGraph
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWorkflowGraphResponse) GetJSON200() *WorkflowStateGraph {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWorkflowGraphResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWorkflowGraphResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWorkflowGraphResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWorkflowGraphResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -31192,7 +31897,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -32582,6 +33287,23 @@ func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, wor
 	return ParseAbortWorkflowResponse(rsp)
 }
 
+// ListCheckpointsWithResponse List the checkpoints of a workflow
+//
+// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+func (c *ClientWithResponses) ListCheckpointsWithResponse(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*ListCheckpointsResponse, error) {
+	rsp, err := c.ListCheckpoints(ctx, workflowID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListCheckpointsResponse(rsp)
+}
+
 // DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 //
 // Approves or rejects the tasks that a paused workflow shows (status `approval_required`), or decides about tasks whose results were lost (status `uncertain`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
@@ -32648,6 +33370,23 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseContinueWorkflowResponse(rsp)
+}
+
+// GetWorkflowGraphWithResponse Get the graph of a workflow
+//
+// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+func (c *ClientWithResponses) GetWorkflowGraphWithResponse(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*GetWorkflowGraphResponse, error) {
+	rsp, err := c.GetWorkflowGraph(ctx, workflowID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWorkflowGraphResponse(rsp)
 }
 
 // GetStepResultWithResponse Get the result of a task of a workflow
@@ -39625,6 +40364,77 @@ func ParseAbortWorkflowResponse(rsp *http.Response) (*AbortWorkflowResponse, err
 	return response, nil
 }
 
+// ParseListCheckpointsResponse parses an HTTP response from a ListCheckpointsWithResponse call
+func ParseListCheckpointsResponse(rsp *http.Response) (*ListCheckpointsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListCheckpointsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CheckpointList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDecideOnCheckpointResponse parses an HTTP response from a DecideOnCheckpointWithResponse call
 func ParseDecideOnCheckpointResponse(rsp *http.Response) (*DecideOnCheckpointResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -39783,6 +40593,70 @@ func ParseContinueWorkflowResponse(rsp *http.Response) (*ContinueWorkflowRespons
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWorkflowGraphResponse parses an HTTP response from a GetWorkflowGraphWithResponse call
+func ParseGetWorkflowGraphResponse(rsp *http.Response) (*GetWorkflowGraphResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWorkflowGraphResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowStateGraph
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

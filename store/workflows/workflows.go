@@ -85,7 +85,7 @@ type Checkpoint struct {
 	// DecidedBy is the id of the token, "" for none. Resolution is what happened to uncertain steps, "" for none.
 	DecidedBy, Feedback, Resolution string
 
-	CreatedAt           time.Time
+	CreatedAt time.Time
 	// DecidedAt is zero while the checkpoint is open.
 	DecidedAt, ExpiresAt time.Time
 }
@@ -211,6 +211,27 @@ const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, d
 // GetCheckpoint returns a checkpoint of a workflow, or errs.NotFound.
 func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error) {
 	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? AND id = ?", workflowID, id)
+}
+
+// Checkpoints returns up to limit checkpoints of a workflow, the newest first, from the first one before an id, "" for the
+// newest.
+func Checkpoints(from store.Source, workflowID, before string, limit int) ([]Checkpoint, error) {
+	var where filter.Clause
+	where.Equal("workflow_id", workflowID)
+	where.Optional("id < ?", before)
+	return store.Rows[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, limit)...)
+}
+
+// Names returns the names of tokens by their ids.
+func Names(from store.Source, ids []string) (map[string]string, error) {
+	type token struct{ ID, Name string }
+	in, args := filter.In(ids)
+	rows, err := store.Rows[token](from, "SELECT id, name FROM tokens WHERE id IN "+in, args...)
+	out := map[string]string{}
+	for _, t := range rows {
+		out[t.ID] = t.Name
+	}
+	return out, err
 }
 
 // Decide stores the decision on an open checkpoint. It returns ErrFenced if the checkpoint is no longer open.
