@@ -26,6 +26,8 @@ type Settings struct {
 	Approvals models.ToolClass `json:"approvals,omitempty"`
 	// TimeoutMS is the timeout of steps without their own, in milliseconds; 0 means that of the engine.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
+	// Traceparent is the W3C trace context of the start; Begin sets it.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // Values of Workflow.ErrorCode besides the names of errors of tools.

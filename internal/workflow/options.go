@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/auth"
@@ -41,6 +43,8 @@ type Options struct {
 	AbortGrace time.Duration
 	// Retention is how long an ended workflow is kept, default 30 days.
 	Retention time.Duration
+	// Tracer starts the spans of steps; default none.
+	Tracer trace.Tracer
 	// Logger receives failures; default discards.
 	Logger *slog.Logger
 }
@@ -54,6 +58,9 @@ func (o *Options) orDefaults() Options {
 	out.StepTimeout = cmp.Or(out.StepTimeout, 30*time.Second)
 	out.AbortGrace = cmp.Or(out.AbortGrace, 5*time.Second)
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
+	if out.Tracer == nil {
+		out.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
 }
@@ -61,8 +68,9 @@ func (o *Options) orDefaults() Options {
 // environment has the services and settings that all executions share.
 type environment struct {
 	Dependencies
-	opts  Options
-	slots *semaphore.Weighted // of tool and code steps that run
+	opts     Options
+	observer *observer
+	slots    *semaphore.Weighted // of tool and code steps that run
 
 	// work is the context of steps, and cancelWork cancels it. draining is closed when no further step may begin.
 	work       context.Context

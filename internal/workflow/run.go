@@ -104,6 +104,7 @@ func (r *run) commit(advance bool) (next []dispatch, err error) {
 		return next, nil
 	}
 	if err = r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) }); err == nil {
+		r.observe()
 		r.saved()
 	}
 	return next, err
@@ -144,5 +145,9 @@ func (r *run) abort(a abort) error {
 		}
 	}
 	r.stop("", a.reason, r.env.Store.Now())
-	return r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) })
+	err := r.retry(func() error { return r.env.Store.Write(r.env.work, r.save) })
+	if err == nil {
+		r.observe()
+	}
+	return err
 }

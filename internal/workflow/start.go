@@ -28,6 +28,10 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 	if err != nil {
 		return v, err
 	}
+	defer e.startSpan(ctx, x, by.Traceparent).End()
+	if x.row.Options, err = json.Marshal(x.settings); err != nil {
+		return v, err
+	}
 	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, x.row.CreatedAt)
 	if err != nil {
@@ -57,9 +61,7 @@ func (e *Engine) check(ctx context.Context, by tools.Caller, d Draft, at string)
 		return nil, nil, err
 	}
 	x = &execution{env: e.environment, settings: d.Settings, plan: p, by: by.Principal, changed: map[int]bool{}}
-	if x.row, err = e.newRow(by, d.Settings); err != nil {
-		return nil, nil, err
-	}
+	x.row = e.newRow(by)
 	for i := range p.Steps {
 		t, err := x.checkStep(ctx, i)
 		if err != nil {
@@ -92,9 +94,8 @@ func (x *execution) create(tx *store.Tx) error {
 	return x.saveNew(tx)
 }
 
-func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow, error) {
+func (e *Engine) newRow(by tools.Caller) workflows.Workflow {
 	now := e.Store.Now()
-	options, err := json.Marshal(settings)
 	payer := by.Payer
 	if payer == "" {
 		payer = models.RootAgentID
@@ -104,8 +105,8 @@ func (e *Engine) newRow(by tools.Caller, settings Settings) (workflows.Workflow,
 	}
 	return workflows.Workflow{
 		ID: newID("wf_"), TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
-	}, err
+		Holder: e.Store.Process(), CreatedAt: now, UpdatedAt: now,
+	}
 }
 
 // minAgentTimeoutMS is the shortest timeout of a task, in milliseconds.

@@ -48,13 +48,14 @@ type step struct {
 	// agentTimeout is the timeout of an agent step in milliseconds, 0 for that of the orchestrator.
 	agentTimeout int64
 	repeatable   bool
+	traceparent  string
 }
 
 func (x *execution) stepOf(d dispatch) step {
 	return step{
 		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: x.caller(), timeout: x.timeout(d.position),
 		agentTimeout: cmp.Or(x.plan.Steps[d.position].TimeoutMS, x.settings.TimeoutMS),
-		repeatable:   x.steps[d.position].Repeatable,
+		repeatable:   x.steps[d.position].Repeatable, traceparent: x.settings.Traceparent,
 	}
 }
 
@@ -154,7 +155,7 @@ func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
 func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 	sub := orchestrator.Submission{
 		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,
-		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.agentTimeout},
+		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.agentTimeout}, Traceparent: s.traceparent,
 		With: func(tx *store.Tx, t *models.Task) error {
 			return workflows.SetTask(tx, s.workflowID, s.position, s.attempt, t.ID)
 		},

@@ -164,6 +164,23 @@ func CountActive(tx *store.Tx, tokenID string) (int, error) {
 	return store.Row[int](tx, "SELECT count(*) FROM workflows WHERE token_id = ? AND state < 2", tokenID)
 }
 
+// CountOpen returns the number of running workflows, and that of open checkpoints by their kinds.
+func CountOpen(from store.Source) (running int, waiting map[string]int, err error) {
+	if running, err = store.Row[int](from, "SELECT count(*) FROM workflows WHERE state = 0"); err != nil {
+		return 0, nil, err
+	}
+	type count struct {
+		Kind string
+		N    int
+	}
+	rows, err := store.Rows[count](from, "SELECT kind, count(*) FROM checkpoints WHERE state = 'open' GROUP BY kind")
+	waiting = map[string]int{}
+	for _, c := range rows {
+		waiting[c.Kind] = c.N
+	}
+	return running, waiting, err
+}
+
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
 // that of w.
 func Save(tx *store.Tx, w Workflow) error {
