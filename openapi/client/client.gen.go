@@ -314,6 +314,10 @@ const (
 	DeliveryEventWebhookDeliveryDead DeliveryEvent = "webhook.delivery_dead"
 	DeliveryEventWebhookDisabled     DeliveryEvent = "webhook.disabled"
 	DeliveryEventWebhookTest         DeliveryEvent = "webhook.test"
+	DeliveryEventWorkflowEnded       DeliveryEvent = "workflow.ended"
+	DeliveryEventWorkflowPaused      DeliveryEvent = "workflow.paused"
+	DeliveryEventWorkflowResumed     DeliveryEvent = "workflow.resumed"
+	DeliveryEventWorkflowStarted     DeliveryEvent = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the DeliveryEvent enum.
@@ -334,6 +338,14 @@ func (e DeliveryEvent) Valid() bool {
 	case DeliveryEventWebhookDisabled:
 		return true
 	case DeliveryEventWebhookTest:
+		return true
+	case DeliveryEventWorkflowEnded:
+		return true
+	case DeliveryEventWorkflowPaused:
+		return true
+	case DeliveryEventWorkflowResumed:
+		return true
+	case DeliveryEventWorkflowStarted:
 		return true
 	default:
 		return false
@@ -371,6 +383,10 @@ const (
 	DeliveryDetailEventWebhookDeliveryDead DeliveryDetailEvent = "webhook.delivery_dead"
 	DeliveryDetailEventWebhookDisabled     DeliveryDetailEvent = "webhook.disabled"
 	DeliveryDetailEventWebhookTest         DeliveryDetailEvent = "webhook.test"
+	DeliveryDetailEventWorkflowEnded       DeliveryDetailEvent = "workflow.ended"
+	DeliveryDetailEventWorkflowPaused      DeliveryDetailEvent = "workflow.paused"
+	DeliveryDetailEventWorkflowResumed     DeliveryDetailEvent = "workflow.resumed"
+	DeliveryDetailEventWorkflowStarted     DeliveryDetailEvent = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the DeliveryDetailEvent enum.
@@ -391,6 +407,14 @@ func (e DeliveryDetailEvent) Valid() bool {
 	case DeliveryDetailEventWebhookDisabled:
 		return true
 	case DeliveryDetailEventWebhookTest:
+		return true
+	case DeliveryDetailEventWorkflowEnded:
+		return true
+	case DeliveryDetailEventWorkflowPaused:
+		return true
+	case DeliveryDetailEventWorkflowResumed:
+		return true
+	case DeliveryDetailEventWorkflowStarted:
 		return true
 	default:
 		return false
@@ -682,6 +706,11 @@ const (
 	RedeliveryRequestEventsWebhook             RedeliveryRequestEvents = "webhook.*"
 	RedeliveryRequestEventsWebhookDeliveryDead RedeliveryRequestEvents = "webhook.delivery_dead"
 	RedeliveryRequestEventsWebhookDisabled     RedeliveryRequestEvents = "webhook.disabled"
+	RedeliveryRequestEventsWorkflow            RedeliveryRequestEvents = "workflow.*"
+	RedeliveryRequestEventsWorkflowEnded       RedeliveryRequestEvents = "workflow.ended"
+	RedeliveryRequestEventsWorkflowPaused      RedeliveryRequestEvents = "workflow.paused"
+	RedeliveryRequestEventsWorkflowResumed     RedeliveryRequestEvents = "workflow.resumed"
+	RedeliveryRequestEventsWorkflowStarted     RedeliveryRequestEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the RedeliveryRequestEvents enum.
@@ -706,6 +735,16 @@ func (e RedeliveryRequestEvents) Valid() bool {
 	case RedeliveryRequestEventsWebhookDeliveryDead:
 		return true
 	case RedeliveryRequestEventsWebhookDisabled:
+		return true
+	case RedeliveryRequestEventsWorkflow:
+		return true
+	case RedeliveryRequestEventsWorkflowEnded:
+		return true
+	case RedeliveryRequestEventsWorkflowPaused:
+		return true
+	case RedeliveryRequestEventsWorkflowResumed:
+		return true
+	case RedeliveryRequestEventsWorkflowStarted:
 		return true
 	default:
 		return false
@@ -1309,6 +1348,11 @@ const (
 	WebhookDraftEventsWebhook             WebhookDraftEvents = "webhook.*"
 	WebhookDraftEventsWebhookDeliveryDead WebhookDraftEvents = "webhook.delivery_dead"
 	WebhookDraftEventsWebhookDisabled     WebhookDraftEvents = "webhook.disabled"
+	WebhookDraftEventsWorkflow            WebhookDraftEvents = "workflow.*"
+	WebhookDraftEventsWorkflowEnded       WebhookDraftEvents = "workflow.ended"
+	WebhookDraftEventsWorkflowPaused      WebhookDraftEvents = "workflow.paused"
+	WebhookDraftEventsWorkflowResumed     WebhookDraftEvents = "workflow.resumed"
+	WebhookDraftEventsWorkflowStarted     WebhookDraftEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookDraftEvents enum.
@@ -1334,6 +1378,16 @@ func (e WebhookDraftEvents) Valid() bool {
 		return true
 	case WebhookDraftEventsWebhookDisabled:
 		return true
+	case WebhookDraftEventsWorkflow:
+		return true
+	case WebhookDraftEventsWorkflowEnded:
+		return true
+	case WebhookDraftEventsWorkflowPaused:
+		return true
+	case WebhookDraftEventsWorkflowResumed:
+		return true
+	case WebhookDraftEventsWorkflowStarted:
+		return true
 	default:
 		return false
 	}
@@ -1351,6 +1405,11 @@ const (
 	WebhookIssuedEventsWebhook             WebhookIssuedEvents = "webhook.*"
 	WebhookIssuedEventsWebhookDeliveryDead WebhookIssuedEvents = "webhook.delivery_dead"
 	WebhookIssuedEventsWebhookDisabled     WebhookIssuedEvents = "webhook.disabled"
+	WebhookIssuedEventsWorkflow            WebhookIssuedEvents = "workflow.*"
+	WebhookIssuedEventsWorkflowEnded       WebhookIssuedEvents = "workflow.ended"
+	WebhookIssuedEventsWorkflowPaused      WebhookIssuedEvents = "workflow.paused"
+	WebhookIssuedEventsWorkflowResumed     WebhookIssuedEvents = "workflow.resumed"
+	WebhookIssuedEventsWorkflowStarted     WebhookIssuedEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookIssuedEvents enum.
@@ -1376,6 +1435,16 @@ func (e WebhookIssuedEvents) Valid() bool {
 		return true
 	case WebhookIssuedEventsWebhookDisabled:
 		return true
+	case WebhookIssuedEventsWorkflow:
+		return true
+	case WebhookIssuedEventsWorkflowEnded:
+		return true
+	case WebhookIssuedEventsWorkflowPaused:
+		return true
+	case WebhookIssuedEventsWorkflowResumed:
+		return true
+	case WebhookIssuedEventsWorkflowStarted:
+		return true
 	default:
 		return false
 	}
@@ -1393,6 +1462,11 @@ const (
 	WebhookPatchEventsWebhook             WebhookPatchEvents = "webhook.*"
 	WebhookPatchEventsWebhookDeliveryDead WebhookPatchEvents = "webhook.delivery_dead"
 	WebhookPatchEventsWebhookDisabled     WebhookPatchEvents = "webhook.disabled"
+	WebhookPatchEventsWorkflow            WebhookPatchEvents = "workflow.*"
+	WebhookPatchEventsWorkflowEnded       WebhookPatchEvents = "workflow.ended"
+	WebhookPatchEventsWorkflowPaused      WebhookPatchEvents = "workflow.paused"
+	WebhookPatchEventsWorkflowResumed     WebhookPatchEvents = "workflow.resumed"
+	WebhookPatchEventsWorkflowStarted     WebhookPatchEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookPatchEvents enum.
@@ -1417,6 +1491,16 @@ func (e WebhookPatchEvents) Valid() bool {
 	case WebhookPatchEventsWebhookDeliveryDead:
 		return true
 	case WebhookPatchEventsWebhookDisabled:
+		return true
+	case WebhookPatchEventsWorkflow:
+		return true
+	case WebhookPatchEventsWorkflowEnded:
+		return true
+	case WebhookPatchEventsWorkflowPaused:
+		return true
+	case WebhookPatchEventsWorkflowResumed:
+		return true
+	case WebhookPatchEventsWorkflowStarted:
 		return true
 	default:
 		return false
@@ -1453,6 +1537,11 @@ const (
 	WebhookViewEventsWebhook             WebhookViewEvents = "webhook.*"
 	WebhookViewEventsWebhookDeliveryDead WebhookViewEvents = "webhook.delivery_dead"
 	WebhookViewEventsWebhookDisabled     WebhookViewEvents = "webhook.disabled"
+	WebhookViewEventsWorkflow            WebhookViewEvents = "workflow.*"
+	WebhookViewEventsWorkflowEnded       WebhookViewEvents = "workflow.ended"
+	WebhookViewEventsWorkflowPaused      WebhookViewEvents = "workflow.paused"
+	WebhookViewEventsWorkflowResumed     WebhookViewEvents = "workflow.resumed"
+	WebhookViewEventsWorkflowStarted     WebhookViewEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookViewEvents enum.
@@ -1477,6 +1566,16 @@ func (e WebhookViewEvents) Valid() bool {
 	case WebhookViewEventsWebhookDeliveryDead:
 		return true
 	case WebhookViewEventsWebhookDisabled:
+		return true
+	case WebhookViewEventsWorkflow:
+		return true
+	case WebhookViewEventsWorkflowEnded:
+		return true
+	case WebhookViewEventsWorkflowPaused:
+		return true
+	case WebhookViewEventsWorkflowResumed:
+		return true
+	case WebhookViewEventsWorkflowStarted:
 		return true
 	default:
 		return false
@@ -2384,6 +2483,10 @@ const (
 	ListDeliveriesParamsEventWebhookDeliveryDead ListDeliveriesParamsEvent = "webhook.delivery_dead"
 	ListDeliveriesParamsEventWebhookDisabled     ListDeliveriesParamsEvent = "webhook.disabled"
 	ListDeliveriesParamsEventWebhookTest         ListDeliveriesParamsEvent = "webhook.test"
+	ListDeliveriesParamsEventWorkflowEnded       ListDeliveriesParamsEvent = "workflow.ended"
+	ListDeliveriesParamsEventWorkflowPaused      ListDeliveriesParamsEvent = "workflow.paused"
+	ListDeliveriesParamsEventWorkflowResumed     ListDeliveriesParamsEvent = "workflow.resumed"
+	ListDeliveriesParamsEventWorkflowStarted     ListDeliveriesParamsEvent = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the ListDeliveriesParamsEvent enum.
@@ -2404,6 +2507,14 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	case ListDeliveriesParamsEventWebhookDisabled:
 		return true
 	case ListDeliveriesParamsEventWebhookTest:
+		return true
+	case ListDeliveriesParamsEventWorkflowEnded:
+		return true
+	case ListDeliveriesParamsEventWorkflowPaused:
+		return true
+	case ListDeliveriesParamsEventWorkflowResumed:
+		return true
+	case ListDeliveriesParamsEventWorkflowStarted:
 		return true
 	default:
 		return false
@@ -6687,7 +6798,7 @@ type WebhookDraft struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver; `agent.*`, `webhook.*` and `*` select several.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookDraftEvents `json:"events" yaml:"events"`
@@ -6873,7 +6984,7 @@ type WebhookPatch struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver; `agent.*`, `webhook.*` and `*` select several.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated"]
 	Events *[]WebhookPatchEvents `json:"events,omitempty" yaml:"events,omitempty"`
