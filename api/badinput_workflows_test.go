@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -81,7 +83,14 @@ func badWorkflows() []badInput {
 		post("nothing", `{}`, "invalid-request /workflow required"),
 		post("no body", ``, "malformed-json - required"),
 		post("a list", `[]`, "invalid-request - type"),
-		post("an intent", `{"intent":"read"}`, "invalid-request /intent unknown_field"),
+		post("an intent and a workflow", `{"intent":"read",`+goodWorkflow[1:], "invalid-request /intent exclusive"),
+		post("an empty intent", `{"intent":""}`, "invalid-request /intent min"),
+		post("a blank intent", `{"intent":" "}`, "invalid-request /intent range"),
+		post("a long intent", `{"intent":"`+strings.Repeat("x", 8001)+`"}`, "invalid-request /intent max"),
+		post("a long intent in bytes", `{"intent":"`+strings.Repeat("é", 4001)+`"}`, "invalid-request /intent range"),
+		post("an intent of a number", `{"intent":1}`, "invalid-request /intent type"),
+		post("an agent step without time", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x","timeout_ms":99}]}}`, "invalid-request /workflow/tasks/0/timeout_ms min"),
+		post("agent steps without time", `{"workflow":{"tasks":[{"id":"a","type":"agent_task","agent_id":"x"}]},"config":{"task_timeout_ms":99}}`, "invalid-request /config/task_timeout_ms min"),
 		post("without tasks", `{"workflow":{}}`, "invalid-request /workflow/tasks required"),
 		tasks("no tasks", ``, "invalid-request /workflow/tasks range"),
 		post("tasks of a string", `{"workflow":{"tasks":"t1"}}`, "invalid-request /workflow/tasks type"),
@@ -139,13 +148,22 @@ func badWorkflowRequests() []badInput {
 	get := func(target, want string) badInput {
 		return badInput{name: "GET " + target, method: "GET", target: target, want: want}
 	}
+	const plan = "/api/v1/workflows/plan"
 	return []badInput{
+		post(plan, `{}`, "invalid-request /workflow required"), post(plan, `{"intent":"read",`+goodWorkflow[1:], "invalid-request /intent exclusive"),
+		post(plan, `{"intent":"\t"}`, "invalid-request /intent range"), post(plan, `{"workflow":{"tasks":[]}}`, "invalid-request /workflow/tasks range"),
+		post(plan, `{"workflow":{"tasks":[{"id":"a","tool":"nowhere:nothing"}]}}`, "not-found "), post(plan, ``, "malformed-json - required"),
+		post(plan, `{"workflow":{"tasks":[{"id":"a","type":"code_execution","code":"1","depends_on":["a"]}]}}`, "invalid-request /workflow/tasks/0/depends_on/0 cycle"),
+		post(plan+"?wait=1", goodWorkflow, "invalid-parameter ?wait unknown_parameter"),
 		get(none, "not-found "), get("/api/v1/workflows/%00", "not-found "), get("/api/v1/workflows/"+strings.Repeat("w", 65), "not-found "),
 		get(one+"?wait=-1", "invalid-parameter ?wait min"), get(one+"?wait=61", "invalid-parameter ?wait max"), get(one+"?version=1", "invalid-parameter ?version unknown_parameter"),
 		get(none+"?wait=1", "not-found "),
 		get("/api/v1/workflows?status=layer_complete", "invalid-parameter ?status enum"), get("/api/v1/workflows?state=running", "invalid-parameter ?state unknown_parameter"),
 		get("/api/v1/workflows?decidable=maybe", "invalid-parameter ?decidable type"), get("/api/v1/workflows?limit=0", "invalid-parameter ?limit min"), get("/api/v1/workflows?cursor=%2B", "invalid-parameter ?cursor cursor"),
 		get(one+"/steps/t1/result", "not-found "), get(one+"/steps/t2/result", "not-found "), get(none+"/steps/t1/result", "not-found "),
+		get(none+"/graph", "not-found "), get(one+"/graph?format=dot", "invalid-parameter ?format unknown_parameter"),
+		get(none+"/checkpoints", "not-found "), get(one+"/checkpoints?state=open", "invalid-parameter ?state unknown_parameter"),
+		get(one+"/checkpoints?limit=0", "invalid-parameter ?limit min"), get(one+"/checkpoints?cursor=%2B", "invalid-parameter ?cursor cursor"),
 		get(one+"/steps/t1/result?raw=1", "invalid-parameter ?raw unknown_parameter"),
 		post(none+"/continue", ``, "not-found "), post(one+"/continue", ``, "conflict "), post(one+"/continue", `{"reason":1}`, "invalid-request /reason type"),
 		post(one+"/continue", `{"reason":"`+long+`"}`, "invalid-request /reason max"), post(one+"/continue", `{"why":"x"}`, "invalid-request /why unknown_field"),
@@ -283,6 +301,68 @@ func TestBudgetOfWorkflow(t *testing.T) {
 		sent, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM events WHERE type = 'agent.budget_exceeded' AND key = 'payer'")
 		require.NoError(t, err)
 		require.Equal(t, 1, sent)
+	})
+}
+
+// TestCheckpointsOfAWorkflow pages through the checkpoints of a workflow, each with its decision.
+func TestCheckpointsOfAWorkflow(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
+		h := setup(t, db, fixtureOptions{})
+		const step = `{"id":"%s","tool":"agentcards:search_tools","arguments":{"query":"x"},"approve":true,"depends_on":[%s]}`
+		var v struct {
+			ID         string `json:"workflow_id"`
+			Checkpoint string `json:"checkpoint_id"`
+		}
+		h.do(t, "POST", "/api/v1/workflows", fmt.Sprintf(`{"workflow":{"tasks":[`+step+`,`+step+`]}}`, "a", "", "b", `"a"`)).decode(t, http.StatusOK, &v)
+		address := "/api/v1/workflows/" + v.ID
+		first := v.Checkpoint
+		require.Equal(t, http.StatusOK, h.do(t, "POST", address+"/checkpoints/"+first, `{"approved":true,"feedback":"right"}`, "Prefer", "wait=30").status)
+		type record struct {
+			ID         string `json:"checkpoint_id"`
+			State      string
+			Pause      string
+			Feedback   string
+			DecidedBy  string `json:"decided_by"`
+			Actor      string
+			CreatedAt  time.Time  `json:"created_at"`
+			DecidedAt  *time.Time `json:"decided_at"`
+			ExpiresAt  time.Time  `json:"expires_at"`
+			Digest     string
+			Steps      []struct{ ID, Digest string }
+			Resolution string
+		}
+		list := func(query string) (all []record, next string) {
+			t.Helper()
+			var page struct {
+				Checkpoints []record
+				NextCursor  string `json:"next_cursor"`
+			}
+			h.do(t, "GET", address+"/checkpoints"+query, "").decode(t, http.StatusOK, &page)
+			return page.Checkpoints, page.NextCursor
+		}
+		require.Eventually(t, func() bool { all, _ := list(""); return len(all) == 2 }, testkit.Timeout, time.Millisecond)
+		newest, cursor := list("?limit=1")
+		oldest, end := list("?limit=1&cursor=" + cursor)
+		require.Empty(t, end)
+		require.Equal(t, []any{"open", "approval", "b", "", ""}, []any{newest[0].State, newest[0].Pause, newest[0].Steps[0].ID, newest[0].DecidedBy, newest[0].Actor})
+		require.Nil(t, newest[0].DecidedAt)
+		require.Equal(t, []any{first, "approved", "approval", "right", "a", ""}, []any{oldest[0].ID, oldest[0].State, oldest[0].Pause, oldest[0].Feedback, oldest[0].Steps[0].ID, oldest[0].Resolution})
+		require.NotEmpty(t, oldest[0].DecidedBy)
+		require.NotEmpty(t, oldest[0].Actor)
+		require.NotEmpty(t, oldest[0].Digest)
+		require.False(t, oldest[0].DecidedAt.Before(oldest[0].CreatedAt))
+		require.Equal(t, http.StatusNotFound, h.do(t, "GET", address+"/checkpoints", "", "Authorization", "Bearer "+h.token(t, models.ScopeToolsCall)).status)
+		require.Equal(t, http.StatusNotFound, h.do(t, "GET", address+"/graph", "", "Authorization", "Bearer "+h.token(t, models.ScopeToolsCall)).status)
+		var graph struct {
+			Status string
+			Tasks  []struct {
+				ID, Status string
+				DependsOn  []string `json:"depends_on"`
+			}
+		}
+		h.do(t, "GET", address+"/graph", "").decode(t, http.StatusOK, &graph)
+		require.Equal(t, []any{"paused", "success", "pending", []string{"a"}}, []any{graph.Status, graph.Tasks[0].Status, graph.Tasks[1].Status, graph.Tasks[1].DependsOn})
 	})
 }
 

@@ -12,7 +12,7 @@ const definitionsPath = "/api/v1/workflow-definitions"
 
 // definitionDraft is the body of a request to store a workflow.
 type definitionDraft struct {
-	Workflow    *workflowPlan   `json:"workflow" validate:"required"`                                                                                      // The tasks. `$input.path` in arguments stands for a part of the input.
+	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                      // The tasks. `$input.path` in arguments stands for a part of the input.
 	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                                 // Options of the workflow.
 	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                                 // JSON Schema of the input, without `$ref`. Defaults of its properties replace missing ones.
 	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Report of the day" maxLength:"2000" extensions:"x-nullable"` // What it is for.
@@ -23,7 +23,7 @@ type definitionView struct {
 	Name        string          `json:"name" example:"nightly-report"`                     // The name.
 	Version     int64           `json:"version" example:"3"`                               // The version, from 1. A version never changes.
 	Description string          `json:"description,omitempty" example:"Report of the day"` // What it is for; absent without one.
-	Workflow    workflowPlan    `json:"workflow"`                                          // The tasks.
+	Workflow    workflow.Graph  `json:"workflow"`                                          // The tasks.
 	Config      workflowConfig  `json:"config"`                                            // Options of the workflow.
 	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`       // JSON Schema of the input; absent without one.
 	CreatedBy   string          `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
@@ -51,7 +51,7 @@ type definitionList struct {
 
 func newDefinitionView(d workflow.Definition) definitionView {
 	v := definitionView{
-		Name: d.Name, Version: d.Version, Description: d.Description, Workflow: workflowPlan{d.Steps}, Config: workflowConfig{PerLayerValidation: d.Settings.ValidateLayers},
+		Name: d.Name, Version: d.Version, Description: d.Description, Workflow: workflow.Graph{Tasks: d.Steps}, Config: workflowConfig{PerLayerValidation: d.Settings.ValidateLayers},
 		InputSchema: d.InputSchema, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt,
 	}
 	if d.Settings.AbortOnError {

@@ -51,6 +51,39 @@ func (h *fixture) lastPosition(t testing.TB) (head int64) {
 	return head
 }
 
+// TestEventStreamOfAWorkflow: the owner of a workflow receives its events, whichever agent pays; other tokens do not.
+func TestEventStreamOfAWorkflow(t *testing.T) {
+	t.Parallel()
+	runStreamTest(t, "Owner", fixtureOptions{}, func(t *testing.T, h *fixture) {
+		owner, other := h.token(t, models.ScopeToolsCall), h.token(t, models.ScopeToolsCall)
+		var paused, second struct {
+			ID string `json:"workflow_id"`
+		}
+		h.do(t, "POST", "/api/v1/workflows", goodWorkflow, "Authorization", "Bearer "+owner).decode(t, http.StatusOK, &paused)
+		h.do(t, "POST", "/api/v1/workflows", goodWorkflow, "Authorization", "Bearer "+owner).decode(t, http.StatusOK, &second)
+		h.lastPosition(t)
+		mine := h.openStream(t, owner, stream+"?workflow_id="+paused.ID)
+		foreign := h.openStream(t, other, stream+"?workflow_id="+paused.ID)
+		all := h.openStream(t, h.admin, stream+"?types=workflow.ended")
+		for _, id := range []string{second.ID, paused.ID} {
+			require.Equal(t, http.StatusOK, h.do(t, "POST", "/api/v1/workflows/"+id+"/abort", `{"reason":"not needed"}`).status)
+		}
+		for _, want := range []string{"workflow.step_ended", "workflow.ended"} {
+			e := mine.event()
+			require.Equal(t, []string{want, paused.ID}, []string{e.event, e.data.Key})
+		}
+		require.Equal(t, second.ID, all.event().data.Key)
+		require.Equal(t, paused.ID, all.event().data.Key)
+		var me struct {
+			Token struct{ ID string } `json:"token"`
+		}
+		h.do(t, "GET", "/api/v1/me", "", "Authorization", "Bearer "+other).decode(t, http.StatusOK, &me)
+		require.Equal(t, http.StatusNoContent, h.do(t, "DELETE", "/api/v1/tokens/"+me.Token.ID, "").status)
+		text, _ := foreign.rest() // the stream ends with its token
+		require.NotContains(t, text, "event:")
+	})
+}
+
 func TestEventStream(t *testing.T) {
 	t.Parallel()
 

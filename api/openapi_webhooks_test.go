@@ -173,6 +173,10 @@ func TestEventsMatchTheDescription(t *testing.T) {
 	d.ask(t, "POST", agents+"/{agent_id}/usage", agents+"/spender/usage", `{"tokens":1001}`, 201) // a warning and an end at once
 	d.ask(t, "DELETE", agents+"/{agent_id}", agents+"/spender", "", 204)
 
+	asks := d.ask(t, "POST", "/api/v1/workflows", "/api/v1/workflows", `{"workflow":{"tasks":[{"id":"a","tool":"agentcards:search_tools","arguments":{"query":"x"},"approve":true}]}}`, 200)
+	const decide = "/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}"
+	d.ask(t, "POST", decide, strings.NewReplacer("{workflow_id}", asks["workflow_id"].(string), "{checkpoint_id}", asks["checkpoint_id"].(string)).Replace(decide), `{"approved":true}`, 200)
+
 	verifier, err := signature.NewVerifier(hook["secret"].(string))
 	require.NoError(t, err)
 	for len(expected) > 0 {

@@ -24,6 +24,24 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	}
 	start(`{}`, 400)
 	start(`{"workflow":{"tasks":[{"id":"a","tool":"x:y"}]}}`, 404)
+	plan := func(body string, status int) map[string]any {
+		t.Helper()
+		return d.ask(t, "POST", all+"/plan", all+"/plan", body, status)
+	}
+	plan(`{}`, 400)
+	plan(`{"workflow":{"tasks":[{"id":"a","tool":"x:y"}]}}`, 404)
+	const twoLayers = `{"workflow":{"tasks":[{"id":"a","tool":"agentcards__search_tools","arguments":{"query":"x"}},{"id":"b","type":"code_execution","code":"return deps.a","arguments":{"x":"$a.result"}},{"id":"c","type":"agent_task","capability":"custom:x"}]},"config":{"approvals":"destructive"}}`
+	require.Equal(t, map[string]any{"status": "ready", "total_layers": 2.0, "parallel_branches": 2.0, "tasks": []any{
+		map[string]any{"id": "a", "type": "mcp_tool", "tool": "agentcards:search_tools", "class": "read", "layer": 1.0, "depends_on": []any{}, "approval": false},
+		map[string]any{"id": "b", "type": "code_execution", "tool": "agentcards:execute_code", "class": "destructive", "layer": 2.0, "depends_on": []any{"a"}, "approval": true},
+		map[string]any{"id": "c", "type": "agent_task", "capability": "custom:x", "class": "destructive", "layer": 1.0, "depends_on": []any{}, "approval": true},
+	}}, plan(twoLayers, 200))
+	unknown := map[string]any{"status": "explicit_required", "confidence": 0.0, "missing": []any{}, "unclear": []any{"Dance in the rain"}, "alternatives": []any{}}
+	for _, got := range []map[string]any{plan(`{"intent":"Dance in the rain"}`, 200), start(`{"intent":"Dance in the rain"}`, 200)} {
+		require.Contains(t, got["next_action"], "Nothing was executed.")
+		delete(got, "next_action")
+		require.Equal(t, unknown, got)
+	}
 	const approved = `{"workflow":{"tasks":[{"id":"a","tool":"agentcards:search_tools","arguments":{"query":"x"},"approve":true}]}}`
 	asks := start(approved, 200)
 	d.ask(t, "GET", one, at(one, asks), "", 200)
@@ -36,6 +54,9 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "GET", one+"/steps/{step_id}/result", at(one+"/steps/{step_id}/result", asks), "", 200)
 	d.ask(t, "GET", one, at(one, asks)+"?wait=x", "", 400)
 	d.ask(t, "POST", one+"/abort", at(one+"/abort", asks), `{"reason":"late"}`, 409)
+	d.ask(t, "GET", one+"/graph", at(one+"/graph", asks), "", 200)
+	d.ask(t, "GET", one+"/checkpoints", at(one+"/checkpoints", asks), "", 200)
+	d.ask(t, "GET", one+"/checkpoints", at(one+"/checkpoints", asks)+"?limit=0", "", 400)
 	rejected := start(approved, 200)
 	require.Equal(t, "rejected", d.ask(t, "POST", decide, at(decide, rejected), `{"approved":false,"feedback":"no"}`, 200)["status"])
 	d.ask(t, "GET", one+"/steps/{step_id}/result", at(one+"/steps/{step_id}/result", rejected), "", 404)
@@ -55,7 +76,7 @@ func TestWorkflowResponsesMatchTheDescription(t *testing.T) {
 	d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{}`, 400)
 	require.Equal(t, "aborted", d.ask(t, "POST", one+"/abort", at(one+"/abort", aborted), `{"reason":"enough"}`, 200)["status"])
 	d.ask(t, "GET", all, all, "", http.StatusOK)
-	for _, path := range []string{one, one + "/steps/{step_id}/result"} {
+	for _, path := range []string{one, one + "/steps/{step_id}/result", one + "/graph", one + "/checkpoints"} {
 		d.ask(t, "GET", path, at(path, map[string]any{"workflow_id": "wf_none"}), "", 404)
 	}
 	const stored, definition, named = "/api/v1/workflow-definitions/{definition_id}", `{"workflow":{"tasks":[{"id":"a","type":"code_execution","code":"return 1","arguments":{"x":"$input.x"}}]},"input_schema":{"required":["x"]},"config":{"approvals":"write"},"description":"d"}`, "/api/v1/workflow-definitions/one"

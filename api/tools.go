@@ -11,7 +11,6 @@ import (
 
 	"comet/internal/httpkit"
 	"comet/internal/input"
-	"comet/internal/telemetry"
 	"comet/internal/tools"
 	"comet/internal/tools/builtin"
 	"comet/models"
@@ -76,7 +75,7 @@ func (s *Server) searchTools(r request, q builtin.SearchQuery) (any, error) {
 }
 
 func toolCaller(r *http.Request) tools.Caller {
-	return tools.Caller{Principal: caller(r), Source: tools.SourceREST, TraceID: telemetry.TraceID(httpkit.Traceparent(r))}
+	return tools.Caller{Principal: caller(r), Source: tools.SourceREST}.Traced(httpkit.Traceparent(r))
 }
 
 // toolCallDraft is the body of a request to call a tool.

@@ -102,10 +102,10 @@ func webhookURL(id string) string { return webhooksPath + "/" + id }
 
 // webhookView is a webhook without its secret.
 type webhookView struct {
-	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                                                                        // The webhook's id.
-	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                                                            // The URL that receives the events.
-	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                                                               // A text about the webhook.
-	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,agent.*,webhook.*,*" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
+	ID          string             `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                                                                                                                                                    // The webhook's id.
+	URL         string             `json:"url" example:"https://your-server.com/webhook"`                                                                                                                                                                                                                                                                                        // The URL that receives the events.
+	Description string             `json:"description" example:"budget alerts to the on-call channel"`                                                                                                                                                                                                                                                                           // A text about the webhook.
+	Events      []models.EventType `json:"events" swaggertype:"array,string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,workflow.started,workflow.paused,workflow.resumed,workflow.ended,agent.*,webhook.*,workflow.*,*" example:"agent.created,agent.updated,agent.budget_warning"` // The types of the events that it receives.
 	// Only events of this agent; null for all agents.
 	AgentID *string `json:"agent_id" example:"finance-personal"`
 	// Whether to include events of the agents below agent_id.
@@ -203,7 +203,7 @@ type deliveryList struct {
 //	@Summary		List a webhook's deliveries
 //	@Description	Returns one delivery per event, newest first. Ended deliveries are deleted after the retention that the server is configured with.
 //	@Param			status			query	string	false	"Only deliveries in this state"	enums(pending,succeeded,dead)	example(dead)
-//	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,webhook.test)	example(agent.created)
+//	@Param			event			query	string	false	"Only deliveries of this event type"	enums(agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,workflow.started,workflow.paused,workflow.resumed,workflow.ended,webhook.test)	example(agent.created)
 //	@Param			since			query	string	false	"Only deliveries created at this time or later"	format(date-time)	example(2026-01-10T00:00:00Z)
 //	@Param			until			query	string	false	"Only deliveries created before this time"	format(date-time)	example(2026-01-11T00:00:00Z)
 //	@Success		200	{object}	deliveryList	"A page of results"

@@ -4,163 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
 	"comet/internal/background"
-	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/workflow"
-	"comet/internal/workflow/plan"
-	"comet/models"
 )
 
 const workflowsPath = "/api/v1/workflows"
-
-// workflowDraft is the body of a request to start a workflow.
-type workflowDraft struct {
-	Workflow   *workflowPlan       `json:"workflow" validate:"omitnil" extensions:"x-nullable"`   // The workflow; or definition.
-	Definition *workflowInvocation `json:"definition" validate:"omitnil" extensions:"x-nullable"` // A stored workflow, instead of `workflow`.
-	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow, in addition to those of a stored one.
-}
-
-// workflowInvocation selects a stored workflow.
-type workflowInvocation struct {
-	Name    *string         `json:"name" validate:"required,max=64" example:"nightly-report" maxLength:"64"`          // Its name.
-	Version *int64          `json:"version" validate:"omitnil,min=1" example:"3" minimum:"1" extensions:"x-nullable"` // Its version, by default the newest.
-	Input   json.RawMessage `json:"input" swaggertype:"object"`                                                       // What `$input.path` in the arguments stands for, an object that is valid against the input schema.
-}
-
-// workflowPlan is a set of tasks and their dependencies.
-type workflowPlan struct {
-	Tasks []plan.Step `json:"tasks" validate:"required" minItems:"1" maxItems:"500"` // The tasks. Independent ones run at the same time.
-}
-
-// workflowConfig are the options of a workflow.
-type workflowConfig struct {
-	// Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
-	// (`other`), or a person with such a token that is bound to no agent (`human`).
-	Approver *string `json:"approver" validate:"omitnil,oneof=caller other human" enums:"caller,other,human" example:"other" default:"caller" extensions:"x-nullable"`
-	// Whether to pause after each layer: the tasks whose dependencies are all in earlier layers.
-	PerLayerValidation bool `json:"per_layer_validation" example:"false" default:"false"`
-	// Whether independent tasks still begin after one has failed.
-	OnError *string `json:"on_error" validate:"omitnil,oneof=continue abort" enums:"continue,abort" example:"continue" default:"continue" extensions:"x-nullable"`
-	// Ask for approval before tools of this class or above; by default only where a task asks for it.
-	Approvals *models.ToolClass `json:"approvals" validate:"omitnil,oneof=write destructive" swaggertype:"string" enums:"write,destructive" example:"destructive" extensions:"x-nullable"`
-	// Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
-	// attempt may be silent, at least 100; the default is that of the class of the task.
-	TaskTimeoutMS *int64 `json:"task_timeout_ms" validate:"omitnil,min=1,max=86400000" example:"30000" minimum:"1" maximum:"86400000" default:"30000" extensions:"x-nullable"`
-	// The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
-	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"20000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
-}
-
-// draft returns the workflow to start and the JSON pointer of its steps, or that of the stored workflow.
-func (d workflowDraft) draft() (out workflow.Draft, at string, err error) {
-	out.Settings = d.Config.settings()
-	var v errs.Violations
-	switch {
-	case d.Workflow != nil && d.Definition != nil:
-		v.Add(errs.InvalidRequest, "/definition", "unexpected", "definition is not allowed together with workflow")
-	case d.Workflow != nil:
-		out.Steps, at = d.Workflow.Tasks, "/workflow/tasks"
-	case d.Definition != nil:
-		out.Definition = &workflow.Invocation{Name: *d.Definition.Name, Version: orZero(d.Definition.Version), Input: d.Definition.Input}
-		at = "/definition"
-	default:
-		v.Add(errs.InvalidRequest, "/workflow", "required", "workflow or definition is required")
-	}
-	return out, at, v.Err()
-}
-
-func (c *workflowConfig) settings() workflow.Settings {
-	if c == nil {
-		return workflow.Settings{}
-	}
-	approver := workflow.Approver(orZero(c.Approver))
-	if approver == "caller" {
-		approver = workflow.ApproverCaller
-	}
-	return workflow.Settings{
-		ValidateLayers: c.PerLayerValidation, AbortOnError: orZero(c.OnError) == "abort", Approvals: orZero(c.Approvals), TimeoutMS: orZero(c.TaskTimeoutMS),
-		Budget: orZero(c.Budget), Approver: approver,
-	}
-}
-
-// startWorkflow starts a workflow.
-//
-//	@Summary		Start a workflow
-//	@Description	Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
-//	@Description
-//	@Description	Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
-//	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response; with `Prefer: wait` it waits for the same workflow"	maxlength(255)
-//	@Param			Prefer			header	string			false	"`wait=N` waits up to N seconds until the workflow is paused or has ended, at most 60 and less than the server's time limit for requests"	example(wait=10)
-//	@Param			traceparent		header	string			false	"W3C trace context of the workflow"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
-//	@Param			body			body	workflowDraft	true	"The workflow"
-//	@Success		200	{object}	workflow.View	"The workflow is paused or has ended"
-//	@Header			200	{string}	ETag
-//	@Header			200	{string}	Location
-//	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Success		202	{object}	workflow.View	"The workflow has been started"
-//	@Header			202	{string}	ETag
-//	@Header			202	{string}	Location
-//	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, the dependencies of the tasks form a cycle, or the input does not match its schema"
-//	@Failure		404	"The stored workflow or a tool does not exist, or the token may not call the tool"
-//	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
-//	@Failure		429	"The token has too many workflows that have not ended, the budget of its agent does not cover that of the workflow, or the token exceeds its rate limit"
-//	@Header			429	{integer}	Retry-After
-//	@Header			429	{integer}	RateLimit-Limit
-//	@Header			429	{integer}	RateLimit-Remaining
-//	@Header			429	{integer}	RateLimit-Reset
-func (s *Server) startWorkflow(w http.ResponseWriter, r *http.Request) error {
-	var d workflowDraft
-	_, body, err := s.readRequest(w, r, validBody, &d)
-	if err != nil {
-		return err
-	}
-	draft, at, err := d.draft()
-	if err != nil {
-		return err
-	}
-	patience, _, err := httpkit.PreferredWait(r, s.maxWait())
-	if err != nil {
-		return err
-	}
-	once, err := s.readIdempotencyKey(r, body, storing(s, startedWorkflow))
-	if err != nil {
-		return err
-	}
-	v, err := s.core.Workflows.Begin(r.Context(), toolCaller(r), draft, at, once)
-	if err != nil || patience == 0 && s.writeReplay(w, once) {
-		return err
-	}
-	if once != nil && once.Replay != nil {
-		var first struct {
-			ID string `json:"workflow_id"`
-		}
-		if err := json.Unmarshal(once.Replay.Body, &first); err != nil {
-			return err
-		}
-		v.WorkflowID = first.ID
-		w.Header().Set("Idempotency-Replayed", "true")
-	}
-	if patience > 0 {
-		if v, err = s.awaitWorkflow(w, r, v.WorkflowID, patience); err != nil {
-			return err
-		}
-	}
-	return s.writeReply(w, r, startedWorkflow(v))
-}
-
-func startedWorkflow(v workflow.View) reply {
-	out := workflowReply(v)
-	if out.location = workflowsPath + "/" + url.PathEscape(v.WorkflowID); v.Status == "running" {
-		out.status = http.StatusAccepted
-	}
-	return out
-}
 
 func workflowReply(v workflow.View) reply { return reply{version: v.Version, body: v} }
 
@@ -257,6 +110,41 @@ func (s *Server) writeWorkflow(w http.ResponseWriter, r request, patience time.D
 	return s.writeReply(w, r.Request, workflowReply(v))
 }
 
+// getWorkflowGraph returns the tasks of a workflow with their dependencies.
+//
+//	@Summary		Get the graph of a workflow
+//	@Description	Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//	@Success		200	{object}	workflow.StateGraph	"The graph"
+func (s *Server) getWorkflowGraph(r request) (any, error) {
+	g, err := s.core.Workflows.Graph(r.Context(), r.caller, r.id)
+	return reply{version: g.Version, body: g}, err
+}
+
+// checkpointList is one page of checkpoints.
+type checkpointList struct {
+	Checkpoints []workflow.CheckpointRecord `json:"checkpoints"`                                 // The checkpoints on the page.
+	NextCursor  string                      `json:"next_cursor,omitempty" example:"Y3BfMDM0NTM"` // Absent on the last page.
+}
+
+// listCheckpoints lists the checkpoints of a workflow.
+//
+//	@Summary		List the checkpoints of a workflow
+//	@Description	Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//	@Success		200	{object}	checkpointList	"A page of results"
+func (s *Server) listCheckpoints(r request) (any, error) {
+	q := newQuery(r.Request, "limit", "cursor")
+	before, limit := q.idCursor(), q.pageLimit()
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	list, more, err := s.core.Workflows.Checkpoints(r.Context(), r.caller, r.id, before, limit)
+	next := ""
+	if more {
+		next = encodeCursor(list[len(list)-1].CheckpointID)
+	}
+	return reply{next: next, body: checkpointList{orEmpty(list), next}}, err
+}
+
 // getStepResult returns the result of a task.
 //
 //	@Summary		Get the result of a task of a workflow
@@ -338,8 +226,8 @@ func (s *Server) abortWorkflow(r request, d workflowAbortion) error {
 
 // workflowExtension is the body of a request to add tasks to a workflow.
 type workflowExtension struct {
-	Workflow       *workflowPlan `json:"workflow" validate:"required"`                                                                                                            // The tasks to add. They may depend on each other and on all tasks of the workflow.
-	NewRequirement *string       `json:"new_requirement" validate:"omitnil,text,max=8000" example:"parse the XML files that were found" maxLength:"8000" extensions:"x-nullable"` // What they are for, which the event shows.
+	Workflow       *workflow.Graph `json:"workflow" validate:"required"`                                                                                                            // The tasks to add. They may depend on each other and on all tasks of the workflow.
+	NewRequirement *string         `json:"new_requirement" validate:"omitnil,text,max=8000" example:"parse the XML files that were found" maxLength:"8000" extensions:"x-nullable"` // What they are for, which the event shows.
 }
 
 // replanWorkflow adds tasks to a workflow.

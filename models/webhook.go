@@ -81,10 +81,10 @@ const (
 
 // Delivery is the delivery of one event to one webhook.
 type Delivery struct {
-	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                       // The delivery's id.
-	WebhookID string    `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                                               // The webhook's id.
-	EventID   string    `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                                                 // Value of the webhook-id header, equal for all attempts.
-	Type      EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,webhook.test" example:"agent.created"` // The type of the event.
+	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                                                                                                                                                                                        // The delivery's id.
+	WebhookID string    `json:"webhook_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                                                                                                                                                                                                                // The webhook's id.
+	EventID   string    `json:"event_id" example:"01890a5d-ac96-774b-bcce-b302099a8059"`                                                                                                                                                                                                                  // Value of the webhook-id header, equal for all attempts.
+	Type      EventType `json:"event" swaggertype:"string" enums:"agent.created,agent.updated,agent.deactivated,agent.budget_warning,agent.budget_exceeded,webhook.disabled,webhook.delivery_dead,workflow.started,workflow.paused,workflow.resumed,workflow.ended,webhook.test" example:"agent.created"` // The type of the event.
 	// What the event is about, usually an agent's id. Ordered delivery applies per key.
 	Key     string          `json:"key" example:"finance-personal"`
 	EventAt time.Time       `json:"event_at" example:"2026-01-10T15:30:00Z"` // When the event occurred.

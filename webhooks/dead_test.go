@@ -80,10 +80,11 @@ func TestWildcards(t *testing.T) {
 	rule(t, "SelectTheirTypes", func(t *testing.T, h *fixture) {
 		rec := receive(t, nil)
 		every, agents, hooks := h.hook(t, rec.URL, filter("*")), h.hook(t, rec.URL, filter("agent.*")), h.hook(t, rec.URL, filter("webhook.*"))
+		flows := h.hook(t, rec.URL, filter("workflow.*"))
 		types, err := h.Types(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, events.ForWebhooks(), types)
-		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled} {
+		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded} {
 			require.NoError(t, emit(h.db.Store, kind, "a"))
 		}
 		typesOf := func(id string, n int) (out []models.EventType) {
@@ -93,9 +94,10 @@ func TestWildcards(t *testing.T) {
 			}
 			return out
 		}
-		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled}, typesOf(every.ID, 3))
+		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded}, typesOf(every.ID, 4))
 		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning}, typesOf(agents.ID, 2))
 		require.Equal(t, []models.EventType{events.WebhookDisabled}, typesOf(hooks.ID, 1))
+		require.Equal(t, []models.EventType{events.WorkflowEnded}, typesOf(flows.ID, 1))
 	})
 }
 

@@ -108,9 +108,10 @@ func chainsOf(tx *store.Tx, subs []store.Subscription, events []models.Event) (m
 	return tx.Agents().Chains(slices.Compact(keys))
 }
 
-// agentOf returns the agent of an event, "" for none; an event of a webhook has that of its filter.
+// agentOf returns the agent of an event, "" for none; an event of a webhook has that of its filter, and one of a workflow
+// that of the payer.
 func agentOf(e models.Event) string {
-	if e.Type != events.WebhookDisabled && e.Type != events.DeliveryDead {
+	if strings.HasPrefix(string(e.Type), "agent.") {
 		return e.Key
 	}
 	var data struct {

@@ -75,6 +75,22 @@ func TestFilters(t *testing.T) {
 		require.Equal(t, []string{"finance"}, h.received(t, hook.ID))
 	})
 
+	rule(t, "OfAnAgentPassTheWorkflowsThatItPaysFor", func(t *testing.T, h *fixture) {
+		tree(t, h.db)
+		of := map[string]models.Webhook{}
+		for agent, subtree := range map[string]bool{"bills": false, "finance": true, "health": true} {
+			of[agent] = h.hook(t, "https://example.com/in", func(d *webhooks.WebhookDraft) {
+				d.Events, d.AgentID, d.Subtree = []models.EventType{"workflow.*"}, &agent, &subtree
+			})
+		}
+		require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
+			return tx.Events().Emit(events.WorkflowPaused, "wf_1", map[string]any{"workflow_id": "wf_1", "agent_id": "bills"})
+		}))
+		for agent, n := range map[string]int{"bills": 1, "finance": 1, "health": 0} {
+			require.Len(t, h.received(t, of[agent].ID), n, agent)
+		}
+	})
+
 	rule(t, "OfASubtreePassTheAgentsBelowToo", func(t *testing.T, h *fixture) {
 		tree(t, h.db)
 		for id, want := range map[string][]string{

@@ -187,11 +187,7 @@ func sendAndShow(ctx context.Context, c *call) error {
 	if c.pages != "" {
 		return c.list(ctx)
 	}
-	body, err := c.send(ctx)
-	if err != nil {
-		return err
-	}
-	return c.printResponse(body)
+	return c.printResult(c.send(ctx))
 }
 
 // send sends the request and returns the body of the response.

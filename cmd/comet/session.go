@@ -284,7 +284,7 @@ func loadSettings(flags *pflag.FlagSet, mustExist bool) (settings, error) {
 			*into = v
 		}
 		name := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, "COMET_"), "_", "-"))
-		if f := flags.Lookup(name); f.Changed {
+		if f := flags.Lookup(name); f.Changed && f.Value.Type() == "string" { // not a flag of one command
 			*into = f.Value.String()
 		}
 	}

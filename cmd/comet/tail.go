@@ -29,7 +29,9 @@ const (
 type follower struct {
 	*call
 
-	print     *printer
+	// opened is called after each connection, and show for each event; both may return errTailed.
+	opened    func(context.Context) error
+	show      func(context.Context, input.Event) error
 	limit     int64 // remaining events, 0 for no end
 	connected bool  // the server has accepted a connection
 	came      bool  // something came on the current connection
@@ -44,7 +46,16 @@ func tailEvents(ctx context.Context, c *call) error {
 			return c.suggest(ctx, err, nil, nil)
 		}
 	}
-	return (&follower{call: c, print: &printer{out: c.out, messages: c.messages}, limit: given[int64](c, "limit")}).run(ctx)
+	t := &follower{call: c, limit: given[int64](c, "limit")}
+	t.opened = func(context.Context) error {
+		if !t.connected {
+			printLine(c.messages, "following the events of %s (Ctrl-C ends)", c.server)
+		}
+		return nil
+	}
+	to := &printer{out: c.out, messages: c.messages}
+	t.show = func(_ context.Context, e input.Event) error { return to.tailed(e) }
+	return t.run(ctx)
 }
 
 // untilClosed ends a context when the terminal is closed. A closed pipe no longer kills the
@@ -95,10 +106,10 @@ func (t *follower) once(ctx context.Context) error {
 		return t.nameParams(err)
 	}
 	defer body.Close()
-	if !t.connected {
-		printLine(t.messages, "following the events of %s (Ctrl-C ends)", t.server)
+	err = t.opened(ctx)
+	if t.connected = true; err != nil {
+		return err
 	}
-	t.connected = true
 	events := input.NewEventReader(body, maxTailed)
 	for {
 		e, err := events.Next()
@@ -107,21 +118,21 @@ func (t *follower) once(ctx context.Context) error {
 		}
 		lost.Reset(tailSilence)
 		t.came = true
-		if err := t.handle(e); err != nil {
+		if err := t.handle(ctx, e); err != nil {
 			return err
 		}
 	}
 }
 
-// handle prints an event and remembers its position.
-func (t *follower) handle(e input.Event) error {
+// handle shows an event and remembers its position.
+func (t *follower) handle(ctx context.Context, e input.Event) error {
 	switch {
 	case string(e.Name) == "gap":
 		printLine(t.messages, "events were deleted before they could be sent: %s", string(e.Data))
 	case e.Long != nil:
 		printLine(t.messages, "the event %s is longer than %d bytes and is not shown", string(e.ID), maxTailed)
 	case e.Data != nil:
-		if err := t.print.tailed(e); err != nil {
+		if err := t.show(ctx, e); err != nil {
 			return err
 		}
 		if t.limit--; t.limit == 0 {

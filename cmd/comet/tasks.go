@@ -43,11 +43,7 @@ func submitTask(ctx context.Context, c *call) error {
 }
 
 func waitForTask(ctx context.Context, c *call) error {
-	body, err := c.waitFor(ctx, c.args[0], given[time.Duration](c, "timeout"))
-	if err != nil {
-		return err
-	}
-	return c.printResponse(body)
+	return c.printResult(c.waitFor(ctx, c.args[0], given[time.Duration](c, "timeout")))
 }
 
 // maxWait is the longest wait of one request; the server may allow less.

@@ -51,6 +51,14 @@ func (c *call) viewData(body []byte) (map[string]any, error) {
 	return data, nil
 }
 
+// printResult prints the body of a response unless err is set.
+func (c *call) printResult(body []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.printResponse(body)
+}
+
 // printView prints a response as the row says.
 func (c *call) printView(data map[string]any) error {
 	to := c.out.w

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,32 +16,74 @@ import (
 	"comet/internal/input"
 )
 
-// runWorkflow starts the workflow of a file or a stored one, and prints its id or, with --wait, its state when it is paused or has ended.
+// runWorkflow starts the workflow of a file or an intent, and prints its id or, with --wait, its state when it is paused or
+// has ended. It prints the plan for an intent that the server does not start.
 func runWorkflow(ctx context.Context, c *call) error {
-	var err error
-	if name := given[string](c, "definition"); name != "" {
-		c.sent["*"], err = definitionRequest(c, name)
-	} else if len(c.args) == 0 || c.local["input"] != nil {
-		err = usagef("either a file or --definition is required, and --input belongs to --definition")
-	} else {
-		err = c.readWorkflow(c.args[0], configOf(c))
-	}
+	body, err := c.sendWorkflow(ctx)
 	if err != nil {
 		return err
 	}
-	body, err := c.send(ctx)
-	if err != nil {
-		return withToolError(err)
+	var started struct {
+		ID string `json:"workflow_id"`
 	}
-	if !given[bool](c, "wait") {
+	if err := decode(body, &started); err != nil {
+		return err
+	}
+	if started.ID == "" {
+		plan := rowOf("workflows plan [FILE]")
+		c.message, c.secret, c.fields, c.table, c.after, c.failed = "", "", plan.fields, plan.table, plan.after, plan.failed
+		return c.printResponse(body)
+	}
+	if !given[bool](c, "wait") && !given[bool](c, "watch") {
 		c.fields, c.table, c.after, c.failed = nil, "", "", ""
 		return c.printResponse(body)
 	}
 	c.message, c.secret = "", ""
-	if body, err = c.waitForWorkflow(ctx, body); err != nil {
-		return err
+	if !given[bool](c, "watch") {
+		return c.printResult(c.waitForWorkflow(ctx, body))
 	}
-	return c.printResponse(body)
+	printLine(c.messages, "started workflow %s", started.ID)
+	return c.printResult(c.watch(ctx, started.ID))
+}
+
+// planWorkflow prints the checked workflow of a file or an intent.
+func planWorkflow(ctx context.Context, c *call) error {
+	return c.printResult(c.sendWorkflow(ctx))
+}
+
+// rowOf returns the row of the table with a use.
+func rowOf(use string) command {
+	table := commandTable()
+	return table[slices.IndexFunc(table, func(c command) bool { return c.use == use })]
+}
+
+// sendWorkflow sends the workflow of the file, of --intent or of --definition, and returns the body of the response.
+func (c *call) sendWorkflow(ctx context.Context) ([]byte, error) {
+	path, name := given[string](c, "FILE"), given[string](c, "definition")
+	sources := 0
+	for _, is := range []bool{path != "", name != "", c.changed("intent")} {
+		if is {
+			sources++
+		}
+	}
+	var err error
+	switch config := configOf(c); {
+	case sources != 1:
+		err = usagef("give either a FILE, --intent or --definition")
+	case c.local["input"] != nil && name == "":
+		err = usagef("--input belongs to --definition")
+	case path != "":
+		err = c.readWorkflow(path, config)
+	case name != "":
+		c.sent["*"], err = definitionRequest(c, name)
+	case len(config) > 0:
+		c.sent["config"] = config
+	}
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.send(ctx)
+	return body, withToolError(err)
 }
 
 // configOf returns the members of config that the flags of a call set, as JSON.
@@ -56,13 +99,13 @@ func configOf(c *call) map[string]json.RawMessage {
 }
 
 // replanWorkflow adds the tasks of a file to a workflow.
-func replanWorkflow(ctx context.Context, c *call) error { return sendWorkflow(ctx, c) }
+func replanWorkflow(ctx context.Context, c *call) error { return sendTasks(ctx, c) }
 
 // saveDefinition stores the workflow of a file.
-func saveDefinition(ctx context.Context, c *call) error { return sendWorkflow(ctx, c) }
+func saveDefinition(ctx context.Context, c *call) error { return sendTasks(ctx, c) }
 
-// sendWorkflow sends the file that is the second argument.
-func sendWorkflow(ctx context.Context, c *call) error {
+// sendTasks sends the file that is the second argument.
+func sendTasks(ctx context.Context, c *call) error {
 	if err := c.readWorkflow(c.args[1], nil); err != nil {
 		return err
 	}
@@ -86,9 +129,6 @@ func (c *call) readWorkflow(path string, options map[string]json.RawMessage) err
 
 // definitionRequest returns the request to start a stored workflow, whose name may have a version: name@version.
 func definitionRequest(c *call, name string) ([]byte, error) {
-	if len(c.args) > 0 {
-		return nil, usagef("a file and --definition exclude each other")
-	}
 	definition := map[string]any{}
 	name, version, versioned := strings.Cut(name, "@")
 	if definition["name"] = name; versioned {

@@ -52,6 +52,10 @@ func TestDocumentedMetrics(t *testing.T) {
 				`comet_workers{state="online"} 1`, `comet_worker_slots{use="taken"} 1`, `comet_worker_breakers{state="closed"} 1`,
 				`comet_failures_total{api="rest",code="not-found"} 1`,
 				`comet_failures_total{api="mcp",code="-32602"} 1`, `comet_failures_total{api="mcp",code="TOOL_NOT_FOUND"} 1`,
+				`comet_workflows_started_total{source="rest"} 2`, `comet_workflows_ended_total{status="error"} 1`,
+				`comet_workflow_step_duration_seconds_count{outcome="error",type="agent_task"} 1`,
+				`comet_workflows_open{status="running"} 0`, `comet_workflows_open{status="paused"} 1`,
+				`comet_workflow_checkpoints_open{pause="approval"} 1`, `comet_workflow_checkpoints_open{pause="layer"} 0`,
 				`comet_ledger_facts_total 1`, `comet_ledger_tokens_total 70`, `comet_ledger_reservations_total{result="granted"} 3`,
 			)
 			require.Regexp(t, `(?m)^comet_transport_redeliveries_total\{transport="poll"\} [1-9]`, text)
@@ -113,6 +117,11 @@ func someWork(t *testing.T, c *client) {
 	status, body, err = c.do(t.Context(), http.MethodPost, "/api/v1/tasks/"+ids[1]+"/cancel", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, status, "%s", body)
+	for _, tasks := range []string{`{"id":"a","type":"agent_task","capability":"custom:none"}`, `{"id":"a","tool":"agentcards:search_tools","approve":true}`} {
+		status, body, err = c.do(t.Context(), http.MethodPost, "/api/v1/workflows", map[string]any{"workflow": map[string]any{"tasks": []any{json.RawMessage(tasks)}}})
+		require.NoError(t, err)
+		require.Contains(t, []int{http.StatusOK, http.StatusAccepted}, status, "%s", body)
+	}
 	status, body, err = c.do(t.Context(), http.MethodGet, "/api/v1/agents/no-such-agent", nil)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNotFound, status, "%s", body)

@@ -3,13 +3,17 @@ package app_test
 import (
 	"context"
 	"encoding/json"
+
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -29,12 +33,15 @@ func exampleServers(t *testing.T) []*mcptest.Server {
 	files := mcptest.New(t, "filesystem").Tool(named("read_file", text("Read file contents", path)), func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var args struct{ Path string }
 		err := json.Unmarshal(r.Params.Arguments, &args)
-		return mcptest.Texts("the contents of " + args.Path), err
+		res := mcptest.Texts("the contents of " + args.Path)
+		res.StructuredContent = map[string]string{"content": "the contents of " + args.Path} // as the filesystem server of npm
+		return res, err
 	}).Tool(named("read_directory", text("Read the entries of a directory", path)), func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		return mcptest.Texts("a", "b"), nil
 	})
 	github := mcptest.NewGithub(t).Tool(&mcp.Tool{Name: "create_issue", Description: "Create an issue in a GitHub repository"}, repeats(`"number":1`))
 	memory := mcptest.New(t, "memory").Tool(named("search_nodes", text("Search for nodes in the memory", `{"type":"object","properties":{"query":{"type":"string"}}}`)), repeats(`"entities":[]`)).
+		Tool(&mcp.Tool{Name: "create_entities", Description: "Create entities in the memory", InputSchema: json.RawMessage(`{"type":"object","properties":{"entities":{"type":"array","items":{"type":"object"}}},"required":["entities"]}`)}, repeats(`"success":true`)).
 		Tool(&mcp.Tool{Name: "broken", Description: "Fails by the protocol"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the disk is full"}
 		})
@@ -52,13 +59,14 @@ func repeats(member string) mcp.ToolHandler {
 // with sessions. A step has a request (N.request: the parameters of tools/call) and an expected
 // response: N.response has its shape, in which the text is JSON or any text; N.values has
 // members that the text must contain, N.text the complete text; N.failed has the code of a failed
-// call, N.error that of a JSON-RPC error.
+// call, N.error that of a JSON-RPC error. The ids wf_abc123 and cp_xyz789 in a request stand for those of the
+// response before it; a value that begins with ^ is a regular expression.
 func TestMCPTranscripts(t *testing.T) {
 	t.Parallel()
 	h := openHub(t, "sqlite", nil, exampleServers(t)...)
 	all, err := filepath.Glob("testdata/mcp/*.txtar")
 	require.NoError(t, err)
-	require.Len(t, all, 4)
+	require.Len(t, all, 5)
 	for _, path := range all {
 		for _, revision := range []string{newest, sessions} {
 			t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar")+"/"+revision, func(t *testing.T) {
@@ -83,8 +91,12 @@ func replay(t *testing.T, s *mcp.ClientSession, archive *txtar.Archive) {
 		}
 		steps[n][part] = strings.TrimSpace(string(f.Data))
 	}
+	ids := map[string]string{}
 	for n := 1; n <= len(steps); n++ {
 		step := steps[n]
+		for printed, id := range ids {
+			step["request"] = strings.ReplaceAll(step["request"], printed, id)
+		}
 		var p struct {
 			Name      string
 			Arguments map[string]any
@@ -103,6 +115,11 @@ func replay(t *testing.T, s *mcp.ClientSession, archive *txtar.Archive) {
 			continue
 		}
 		requireAnswer(t, n, step, res)
+		for printed, member := range map[string]string{"wf_abc123": "workflow_id", "cp_xyz789": "checkpoint_id"} {
+			if found := regexp.MustCompile(`"` + member + `":"(\w+)"`).FindStringSubmatch(mcptest.TextOf(t, res)); found != nil {
+				ids[printed] = found[1]
+			}
+		}
 	}
 }
 
@@ -121,6 +138,8 @@ func requireAnswer(t *testing.T, n int, step map[string]string, res *mcp.CallToo
 	var have any
 	require.NoError(t, json.Unmarshal([]byte(got), &have), "step %d: %s", n, got)
 	require.Empty(t, lacking("", shapeOf(t, printed.Content[0].Text), have), "step %d: %s", n, got)
+	names := namesOf(t, printed.Content[0].Text)
+	require.Equal(t, names, slices.DeleteFunc(namesOf(t, got), func(name string) bool { return !slices.Contains(names, name) }), "step %d: the order of the members of %s", n, got)
 	if structured := res.StructuredContent; structured != nil {
 		text, err := json.Marshal(structured)
 		require.NoError(t, err)
@@ -137,6 +156,21 @@ func shapeOf(t *testing.T, text string) (v any) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
 	return v
+}
+
+// namesOf returns the names of the members of a JSON object, in their order.
+func namesOf(t *testing.T, text string) (names []string) {
+	t.Helper()
+	dec := jsontext.NewDecoder(strings.NewReader(text))
+	_, err := dec.ReadToken()
+	require.NoError(t, err)
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		require.NoError(t, err)
+		names = append(names, name.String())
+		require.NoError(t, dec.SkipValue())
+	}
+	return names
 }
 
 // lacking returns the locations where the shape of a value differs from the printed one: each
@@ -194,6 +228,11 @@ func differing(at string, want, have any) (all []string) {
 		}
 		for i, v := range want {
 			all = append(all, differing(fmt.Sprint(at, "/", i), v, list[i])...)
+		}
+	case string:
+		text, isText := have.(string)
+		if text != want && !(isText && strings.HasPrefix(want, "^") && regexp.MustCompile(want).MatchString(text)) {
+			all = append(all, fmt.Sprintf("%s is %v, not %s", at, have, want))
 		}
 	default:
 		if want != have {

@@ -79,9 +79,21 @@ const (
 	MetricsUpdated models.EventType = "graph.metrics_updated"
 )
 
+// The events of workflows that webhooks can subscribe to. Their key is the workflow's id.
+const (
+	WorkflowStarted models.EventType = "workflow.started"
+	// WorkflowPaused is sent with the checkpoint that waits for a decision.
+	WorkflowPaused  models.EventType = "workflow.paused"
+	WorkflowResumed models.EventType = "workflow.resumed"
+	WorkflowEnded   models.EventType = "workflow.ended"
+)
+
 // ForWebhooks returns the events that webhooks can subscribe to, those of CHE·NU §9 first.
 func ForWebhooks() []models.EventType {
-	return []models.EventType{AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead}
+	return []models.EventType{
+		AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead,
+		WorkflowStarted, WorkflowPaused, WorkflowResumed, WorkflowEnded,
+	}
 }
 
 // TaskData is the data of the events of tasks.

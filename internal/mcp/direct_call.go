@@ -18,7 +18,6 @@ import (
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/mcp/stdio"
-	"comet/internal/telemetry"
 	"comet/internal/tools"
 	"comet/internal/upstream"
 )
@@ -174,10 +173,7 @@ func (d *Handler) serveDirect(w http.ResponseWriter, r *http.Request, body []byt
 		defer end()
 		ctx = inner
 	}
-	by := tools.Caller{Principal: who.principal, Source: tools.SourceMCP, Session: c.session, TraceID: telemetry.TraceID(r.Header.Get("traceparent"))}
-	if by.TraceID == "" {
-		by.TraceID = telemetry.TraceID(c.trace)
-	}
+	by := tools.Caller{Principal: who.principal, Source: tools.SourceMCP, Session: c.session}.Traced(r.Header.Get("traceparent")).Traced(c.trace)
 	res, err := d.server.callDirectly(ctx, by, c)
 	d.server.writeDirect(w, c, res, err)
 	return true

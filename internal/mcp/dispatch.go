@@ -13,7 +13,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/mcp/stdio"
-	"comet/internal/telemetry"
 	"comet/internal/tools"
 	"comet/models"
 )
@@ -220,12 +219,10 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Ca
 		by.Principal, _ = t.Extra[principalKey].(models.Principal)
 	}
 	if extra.Header != nil {
-		by.TraceID = telemetry.TraceID(extra.Header.Get("traceparent"))
+		by = by.Traced(extra.Header.Get("traceparent"))
 	}
-	if inMeta, ok := requestMeta(req)["traceparent"].(string); ok && by.TraceID == "" { // stdio has no headers
-		by.TraceID = telemetry.TraceID(inMeta)
-	}
-	return by
+	inMeta, _ := requestMeta(req)["traceparent"].(string) // stdio has no headers
+	return by.Traced(inMeta)
 }
 
 // requestMeta returns the _meta of a request, nil if it has none.

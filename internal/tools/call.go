@@ -125,18 +125,12 @@ func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) err
 
 // find finds the tool and checks whether the caller may call it with any arguments.
 func (svc *Service) find(ctx context.Context, c *Invocation, name string) (err error) {
-	if agent := c.Caller.Principal.AgentID; agent != nil {
-		if registeredItself, err := svc.orchestrator.IsSelfRegistered(ctx, *agent); err != nil || registeredItself {
-			return cmp.Or(err, error(errs.New(errs.ToolDenied, "the agent %q registered itself without proof of its identity; it may not call tools", *agent)))
-		}
-	}
-	if c.policy, err = svc.cachedPolicyOf(ctx, c.Caller.Principal.TokenID); err != nil {
+	if err = svc.loadCatalogue(ctx, c); err != nil {
 		return err
 	}
 	if c.Arguments, err = argumentObject(c.Arguments); err != nil {
 		return err
 	}
-	c.catalogue = svc.catalogue.Load()
 	t := c.catalogue.byName[name]
 	if t == nil {
 		return svc.missingTool(c, name)
@@ -151,6 +145,32 @@ func (svc *Service) find(ctx context.Context, c *Invocation, name string) (err e
 		return auth.Require(c.Caller.Principal, t.builtin.Scope)
 	}
 	return nil
+}
+
+// loadCatalogue adds the tools and the policy of the caller's token, and checks whether it may call tools.
+func (svc *Service) loadCatalogue(ctx context.Context, c *Invocation) (err error) {
+	if agent := c.Caller.Principal.AgentID; agent != nil {
+		if registeredItself, err := svc.orchestrator.IsSelfRegistered(ctx, *agent); err != nil || registeredItself {
+			return cmp.Or(err, error(errs.New(errs.ToolDenied, "the agent %q registered itself without proof of its identity; it may not call tools", *agent)))
+		}
+	}
+	if c.policy, err = svc.cachedPolicyOf(ctx, c.Caller.Principal.TokenID); err != nil {
+		return err
+	}
+	c.catalogue = svc.catalogue.Load()
+	return nil
+}
+
+// Catalogue returns an invocation of no tool, whose Visible and Find have the tools of the caller.
+func (svc *Service) Catalogue(ctx context.Context, by Caller) (*Invocation, error) {
+	c, err := svc.newInvocation(by, nil)
+	if err == nil {
+		err = svc.loadCatalogue(ctx, c)
+	}
+	if err != nil {
+		return nil, svc.callError(ctx, &Invocation{tool: &Tool{}}, err)
+	}
+	return c, nil
 }
 
 // Target is a tool that a caller may call.

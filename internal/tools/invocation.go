@@ -9,6 +9,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/input"
+	"comet/internal/telemetry"
 	"comet/internal/upstream"
 	"comet/models"
 )
@@ -32,10 +33,20 @@ type Caller struct {
 	Parent  string
 	TaskID  string
 	TraceID string
+	// Traceparent is the W3C trace context of the request, "" for none.
+	Traceparent string
 	// Payer is the agent that is charged; "" for the agent of the token, or nova.
 	Payer string
 	// Bill collects the calls of a caller that stores their records and charges itself; nil for others.
 	Bill *Bill
+}
+
+// Traced returns the caller with a W3C trace context, unless that is invalid or the caller has one.
+func (c Caller) Traced(traceparent string) Caller {
+	if id := telemetry.TraceID(traceparent); id != "" && c.TraceID == "" {
+		c.TraceID, c.Traceparent = id, traceparent
+	}
+	return c
 }
 
 // payer returns the agent that is charged: the caller's agent, or nova for a token without one.

@@ -50,9 +50,7 @@ func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, argumen
 		return "", err
 	}
 	x := &execution{env: e.environment, settings: Settings{Call: true}, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
-	if err = x.setRow(by); err != nil {
-		return "", err
-	}
+	x.setRow(by)
 	text, err := json.Marshal(p.Steps[0].Step)
 	if err != nil {
 		return "", err
@@ -63,7 +61,8 @@ func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, argumen
 	x.emit(EventStarted, EventData{})
 	x.emitStep(EventStepStarted, 0)
 	first := []dispatch{{attempt: 1, target: t.Digest, held: wait}}
-	return x.row.ID, e.commit(ctx, x, first, x.create, func() bool { return true })
+	id := x.row.ID // the run owns x after the commit
+	return id, e.commit(ctx, x, first, x.create, func() bool { return true })
 }
 
 // worksOnWorkflows reports whether a tool starts or changes workflows.

@@ -33,6 +33,7 @@ type Engine struct {
 // New returns an engine. RegisterJobs must be called before the runner of the jobs starts.
 func New(d Dependencies, opts *Options) *Engine {
 	env := &environment{Dependencies: d, opts: opts.orDefaults(), draining: make(chan struct{})}
+	env.observer = newObserver(env.opts.Tracer)
 	env.slots = semaphore.NewWeighted(int64(env.opts.Slots))
 	env.work, env.cancelWork = context.WithCancel(context.Background())
 	return &Engine{environment: env, started: make(chan struct{}), runs: map[string]*run{}}

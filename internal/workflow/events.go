@@ -1,19 +1,22 @@
 package workflow
 
-import "comet/models"
+import (
+	"comet/internal/events"
+	"comet/models"
+)
 
 // The events of workflows, whose key is the workflow's id.
 const (
-	EventStarted     models.EventType = "workflow.started"
+	EventStarted = events.WorkflowStarted
+	EventPaused  = events.WorkflowPaused
+	EventResumed = events.WorkflowResumed
+	EventEnded   = events.WorkflowEnded
+
 	EventStepStarted models.EventType = "workflow.step_started"
 	// EventStepEnded is sent when a step has succeeded or failed, was skipped, or its result was lost.
 	EventStepEnded models.EventType = "workflow.step_ended"
 	// EventReplanned is sent when steps were added.
 	EventReplanned models.EventType = "workflow.replanned"
-	// EventPaused is sent with the checkpoint that waits for a decision.
-	EventPaused  models.EventType = "workflow.paused"
-	EventResumed models.EventType = "workflow.resumed"
-	EventEnded   models.EventType = "workflow.ended"
 	// EventDefinitionSaved and EventDefinitionRemoved are sent for stored workflows; the key is the name.
 	EventDefinitionSaved   models.EventType = "workflow.definition_saved"
 	EventDefinitionRemoved models.EventType = "workflow.definition_removed"
@@ -21,26 +24,21 @@ const (
 
 // EventData is the data of the events of workflows.
 type EventData struct {
-	WorkflowID string `json:"workflow_id"`
-	// AgentID is the agent that is charged.
-	AgentID string `json:"agent_id"`
-	// Status is that of the workflow: running, paused, complete, aborted or error.
-	Status string `json:"status"`
-	// Pause and CheckpointID belong to workflow.paused, and Layer to a pause after a layer.
-	Pause        string `json:"pause,omitempty"`
-	CheckpointID string `json:"checkpoint_id,omitempty"`
-	Layer        int    `json:"layer,omitempty"`
-	// Step and the members below belong to the events of steps.
-	Step       string `json:"step,omitempty"`
-	StepStatus string `json:"step_status,omitempty"`
-	Attempt    int    `json:"attempt,omitempty"`
-	DurationMS int64  `json:"duration_ms,omitempty"`
-	Error      string `json:"error,omitempty"`
-	// Tokens are those of all attempts, in a workflow with a budget.
-	Tokens int64  `json:"tokens,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Revision and Added, the number of new steps, belong to workflow.replanned.
-	Revision int   `json:"revision,omitempty"`
-	Added    int   `json:"added,omitempty"`
-	Version  int64 `json:"version"`
-}
+	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                        // The workflow's id.
+	AgentID    string `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
+	Status     string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state of the workflow.
+	Pause      string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for.
+	// The checkpoint that waits for a decision, of a paused workflow.
+	CheckpointID string `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`
+	Layer        int    `json:"layer,omitempty" example:"1"`                                                             // Number of the completed layer, after a layer.
+	Step         string `json:"step,omitempty" example:"t1"`                                                             // The task, in the events of tasks.
+	StepStatus   string `json:"step_status,omitempty" enums:"running,success,error,skipped,uncertain" example:"success"` // The state of the task.
+	Attempt      int    `json:"attempt,omitempty" example:"1"`                                                           // Number of the attempt of the task, from 1.
+	DurationMS   int64  `json:"duration_ms,omitempty" example:"120"`                                                     // Duration of the attempt in milliseconds.
+	Error        string `json:"error,omitempty" example:"the disk is full"`                                              // Why the task failed.
+	Tokens       int64  `json:"tokens,omitempty" example:"120"`                                                          // The tokens of all attempts of the task, in a workflow with a budget.
+	Reason       string `json:"reason,omitempty" example:"not needed"`                                                   // Why the workflow ended, or the new requirement.
+	Revision     int    `json:"revision,omitempty" example:"1"`                                                          // How many times tasks were added, when tasks are added.
+	Added        int    `json:"added,omitempty" example:"2"`                                                             // Number of new tasks, when tasks are added.
+	Version      int64  `json:"version" example:"3"`                                                                     // The version of the workflow; it increases with each change.
+} // @name WorkflowEvent

@@ -32,6 +32,8 @@ type Settings struct {
 	Budget int64 `json:"-"`
 	// Approver says who approves steps.
 	Approver Approver `json:"-"`
+	// Traceparent is the W3C trace context of the start; Begin sets it.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // Values of Workflow.ErrorCode besides the names of errors of tools.

@@ -75,6 +75,65 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 	return out, err
 }
 
+// CheckpointRecord is a checkpoint of a workflow with its decision.
+type CheckpointRecord struct {
+	CheckpointID string `json:"checkpoint_id" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                 // The checkpoint's id.
+	Pause        string `json:"pause" enums:"layer,approval,uncertain" example:"approval"`             // What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+	Layer        int    `json:"layer,omitempty" example:"1"`                                           // Number of the completed layer, from 1; only after a layer.
+	State        string `json:"state" enums:"open,approved,rejected,stale,expired" example:"approved"` // The state. What a stale one showed has changed, so that nothing was approved.
+	Resolution   string `json:"resolution,omitempty" enums:"retry,accept,skip" example:"retry"`        // What happened to tasks whose results were lost.
+	Feedback     string `json:"feedback,omitempty" example:"the arguments are right"`                  // The text of the decision.
+	DecidedBy    string `json:"decided_by,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"`   // Id of the token that decided; absent without a decision.
+	Actor        string `json:"actor,omitempty" example:"claude-desktop"`                              // Name of that token.
+	// When it was created.
+	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	// Null while it is open.
+	DecidedAt *time.Time  `json:"decided_at" example:"2026-01-10T15:30:02Z"`
+	ExpiresAt time.Time   `json:"expires_at" example:"2026-01-10T16:30:00Z"`                                         // When it expires without a decision.
+	Digest    string      `json:"digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"` // A digest of the tasks.
+	Steps     []shownStep `json:"steps"`                                                                             // The tasks that it shows.
+} // @name WorkflowCheckpointRecord
+
+// Checkpoints returns the checkpoints of a workflow, the newest first, from the first one before an id, "" for the newest.
+// It returns at most limit of them, and ends earlier if they show more than maxView bytes. more reports whether others follow.
+func (e *Engine) Checkpoints(ctx context.Context, by models.Principal, id, before string, limit int) (out []CheckpointRecord, more bool, err error) {
+	from := e.Store.Reads(ctx)
+	row, err := workflows.Get(from, id)
+	if err = e.visible(ctx, row, err, by, id); err != nil {
+		return nil, false, err
+	}
+	list, err := workflows.Checkpoints(from, id, before, limit+1)
+	if err != nil || len(list) == 0 {
+		return nil, false, err
+	}
+	var tokens []string
+	for _, c := range list {
+		tokens = append(tokens, c.DecidedBy)
+	}
+	names, err := workflows.Names(from, tokens)
+	if err != nil {
+		return nil, false, err
+	}
+	size := 0
+	for _, c := range list {
+		if size += len(c.Shown); len(out) == limit || size > maxView && len(out) > 0 {
+			return out, true, nil
+		}
+		r := CheckpointRecord{
+			CheckpointID: c.ID, Pause: c.Kind, Layer: c.Layer, State: c.State, Resolution: c.Resolution, Feedback: c.Feedback, DecidedBy: c.DecidedBy,
+			Actor: names[c.DecidedBy], CreatedAt: c.CreatedAt, ExpiresAt: c.ExpiresAt, Digest: c.Digest,
+		}
+		if !c.DecidedAt.IsZero() {
+			r.DecidedAt = &c.DecidedAt
+		}
+		if r.Steps, err = shownSteps(c); err != nil {
+			return nil, false, err
+		}
+		out = append(out, r)
+	}
+	return out, false, nil
+}
+
 // Result returns the complete result of a step, as JSON.
 func (e *Engine) Result(ctx context.Context, by models.Principal, id, step string) (json.RawMessage, error) {
 	from := e.Store.Reads(ctx)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/auth"
@@ -15,6 +17,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
+	"comet/internal/toolsearch"
 	"comet/internal/usage"
 	"comet/store"
 )
@@ -28,6 +31,7 @@ type Dependencies struct {
 	// Feed reports the replans of other processes.
 	Feed         *events.Feed
 	Orchestrator *orchestrator.Orchestrator
+	Index        *toolsearch.Index
 }
 
 // Options configures New; nil means defaults.
@@ -48,6 +52,8 @@ type Options struct {
 	AbortGrace time.Duration
 	// Retention is how long an ended workflow is kept, default 30 days.
 	Retention time.Duration
+	// Tracer starts the spans of steps; default none.
+	Tracer trace.Tracer
 	// Logger receives failures; default discards.
 	Logger *slog.Logger
 }
@@ -63,6 +69,9 @@ func (o *Options) orDefaults() Options {
 	out.StepTimeout = cmp.Or(out.StepTimeout, 30*time.Second)
 	out.AbortGrace = cmp.Or(out.AbortGrace, 5*time.Second)
 	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
+	if out.Tracer == nil {
+		out.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out
 }
@@ -70,8 +79,9 @@ func (o *Options) orDefaults() Options {
 // environment has the services and settings that all executions share.
 type environment struct {
 	Dependencies
-	opts  Options
-	slots *semaphore.Weighted // of tool and code steps that run
+	opts     Options
+	observer *observer
+	slots    *semaphore.Weighted // of tool and code steps that run
 
 	// work is the context of steps, and cancelWork cancels it. draining is closed when no further step may begin.
 	work       context.Context

@@ -54,7 +54,12 @@ func (e *Engine) Replan(ctx context.Context, by models.Principal, id string, add
 	var out Replanned
 	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
 		out = Replanned{}
+		if err := requireOwner(x.row, by); err != nil {
+			return err
+		}
 		switch {
+		case x.settings.Call:
+			return errState("the workflow %s is the call of a tool, and cannot be replanned", id)
 		case x.row.State > workflows.Paused:
 			return errState("the workflow %s cannot be replanned: its status is %s", id, status(x.row))
 		case x.halted != nil:
@@ -118,7 +123,7 @@ func (x *execution) extend(ctx context.Context, by models.Principal, add Require
 	if err := x.checkAgentSteps(add.At, len(x.steps)); err != nil {
 		return err
 	}
-	if err := x.addSteps(ctx); err != nil {
+	if _, err := x.addSteps(ctx); err != nil {
 		return err
 	}
 	x.row.Revision++

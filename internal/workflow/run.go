@@ -121,6 +121,7 @@ func (r *run) commit(ended []outcome, decide func() ([]dispatch, error)) ([]disp
 		next, err := decide()
 		if err == nil && (len(r.changed) > 0 || r.row.State != workflows.Running) {
 			if err = r.retry(func() error { return r.env.Ledger.Write(r.env.work, r.save) }); err == nil {
+				r.observe()
 				r.saved()
 			}
 		}
@@ -184,8 +185,8 @@ func (r *run) retry(do func() error) error {
 func (r *run) dispatch(list []dispatch) {
 	for _, d := range list {
 		r.inFlight++
-		s := r.stepOf(d)
-		r.steps.Go(func() { r.outcomes <- r.env.runStep(r.ctx, s) })
+		s, env := r.stepOf(d), r.env // the execution may be replaced while the step runs
+		r.steps.Go(func() { r.outcomes <- env.runStep(r.ctx, s) })
 	}
 }
 

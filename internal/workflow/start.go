@@ -27,24 +27,11 @@ type Draft struct {
 // WORKFLOW_LIMIT if the token or the server has too many workflows that have not ended. If the request is a repetition, once has the
 // response afterwards; Begin then starts nothing and returns the zero View.
 func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
-	x := &execution{env: e.environment, settings: d.Settings, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
-	if d.Definition != nil {
-		err = x.define(ctx, *d.Definition, at)
-	} else {
-		x.plan, err = plan.New(d.Steps, at)
-	}
+	x, _, err := e.check(ctx, by, d, at)
 	if err != nil {
 		return v, err
 	}
-	if err = x.setRow(by); err != nil {
-		return v, err
-	}
-	if err := x.checkAgentSteps(at, 0); err != nil {
-		return v, err
-	}
-	if err := x.addSteps(ctx); err != nil {
-		return v, err
-	}
+	defer e.startSpan(ctx, x, by.Traceparent).End()
 	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, x.row.CreatedAt)
 	if err != nil {
@@ -64,19 +51,39 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string,
 	return v, nil
 }
 
-// addSteps adds the steps that only the plan has.
-func (x *execution) addSteps(ctx context.Context) error {
+// check returns the execution of a workflow that is not stored yet, and the tools of its steps. Its errors are those of Begin.
+func (e *Engine) check(ctx context.Context, by tools.Caller, d Draft, at string) (x *execution, targets []tools.Target, err error) {
+	x = &execution{env: e.environment, settings: d.Settings, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
+	if d.Definition != nil {
+		err = x.define(ctx, *d.Definition, at)
+	} else {
+		x.plan, err = plan.New(d.Steps, at)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	x.setRow(by)
+	if err = x.checkAgentSteps(at, 0); err == nil {
+		targets, err = x.addSteps(ctx)
+	}
+	return x, targets, err
+}
+
+// addSteps adds the steps that only the plan has, and returns their tools.
+func (x *execution) addSteps(ctx context.Context) (targets []tools.Target, err error) {
 	for i := len(x.steps); i < len(x.plan.Steps); i++ {
-		if err := x.checkStep(ctx, i); err != nil {
-			return err
+		t, err := x.checkStep(ctx, i)
+		if err != nil {
+			return nil, err
 		}
 		text, err := json.Marshal(x.plan.Steps[i].Step)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		targets = append(targets, t)
 		x.steps = append(x.steps, workflows.Step{WorkflowID: x.row.ID, Position: i, Definition: text, FirstLayer: x.plan.Steps[i].FirstLayer})
 	}
-	return nil
+	return targets, nil
 }
 
 // create stores a new workflow. It returns WORKFLOW_LIMIT if too many have not ended, of its token or of all.
@@ -99,6 +106,9 @@ func (x *execution) create(tx *store.Tx) error {
 	}
 	row := x.row
 	row.Version++
+	if row.Options, err = json.Marshal(x.settings); err != nil {
+		return err
+	}
 	if err := workflows.Create(tx, row, x.steps); err != nil {
 		return err
 	}
@@ -112,9 +122,8 @@ func (x *execution) create(tx *store.Tx) error {
 const fullWait = 10
 
 // setRow sets the members of the row that do not depend on the plan.
-func (x *execution) setRow(by tools.Caller) error {
+func (x *execution) setRow(by tools.Caller) {
 	now := x.env.Store.Now()
-	options, err := json.Marshal(x.settings)
 	payer := by.Payer
 	if payer == "" {
 		payer = models.RootAgentID
@@ -124,9 +133,8 @@ func (x *execution) setRow(by tools.Caller) error {
 	}
 	x.row = workflows.Workflow{
 		ID: newID("wf_"), Definition: x.row.Definition, DefinitionVersion: x.row.DefinitionVersion, Input: x.row.Input, TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
-		Options: options, Budget: x.settings.Budget, Reserved: x.settings.Budget, Approver: string(x.settings.Approver), Holder: x.env.Store.Process(), CreatedAt: now, UpdatedAt: now,
+		Budget: x.settings.Budget, Reserved: x.settings.Budget, Approver: string(x.settings.Approver), Holder: x.env.Store.Process(), CreatedAt: now, UpdatedAt: now,
 	}
-	return err
 }
 
 // minAgentTimeoutMS is the shortest timeout of a task, in milliseconds.
@@ -161,21 +169,19 @@ func (x *execution) checkAgentSteps(at string, first int) error {
 	return v.Err()
 }
 
-// checkStep returns an error for a step that its caller may not execute.
-func (x *execution) checkStep(ctx context.Context, i int) error {
+// checkStep returns the tool of a step, and an error for a step that its caller may not execute.
+func (x *execution) checkStep(ctx context.Context, i int) (t tools.Target, err error) {
 	step := x.plan.Steps[i]
-	var err error
 	if step.Type == plan.KindAgent {
 		err = requireSend(x.by)
 	} else {
-		var t tools.Target
 		t, err = x.lookup(ctx, i)
 		if err == nil && step.Type == plan.KindTool && worksOnWorkflows(t) {
 			err = tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "a step may not call %s", t.ID)
 		}
 	}
 	if err != nil {
-		return tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
+		err = tools.WithDetails(errs.From(err), map[string]any{"step": step.ID})
 	}
-	return nil
+	return t, err
 }

@@ -53,7 +53,8 @@ type step struct {
 	repeatable   bool
 	allowance    *tools.Allowance // as that of the execution
 	// raw says that the result is that of the tool as it is.
-	raw bool
+	raw         bool
+	traceparent string
 }
 
 func (x *execution) stepOf(d dispatch) step {
@@ -68,7 +69,7 @@ func (x *execution) stepOf(d dispatch) step {
 	return step{
 		dispatch: d, Step: x.plan.Steps[d.position].Step, workflowID: x.row.ID, caller: by, timeout: x.timeout(d.position),
 		agentTimeout: cmp.Or(x.plan.Steps[d.position].TimeoutMS, x.settings.TimeoutMS),
-		repeatable:   x.steps[d.position].Repeatable, allowance: x.allowance, raw: x.settings.Call,
+		repeatable:   x.steps[d.position].Repeatable, allowance: x.allowance, raw: x.settings.Call, traceparent: x.settings.Traceparent,
 	}
 }
 
@@ -178,7 +179,7 @@ func valueOfCode(result json.RawMessage) (json.RawMessage, error) {
 func (e *environment) runAgentStep(ctx context.Context, s step) (o outcome) {
 	sub := orchestrator.Submission{
 		RequestID: fmt.Sprintf("%s/%s/%d", s.workflowID, s.ID, s.attempt), AgentID: s.AgentID, Parameters: s.arguments, Budget: s.Budget,
-		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.agentTimeout},
+		Priority: orchestrator.DefaultPriority, Override: orchestrator.Override{TimeoutMS: s.agentTimeout}, Traceparent: s.traceparent,
 		With: func(tx *store.Tx, t *models.Task) error {
 			return workflows.SetTask(tx, s.workflowID, s.position, s.attempt, t.ID)
 		},

@@ -68,7 +68,12 @@ func (e *Engine) commit(ctx context.Context, x *execution, first []dispatch, wri
 	if err != nil {
 		return err
 	}
-	if err = e.Ledger.Write(ctx, write); err != nil || !stored() || len(first) == 0 {
+	err = e.Ledger.Write(ctx, write)
+	written := err == nil && stored()
+	if written {
+		x.observe()
+	}
+	if !written || len(first) == 0 {
 		if err == nil && earlier != nil { // this process was taken for dead
 			earlier.cancel()
 		}

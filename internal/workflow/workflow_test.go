@@ -10,12 +10,16 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"comet/internal/errs"
 	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/tools"
 	"comet/internal/workflow"
+	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
 	"comet/store/workflows"
@@ -510,7 +514,75 @@ func TestIntent(t *testing.T) {
 		v = f.call(t, "execute_dag", map[string]any{"intent": "Read the file"})
 		require.Equal(t, "suggestion", v["status"], "%v", v)
 		require.Equal(t, "/path", v["missing"].([]any)[0].(map[string]any)["argument"])
+		f.requireOneStart(t, "Read the file config.json")
+		p, err := f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Delete the file old.txt", workflow.Settings{})
+		require.NoError(t, err)
+		require.Equal(t, []workflow.PlannedTask{{Node: workflow.Node{ID: "t1", Type: "mcp_tool", Tool: "paper:delete_file", Layer: 1, DependsOn: []string{}}, Class: models.ToolDestructive, Approval: true}}, p.Tasks)
+		require.Equal(t, []any{"ready", 1, 1}, []any{p.Status, p.TotalLayers, p.ParallelBranches})
+		p, err = f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Read the file", workflow.Settings{})
+		require.NoError(t, err)
+		require.Equal(t, []any{"suggestion", 1, 0}, []any{p.Status, len(p.Missing), len(p.Tasks)})
 		v = f.call(t, "execute_dag", map[string]any{"intent": "Dance in the rain"})
 		require.Equal(t, "explicit_required", v["status"], "%v", v)
 	})
+}
+
+// TestSpansOfSteps: each attempt of a step is a span below that of the start, in the trace of the request, also after a pause.
+func TestSpansOfSteps(t *testing.T) {
+	t.Parallel()
+	recorder := tracetest.NewSpanRecorder()
+	tracer := trace.NewTracerProvider(trace.WithSpanProcessor(recorder)).Tracer("")
+	testOnDatabases(t, "a failed and a successful step", workflow.Options{Tracer: tracer}, func(t *testing.T, f *fixture) {
+		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		by := tools.Caller{Principal: f.Principal, Source: tools.SourceREST}.Traced("none").Traced(parent)
+		steps := []plan.Step{{ID: "a", Tool: "paper:fail"}, {ID: "b", Tool: "paper:note", Approve: true}, {ID: "c", Type: plan.KindAgent, Capability: "custom:paper:echo"}}
+		v, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Draft{Steps: steps}, "", nil)
+		require.NoError(t, err)
+		paused, err := f.tools.Workflows.Wait(t.Context(), f.Principal, v.WorkflowID)
+		require.NoError(t, err)
+		require.NoError(t, f.tools.Workflows.Decide(t.Context(), f.Principal, v.WorkflowID, paused.CheckpointID, workflow.Decision{Approved: true}))
+		_, err = f.tools.Workflows.Wait(t.Context(), f.Principal, v.WorkflowID)
+		require.NoError(t, err)
+		spans := map[string]trace.ReadOnlySpan{}
+		for _, s := range recorder.Ended() {
+			values := map[string]string{}
+			for _, a := range s.Attributes() {
+				values[string(a.Key)] = a.Value.String()
+			}
+			if values["comet.workflow.id"] == v.WorkflowID {
+				spans[s.Name()+values["comet.step.id"]] = s
+				require.Equal(t, "4bf92f3577b34da6a3ce929d0e0e4736", s.SpanContext().TraceID().String())
+			}
+		}
+		require.Len(t, spans, 4)
+		require.Equal(t, "00f067aa0ba902b7", spans["workflow.start"].Parent().SpanID().String())
+		for step, code := range map[string]codes.Code{"a": codes.Error, "b": codes.Unset, "c": codes.Unset} {
+			s := spans["workflow.step"+step]
+			require.Equal(t, spans["workflow.start"].SpanContext().SpanID(), s.Parent().SpanID(), step)
+			require.Equal(t, code, s.Status().Code, step)
+			require.False(t, s.EndTime().Before(s.StartTime()))
+		}
+	})
+}
+
+// requireOneStart starts an intent twice with the same idempotency key; the second request gets the first response even if
+// the tools, and so the plan, have changed.
+func (f *fixture) requireOneStart(t *testing.T, sentence string) {
+	t.Helper()
+	begin := func() (workflow.View, *models.Idempotency) {
+		once := &models.Idempotency{Principal: f.Principal.TokenID, Key: "k", Render: func(v any) (models.StoredResponse, error) {
+			return models.StoredResponse{Status: 200, Body: []byte(v.(workflow.View).WorkflowID)}, nil
+		}}
+		v, p, err := f.tools.Workflows.BeginIntent(t.Context(), tools.Caller{Principal: f.Principal}, sentence, workflow.Settings{}, once)
+		require.NoError(t, err)
+		require.Equal(t, workflow.Ready, p.Status)
+		return v, once
+	}
+	first, _ := begin()
+	require.NotEmpty(t, first.WorkflowID)
+	f.SetPolicy(t, `{"deny":[{"tool":"paper:read_file"}]}`)
+	again, once := begin()
+	require.Empty(t, again.WorkflowID)
+	require.Equal(t, first.WorkflowID, string(once.Replay.Body))
+	f.SetPolicy(t, `{}`)
 }

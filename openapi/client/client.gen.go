@@ -317,6 +317,10 @@ const (
 	DeliveryEventWebhookDeliveryDead DeliveryEvent = "webhook.delivery_dead"
 	DeliveryEventWebhookDisabled     DeliveryEvent = "webhook.disabled"
 	DeliveryEventWebhookTest         DeliveryEvent = "webhook.test"
+	DeliveryEventWorkflowEnded       DeliveryEvent = "workflow.ended"
+	DeliveryEventWorkflowPaused      DeliveryEvent = "workflow.paused"
+	DeliveryEventWorkflowResumed     DeliveryEvent = "workflow.resumed"
+	DeliveryEventWorkflowStarted     DeliveryEvent = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the DeliveryEvent enum.
@@ -337,6 +341,14 @@ func (e DeliveryEvent) Valid() bool {
 	case DeliveryEventWebhookDisabled:
 		return true
 	case DeliveryEventWebhookTest:
+		return true
+	case DeliveryEventWorkflowEnded:
+		return true
+	case DeliveryEventWorkflowPaused:
+		return true
+	case DeliveryEventWorkflowResumed:
+		return true
+	case DeliveryEventWorkflowStarted:
 		return true
 	default:
 		return false
@@ -374,6 +386,10 @@ const (
 	DeliveryDetailEventWebhookDeliveryDead DeliveryDetailEvent = "webhook.delivery_dead"
 	DeliveryDetailEventWebhookDisabled     DeliveryDetailEvent = "webhook.disabled"
 	DeliveryDetailEventWebhookTest         DeliveryDetailEvent = "webhook.test"
+	DeliveryDetailEventWorkflowEnded       DeliveryDetailEvent = "workflow.ended"
+	DeliveryDetailEventWorkflowPaused      DeliveryDetailEvent = "workflow.paused"
+	DeliveryDetailEventWorkflowResumed     DeliveryDetailEvent = "workflow.resumed"
+	DeliveryDetailEventWorkflowStarted     DeliveryDetailEvent = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the DeliveryDetailEvent enum.
@@ -394,6 +410,14 @@ func (e DeliveryDetailEvent) Valid() bool {
 	case DeliveryDetailEventWebhookDisabled:
 		return true
 	case DeliveryDetailEventWebhookTest:
+		return true
+	case DeliveryDetailEventWorkflowEnded:
+		return true
+	case DeliveryDetailEventWorkflowPaused:
+		return true
+	case DeliveryDetailEventWorkflowResumed:
+		return true
+	case DeliveryDetailEventWorkflowStarted:
 		return true
 	default:
 		return false
@@ -685,6 +709,11 @@ const (
 	RedeliveryRequestEventsWebhook             RedeliveryRequestEvents = "webhook.*"
 	RedeliveryRequestEventsWebhookDeliveryDead RedeliveryRequestEvents = "webhook.delivery_dead"
 	RedeliveryRequestEventsWebhookDisabled     RedeliveryRequestEvents = "webhook.disabled"
+	RedeliveryRequestEventsWorkflow            RedeliveryRequestEvents = "workflow.*"
+	RedeliveryRequestEventsWorkflowEnded       RedeliveryRequestEvents = "workflow.ended"
+	RedeliveryRequestEventsWorkflowPaused      RedeliveryRequestEvents = "workflow.paused"
+	RedeliveryRequestEventsWorkflowResumed     RedeliveryRequestEvents = "workflow.resumed"
+	RedeliveryRequestEventsWorkflowStarted     RedeliveryRequestEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the RedeliveryRequestEvents enum.
@@ -709,6 +738,16 @@ func (e RedeliveryRequestEvents) Valid() bool {
 	case RedeliveryRequestEventsWebhookDeliveryDead:
 		return true
 	case RedeliveryRequestEventsWebhookDisabled:
+		return true
+	case RedeliveryRequestEventsWorkflow:
+		return true
+	case RedeliveryRequestEventsWorkflowEnded:
+		return true
+	case RedeliveryRequestEventsWorkflowPaused:
+		return true
+	case RedeliveryRequestEventsWorkflowResumed:
+		return true
+	case RedeliveryRequestEventsWorkflowStarted:
 		return true
 	default:
 		return false
@@ -1315,6 +1354,11 @@ const (
 	WebhookDraftEventsWebhook             WebhookDraftEvents = "webhook.*"
 	WebhookDraftEventsWebhookDeliveryDead WebhookDraftEvents = "webhook.delivery_dead"
 	WebhookDraftEventsWebhookDisabled     WebhookDraftEvents = "webhook.disabled"
+	WebhookDraftEventsWorkflow            WebhookDraftEvents = "workflow.*"
+	WebhookDraftEventsWorkflowEnded       WebhookDraftEvents = "workflow.ended"
+	WebhookDraftEventsWorkflowPaused      WebhookDraftEvents = "workflow.paused"
+	WebhookDraftEventsWorkflowResumed     WebhookDraftEvents = "workflow.resumed"
+	WebhookDraftEventsWorkflowStarted     WebhookDraftEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookDraftEvents enum.
@@ -1340,6 +1384,16 @@ func (e WebhookDraftEvents) Valid() bool {
 		return true
 	case WebhookDraftEventsWebhookDisabled:
 		return true
+	case WebhookDraftEventsWorkflow:
+		return true
+	case WebhookDraftEventsWorkflowEnded:
+		return true
+	case WebhookDraftEventsWorkflowPaused:
+		return true
+	case WebhookDraftEventsWorkflowResumed:
+		return true
+	case WebhookDraftEventsWorkflowStarted:
+		return true
 	default:
 		return false
 	}
@@ -1357,6 +1411,11 @@ const (
 	WebhookIssuedEventsWebhook             WebhookIssuedEvents = "webhook.*"
 	WebhookIssuedEventsWebhookDeliveryDead WebhookIssuedEvents = "webhook.delivery_dead"
 	WebhookIssuedEventsWebhookDisabled     WebhookIssuedEvents = "webhook.disabled"
+	WebhookIssuedEventsWorkflow            WebhookIssuedEvents = "workflow.*"
+	WebhookIssuedEventsWorkflowEnded       WebhookIssuedEvents = "workflow.ended"
+	WebhookIssuedEventsWorkflowPaused      WebhookIssuedEvents = "workflow.paused"
+	WebhookIssuedEventsWorkflowResumed     WebhookIssuedEvents = "workflow.resumed"
+	WebhookIssuedEventsWorkflowStarted     WebhookIssuedEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookIssuedEvents enum.
@@ -1382,6 +1441,16 @@ func (e WebhookIssuedEvents) Valid() bool {
 		return true
 	case WebhookIssuedEventsWebhookDisabled:
 		return true
+	case WebhookIssuedEventsWorkflow:
+		return true
+	case WebhookIssuedEventsWorkflowEnded:
+		return true
+	case WebhookIssuedEventsWorkflowPaused:
+		return true
+	case WebhookIssuedEventsWorkflowResumed:
+		return true
+	case WebhookIssuedEventsWorkflowStarted:
+		return true
 	default:
 		return false
 	}
@@ -1399,6 +1468,11 @@ const (
 	WebhookPatchEventsWebhook             WebhookPatchEvents = "webhook.*"
 	WebhookPatchEventsWebhookDeliveryDead WebhookPatchEvents = "webhook.delivery_dead"
 	WebhookPatchEventsWebhookDisabled     WebhookPatchEvents = "webhook.disabled"
+	WebhookPatchEventsWorkflow            WebhookPatchEvents = "workflow.*"
+	WebhookPatchEventsWorkflowEnded       WebhookPatchEvents = "workflow.ended"
+	WebhookPatchEventsWorkflowPaused      WebhookPatchEvents = "workflow.paused"
+	WebhookPatchEventsWorkflowResumed     WebhookPatchEvents = "workflow.resumed"
+	WebhookPatchEventsWorkflowStarted     WebhookPatchEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookPatchEvents enum.
@@ -1423,6 +1497,16 @@ func (e WebhookPatchEvents) Valid() bool {
 	case WebhookPatchEventsWebhookDeliveryDead:
 		return true
 	case WebhookPatchEventsWebhookDisabled:
+		return true
+	case WebhookPatchEventsWorkflow:
+		return true
+	case WebhookPatchEventsWorkflowEnded:
+		return true
+	case WebhookPatchEventsWorkflowPaused:
+		return true
+	case WebhookPatchEventsWorkflowResumed:
+		return true
+	case WebhookPatchEventsWorkflowStarted:
 		return true
 	default:
 		return false
@@ -1459,6 +1543,11 @@ const (
 	WebhookViewEventsWebhook             WebhookViewEvents = "webhook.*"
 	WebhookViewEventsWebhookDeliveryDead WebhookViewEvents = "webhook.delivery_dead"
 	WebhookViewEventsWebhookDisabled     WebhookViewEvents = "webhook.disabled"
+	WebhookViewEventsWorkflow            WebhookViewEvents = "workflow.*"
+	WebhookViewEventsWorkflowEnded       WebhookViewEvents = "workflow.ended"
+	WebhookViewEventsWorkflowPaused      WebhookViewEvents = "workflow.paused"
+	WebhookViewEventsWorkflowResumed     WebhookViewEvents = "workflow.resumed"
+	WebhookViewEventsWorkflowStarted     WebhookViewEvents = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the WebhookViewEvents enum.
@@ -1483,6 +1572,16 @@ func (e WebhookViewEvents) Valid() bool {
 	case WebhookViewEventsWebhookDeliveryDead:
 		return true
 	case WebhookViewEventsWebhookDisabled:
+		return true
+	case WebhookViewEventsWorkflow:
+		return true
+	case WebhookViewEventsWorkflowEnded:
+		return true
+	case WebhookViewEventsWorkflowPaused:
+		return true
+	case WebhookViewEventsWorkflowResumed:
+		return true
+	case WebhookViewEventsWorkflowStarted:
 		return true
 	default:
 		return false
@@ -1747,6 +1846,75 @@ func (e WorkflowStatus) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowCheckpointRecordPause.
+const (
+	WorkflowCheckpointRecordPauseApproval  WorkflowCheckpointRecordPause = "approval"
+	WorkflowCheckpointRecordPauseLayer     WorkflowCheckpointRecordPause = "layer"
+	WorkflowCheckpointRecordPauseUncertain WorkflowCheckpointRecordPause = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointRecordPause enum.
+func (e WorkflowCheckpointRecordPause) Valid() bool {
+	switch e {
+	case WorkflowCheckpointRecordPauseApproval:
+		return true
+	case WorkflowCheckpointRecordPauseLayer:
+		return true
+	case WorkflowCheckpointRecordPauseUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowCheckpointRecordResolution.
+const (
+	WorkflowCheckpointRecordResolutionAccept WorkflowCheckpointRecordResolution = "accept"
+	WorkflowCheckpointRecordResolutionRetry  WorkflowCheckpointRecordResolution = "retry"
+	WorkflowCheckpointRecordResolutionSkip   WorkflowCheckpointRecordResolution = "skip"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointRecordResolution enum.
+func (e WorkflowCheckpointRecordResolution) Valid() bool {
+	switch e {
+	case WorkflowCheckpointRecordResolutionAccept:
+		return true
+	case WorkflowCheckpointRecordResolutionRetry:
+		return true
+	case WorkflowCheckpointRecordResolutionSkip:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowCheckpointRecordState.
+const (
+	WorkflowCheckpointRecordStateApproved WorkflowCheckpointRecordState = "approved"
+	WorkflowCheckpointRecordStateExpired  WorkflowCheckpointRecordState = "expired"
+	WorkflowCheckpointRecordStateOpen     WorkflowCheckpointRecordState = "open"
+	WorkflowCheckpointRecordStateRejected WorkflowCheckpointRecordState = "rejected"
+	WorkflowCheckpointRecordStateStale    WorkflowCheckpointRecordState = "stale"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowCheckpointRecordState enum.
+func (e WorkflowCheckpointRecordState) Valid() bool {
+	switch e {
+	case WorkflowCheckpointRecordStateApproved:
+		return true
+	case WorkflowCheckpointRecordStateExpired:
+		return true
+	case WorkflowCheckpointRecordStateOpen:
+		return true
+	case WorkflowCheckpointRecordStateRejected:
+		return true
+	case WorkflowCheckpointRecordStateStale:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowCheckpointStepClass.
 const (
 	WorkflowCheckpointStepClassDestructive WorkflowCheckpointStepClass = "destructive"
@@ -1846,6 +2014,69 @@ func (e WorkflowConfigOnError) Valid() bool {
 	}
 }
 
+// Defines values for WorkflowPlanStatus.
+const (
+	WorkflowPlanStatusExplicitRequired WorkflowPlanStatus = "explicit_required"
+	WorkflowPlanStatusReady            WorkflowPlanStatus = "ready"
+	WorkflowPlanStatusSuggestion       WorkflowPlanStatus = "suggestion"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowPlanStatus enum.
+func (e WorkflowPlanStatus) Valid() bool {
+	switch e {
+	case WorkflowPlanStatusExplicitRequired:
+		return true
+	case WorkflowPlanStatusReady:
+		return true
+	case WorkflowPlanStatusSuggestion:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowPlannedTaskClass.
+const (
+	WorkflowPlannedTaskClassDestructive WorkflowPlannedTaskClass = "destructive"
+	WorkflowPlannedTaskClassRead        WorkflowPlannedTaskClass = "read"
+	WorkflowPlannedTaskClassWrite       WorkflowPlannedTaskClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowPlannedTaskClass enum.
+func (e WorkflowPlannedTaskClass) Valid() bool {
+	switch e {
+	case WorkflowPlannedTaskClassDestructive:
+		return true
+	case WorkflowPlannedTaskClassRead:
+		return true
+	case WorkflowPlannedTaskClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowPlannedTaskType.
+const (
+	WorkflowPlannedTaskTypeAgentTask     WorkflowPlannedTaskType = "agent_task"
+	WorkflowPlannedTaskTypeCodeExecution WorkflowPlannedTaskType = "code_execution"
+	WorkflowPlannedTaskTypeMcpTool       WorkflowPlannedTaskType = "mcp_tool"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowPlannedTaskType enum.
+func (e WorkflowPlannedTaskType) Valid() bool {
+	switch e {
+	case WorkflowPlannedTaskTypeAgentTask:
+		return true
+	case WorkflowPlannedTaskTypeCodeExecution:
+		return true
+	case WorkflowPlannedTaskTypeMcpTool:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for WorkflowReplanStatus.
 const (
 	WorkflowReplanStatusReplanned WorkflowReplanStatus = "replanned"
@@ -1879,6 +2110,84 @@ func (e WorkflowReplanWorkflowStatus) Valid() bool {
 	case WorkflowReplanWorkflowStatusRunning:
 		return true
 	case WorkflowReplanWorkflowStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStateGraphStatus.
+const (
+	WorkflowStateGraphStatusAborted  WorkflowStateGraphStatus = "aborted"
+	WorkflowStateGraphStatusComplete WorkflowStateGraphStatus = "complete"
+	WorkflowStateGraphStatusError    WorkflowStateGraphStatus = "error"
+	WorkflowStateGraphStatusPaused   WorkflowStateGraphStatus = "paused"
+	WorkflowStateGraphStatusRunning  WorkflowStateGraphStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStateGraphStatus enum.
+func (e WorkflowStateGraphStatus) Valid() bool {
+	switch e {
+	case WorkflowStateGraphStatusAborted:
+		return true
+	case WorkflowStateGraphStatusComplete:
+		return true
+	case WorkflowStateGraphStatusError:
+		return true
+	case WorkflowStateGraphStatusPaused:
+		return true
+	case WorkflowStateGraphStatusRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStateNodeStatus.
+const (
+	WorkflowStateNodeStatusError     WorkflowStateNodeStatus = "error"
+	WorkflowStateNodeStatusPending   WorkflowStateNodeStatus = "pending"
+	WorkflowStateNodeStatusRunning   WorkflowStateNodeStatus = "running"
+	WorkflowStateNodeStatusSkipped   WorkflowStateNodeStatus = "skipped"
+	WorkflowStateNodeStatusSuccess   WorkflowStateNodeStatus = "success"
+	WorkflowStateNodeStatusUncertain WorkflowStateNodeStatus = "uncertain"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStateNodeStatus enum.
+func (e WorkflowStateNodeStatus) Valid() bool {
+	switch e {
+	case WorkflowStateNodeStatusError:
+		return true
+	case WorkflowStateNodeStatusPending:
+		return true
+	case WorkflowStateNodeStatusRunning:
+		return true
+	case WorkflowStateNodeStatusSkipped:
+		return true
+	case WorkflowStateNodeStatusSuccess:
+		return true
+	case WorkflowStateNodeStatusUncertain:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for WorkflowStateNodeType.
+const (
+	WorkflowStateNodeTypeAgentTask     WorkflowStateNodeType = "agent_task"
+	WorkflowStateNodeTypeCodeExecution WorkflowStateNodeType = "code_execution"
+	WorkflowStateNodeTypeMcpTool       WorkflowStateNodeType = "mcp_tool"
+)
+
+// Valid indicates whether the value is a known member of the WorkflowStateNodeType enum.
+func (e WorkflowStateNodeType) Valid() bool {
+	switch e {
+	case WorkflowStateNodeTypeAgentTask:
+		return true
+	case WorkflowStateNodeTypeCodeExecution:
+		return true
+	case WorkflowStateNodeTypeMcpTool:
 		return true
 	default:
 		return false
@@ -2285,6 +2594,10 @@ const (
 	ListDeliveriesParamsEventWebhookDeliveryDead ListDeliveriesParamsEvent = "webhook.delivery_dead"
 	ListDeliveriesParamsEventWebhookDisabled     ListDeliveriesParamsEvent = "webhook.disabled"
 	ListDeliveriesParamsEventWebhookTest         ListDeliveriesParamsEvent = "webhook.test"
+	ListDeliveriesParamsEventWorkflowEnded       ListDeliveriesParamsEvent = "workflow.ended"
+	ListDeliveriesParamsEventWorkflowPaused      ListDeliveriesParamsEvent = "workflow.paused"
+	ListDeliveriesParamsEventWorkflowResumed     ListDeliveriesParamsEvent = "workflow.resumed"
+	ListDeliveriesParamsEventWorkflowStarted     ListDeliveriesParamsEvent = "workflow.started"
 )
 
 // Valid indicates whether the value is a known member of the ListDeliveriesParamsEvent enum.
@@ -2305,6 +2618,14 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	case ListDeliveriesParamsEventWebhookDisabled:
 		return true
 	case ListDeliveriesParamsEventWebhookTest:
+		return true
+	case ListDeliveriesParamsEventWorkflowEnded:
+		return true
+	case ListDeliveriesParamsEventWorkflowPaused:
+		return true
+	case ListDeliveriesParamsEventWorkflowResumed:
+		return true
+	case ListDeliveriesParamsEventWorkflowStarted:
 		return true
 	default:
 		return false
@@ -3445,6 +3766,17 @@ type CheckpointDecision struct {
 // Example: retry
 type CheckpointDecisionResolution string
 
+// CheckpointList One page of checkpoints.
+type CheckpointList struct {
+	// Checkpoints The checkpoints on the page.
+	Checkpoints []WorkflowCheckpointRecord `json:"checkpoints" yaml:"checkpoints"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: Y3BfMDM0NTM
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
 // DecisionView Describes the selection of a worker.
 type DecisionView struct {
 	// Candidates The best ten eligible agents, best first.
@@ -3488,7 +3820,7 @@ type DefinitionDraft struct {
 	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
 
 	// Workflow The tasks. `$input.path` in arguments stands for a part of the input.
-	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+	Workflow WorkflowGraph `json:"workflow" yaml:"workflow"`
 }
 
 // DefinitionItem A stored workflow in a list.
@@ -3564,7 +3896,7 @@ type DefinitionView struct {
 	Version int64 `json:"version" yaml:"version"`
 
 	// Workflow The tasks.
-	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+	Workflow WorkflowGraph `json:"workflow" yaml:"workflow"`
 }
 
 // Delivery The delivery of one event to one webhook.
@@ -6677,7 +7009,7 @@ type WebhookDraft struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver; `agent.*`, `webhook.*` and `*` select several.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookDraftEvents `json:"events" yaml:"events"`
@@ -6863,7 +7195,7 @@ type WebhookPatch struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver; `agent.*`, `webhook.*` and `*` select several.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated"]
 	Events *[]WebhookPatchEvents `json:"events,omitempty" yaml:"events,omitempty"`
@@ -7580,6 +7912,24 @@ type WorkflowAbortion struct {
 	Reason string `json:"reason" yaml:"reason"`
 }
 
+// WorkflowAlternative defines model for WorkflowAlternative.
+type WorkflowAlternative struct {
+	// Score How well it fits, 0 to 1.
+	//
+	// Example: 0.71
+	Score *float32 `json:"score,omitempty" yaml:"score,omitempty"`
+
+	// Step The task's id in the plan.
+	//
+	// Example: t1
+	Step *string `json:"step,omitempty" yaml:"step,omitempty"`
+
+	// Tool The id of the tool.
+	//
+	// Example: filesystem:read_text_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+}
+
 // WorkflowBudget The budget of a workflow in tokens.
 type WorkflowBudget struct {
 	// Reserved What is still reserved for them.
@@ -7608,6 +7958,87 @@ type WorkflowCheckpoint struct {
 	// Steps The tasks that it is about.
 	Steps []WorkflowCheckpointStep `json:"steps" yaml:"steps"`
 }
+
+// WorkflowCheckpointRecord A checkpoint of a workflow with its decision.
+type WorkflowCheckpointRecord struct {
+	// Actor Name of that token.
+	//
+	// Example: claude-desktop
+	Actor *string `json:"actor,omitempty" yaml:"actor,omitempty"`
+
+	// CheckpointID The checkpoint's id.
+	//
+	// Example: cp_034530bbngmsf6j6dh3xtmbr50
+	CheckpointID string `json:"checkpoint_id" yaml:"checkpoint_id"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// DecidedAt Null while it is open.
+	//
+	// Example: 2026-01-10T15:30:02Z
+	DecidedAt *time.Time `json:"decided_at" yaml:"decided_at"`
+
+	// DecidedBy Id of the token that decided; absent without a decision.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	DecidedBy *string `json:"decided_by,omitempty" yaml:"decided_by,omitempty"`
+
+	// Digest A digest of the tasks.
+	//
+	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+	Digest string `json:"digest" yaml:"digest"`
+
+	// ExpiresAt When it expires without a decision.
+	//
+	// Example: 2026-01-10T16:30:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// Feedback The text of the decision.
+	//
+	// Example: the arguments are right
+	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
+
+	// Layer Number of the completed layer, from 1; only after a layer.
+	//
+	// Example: 1
+	Layer *int `json:"layer,omitempty" yaml:"layer,omitempty"`
+
+	// Pause What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+	//
+	// Example: approval
+	Pause WorkflowCheckpointRecordPause `json:"pause" yaml:"pause"`
+
+	// Resolution What happened to tasks whose results were lost.
+	//
+	// Example: retry
+	Resolution *WorkflowCheckpointRecordResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
+
+	// State The state. What a stale one showed has changed, so that nothing was approved.
+	//
+	// Example: approved
+	State WorkflowCheckpointRecordState `json:"state" yaml:"state"`
+
+	// Steps The tasks that it shows.
+	Steps []WorkflowCheckpointStep `json:"steps" yaml:"steps"`
+}
+
+// WorkflowCheckpointRecordPause What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+//
+// Example: approval
+type WorkflowCheckpointRecordPause string
+
+// WorkflowCheckpointRecordResolution What happened to tasks whose results were lost.
+//
+// Example: retry
+type WorkflowCheckpointRecordResolution string
+
+// WorkflowCheckpointRecordState The state. What a stale one showed has changed, so that nothing was approved.
+//
+// Example: approved
+type WorkflowCheckpointRecordState string
 
 // WorkflowCheckpointStep A step as a checkpoint shows it.
 type WorkflowCheckpointStep struct {
@@ -7751,8 +8182,13 @@ type WorkflowDraft struct {
 	// Definition A stored workflow, instead of `workflow`.
 	Definition *WorkflowInvocation `json:"definition,omitempty" yaml:"definition,omitempty"`
 
-	// Workflow The workflow; or definition.
-	Workflow *WorkflowPlan `json:"workflow,omitempty" yaml:"workflow,omitempty"`
+	// Intent What to do, in English or French, with the arguments; instead of a workflow; at most 8,000 bytes.
+	//
+	// Example: Read the file config.json
+	Intent *string `json:"intent,omitempty" yaml:"intent,omitempty"`
+
+	// Workflow The tasks and their dependencies; or `intent` or `definition`.
+	Workflow *WorkflowGraph `json:"workflow,omitempty" yaml:"workflow,omitempty"`
 }
 
 // WorkflowExtension The body of a request to add tasks to a workflow.
@@ -7763,7 +8199,13 @@ type WorkflowExtension struct {
 	NewRequirement *string `json:"new_requirement,omitempty" yaml:"new_requirement,omitempty"`
 
 	// Workflow The tasks to add. They may depend on each other and on all tasks of the workflow.
-	Workflow WorkflowPlan `json:"workflow" yaml:"workflow"`
+	Workflow WorkflowGraph `json:"workflow" yaml:"workflow"`
+}
+
+// WorkflowGraph A set of steps (AgentCards, “DAGStructure”).
+type WorkflowGraph struct {
+	// Tasks The tasks. Independent ones run at the same time.
+	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
 }
 
 // WorkflowInvocation Selects a stored workflow.
@@ -7806,11 +8248,136 @@ type WorkflowMetrics struct {
 	TotalTimeMS int64 `json:"total_time_ms" yaml:"total_time_ms"`
 }
 
-// WorkflowPlan A set of tasks and their dependencies.
-type WorkflowPlan struct {
-	// Tasks The tasks. Independent ones run at the same time.
-	Tasks []WorkflowTask `json:"tasks" yaml:"tasks"`
+// WorkflowMissingArgument defines model for WorkflowMissingArgument.
+type WorkflowMissingArgument struct {
+	// Argument The argument, a JSON pointer into the arguments.
+	//
+	// Example: /path
+	Argument *string `json:"argument,omitempty" yaml:"argument,omitempty"`
+
+	// Description The description of the argument.
+	//
+	// Example: Path of the file
+	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+
+	// Schema The JSON schema of the argument.
+	Schema *map[string]interface{} `json:"schema,omitempty" yaml:"schema,omitempty"`
+
+	// Step The task's id in the plan.
+	//
+	// Example: t1
+	Step *string `json:"step,omitempty" yaml:"step,omitempty"`
 }
+
+// WorkflowPlan A workflow that was checked and not started.
+type WorkflowPlan struct {
+	// Alternatives Other tools for the tasks; only of an intent.
+	Alternatives *[]WorkflowAlternative `json:"alternatives,omitempty" yaml:"alternatives,omitempty"`
+
+	// Confidence The confidence of the weakest task, 0 to 1; only of an intent.
+	//
+	// Example: 0.64
+	Confidence *float64 `json:"confidence,omitempty" yaml:"confidence,omitempty"`
+
+	// Missing The required arguments without a value; only of an intent.
+	Missing *[]WorkflowMissingArgument `json:"missing,omitempty" yaml:"missing,omitempty"`
+
+	// NextAction What an MCP client calls to go on.
+	//
+	// Example: Nothing was executed.
+	NextAction *string `json:"next_action,omitempty" yaml:"next_action,omitempty"`
+
+	// ParallelBranches The largest number of tasks in a layer; absent if it cannot start.
+	//
+	// Example: 2
+	ParallelBranches *int `json:"parallel_branches,omitempty" yaml:"parallel_branches,omitempty"`
+
+	// Status Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
+	// confidence is low.
+	//
+	// Example: suggestion
+	Status WorkflowPlanStatus `json:"status" yaml:"status"`
+
+	// Tasks The tasks, in the order of the request; absent if it cannot start.
+	Tasks *[]WorkflowPlannedTask `json:"tasks,omitempty" yaml:"tasks,omitempty"`
+
+	// TotalLayers Number of layers; absent if it cannot start.
+	//
+	// Example: 2
+	TotalLayers *int `json:"total_layers,omitempty" yaml:"total_layers,omitempty"`
+
+	// Unclear The parts of the sentence that no task expresses; only of an intent.
+	//
+	// Example: ["either mail:send or chat:send"]
+	Unclear *[]string `json:"unclear,omitempty" yaml:"unclear,omitempty"`
+
+	// Workflow The plan as far as the intent states it; only of an intent with tasks.
+	Workflow *WorkflowGraph `json:"workflow,omitempty" yaml:"workflow,omitempty"`
+}
+
+// WorkflowPlanStatus Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
+// confidence is low.
+//
+// Example: suggestion
+type WorkflowPlanStatus string
+
+// WorkflowPlannedTask A step that was checked.
+type WorkflowPlannedTask struct {
+	// AgentID The requested agent.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Approval Whether it needs approval before it begins.
+	//
+	// Example: true
+	Approval bool `json:"approval" yaml:"approval"`
+
+	// Capability The required capability of the agent.
+	//
+	// Example: web_search
+	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
+
+	// Class What the task may do.
+	//
+	// Example: write
+	Class WorkflowPlannedTaskClass `json:"class" yaml:"class"`
+
+	// DependsOn Ids of the tasks that must succeed first, with those of its references.
+	//
+	// Example: ["t0"]
+	DependsOn []string `json:"depends_on" yaml:"depends_on"`
+
+	// ID The task's id in the workflow.
+	//
+	// Example: t1
+	ID string `json:"id" yaml:"id"`
+
+	// Layer Its layer, from 1.
+	//
+	// Example: 2
+	Layer int `json:"layer" yaml:"layer"`
+
+	// Tool The tool; absent for agent_task.
+	//
+	// Example: filesystem:write_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// Type What executes it.
+	//
+	// Example: mcp_tool
+	Type WorkflowPlannedTaskType `json:"type" yaml:"type"`
+}
+
+// WorkflowPlannedTaskClass What the task may do.
+//
+// Example: write
+type WorkflowPlannedTaskClass string
+
+// WorkflowPlannedTaskType What executes it.
+//
+// Example: mcp_tool
+type WorkflowPlannedTaskType string
 
 // WorkflowReplan A workflow after steps were added (AgentCards, “agentcards:replan”).
 type WorkflowReplan struct {
@@ -7883,6 +8450,85 @@ type WorkflowReplanStatus string
 //
 // Example: layer_complete
 type WorkflowReplanWorkflowStatus string
+
+// WorkflowStarted The response to a request to start a workflow. The description shows the members as alternatives.
+type WorkflowStarted struct {
+	union json.RawMessage
+}
+
+// WorkflowStateGraph The graph of a stored workflow with the states of its steps.
+type WorkflowStateGraph struct {
+	// Status The state of the workflow.
+	//
+	// Example: paused
+	Status WorkflowStateGraphStatus `json:"status" yaml:"status"`
+
+	// Tasks The tasks, in the order of the request.
+	Tasks []WorkflowStateNode `json:"tasks" yaml:"tasks"`
+
+	// WorkflowID The workflow's id.
+	//
+	// Example: wf_034530bbngmsf6j6dh3xtmbr4g
+	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
+}
+
+// WorkflowStateGraphStatus The state of the workflow.
+//
+// Example: paused
+type WorkflowStateGraphStatus string
+
+// WorkflowStateNode A step of a stored workflow with its state.
+type WorkflowStateNode struct {
+	// AgentID The requested agent.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Capability The required capability of the agent.
+	//
+	// Example: web_search
+	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
+
+	// DependsOn Ids of the tasks that must succeed first, with those of its references.
+	//
+	// Example: ["t0"]
+	DependsOn []string `json:"depends_on" yaml:"depends_on"`
+
+	// ID The task's id in the workflow.
+	//
+	// Example: t1
+	ID string `json:"id" yaml:"id"`
+
+	// Layer Its layer, from 1.
+	//
+	// Example: 2
+	Layer int `json:"layer" yaml:"layer"`
+
+	// Status The state.
+	//
+	// Example: success
+	Status WorkflowStateNodeStatus `json:"status" yaml:"status"`
+
+	// Tool The tool; absent for agent_task.
+	//
+	// Example: filesystem:write_file
+	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+
+	// Type What executes it.
+	//
+	// Example: mcp_tool
+	Type WorkflowStateNodeType `json:"type" yaml:"type"`
+}
+
+// WorkflowStateNodeStatus The state.
+//
+// Example: success
+type WorkflowStateNodeStatus string
+
+// WorkflowStateNodeType What executes it.
+//
+// Example: mcp_tool
+type WorkflowStateNodeType string
 
 // WorkflowSummary A workflow in a list.
 type WorkflowSummary struct {
@@ -8905,6 +9551,18 @@ type AbortWorkflowParams struct {
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 }
 
+// ListCheckpointsParams defines parameters for ListCheckpoints.
+type ListCheckpointsParams struct {
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // DecideOnCheckpointParams defines parameters for DecideOnCheckpoint.
 type DecideOnCheckpointParams struct {
 	// Prefer `wait=N` waits up to N seconds until the workflow is paused again or has ended
@@ -8915,6 +9573,12 @@ type DecideOnCheckpointParams struct {
 type ContinueWorkflowParams struct {
 	// Prefer `wait=N` waits up to N seconds until the workflow is paused again or has ended
 	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
+}
+
+// GetWorkflowGraphParams defines parameters for GetWorkflowGraph.
+type GetWorkflowGraphParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetStepResultParams defines parameters for GetStepResult.
@@ -9069,6 +9733,9 @@ type PutDefinitionJSONRequestBody = DefinitionDraft
 
 // StartWorkflowJSONRequestBody defines body for StartWorkflow for application/json ContentType.
 type StartWorkflowJSONRequestBody = WorkflowDraft
+
+// PlanWorkflowJSONRequestBody defines body for PlanWorkflow for application/json ContentType.
+type PlanWorkflowJSONRequestBody = WorkflowDraft
 
 // AbortWorkflowJSONRequestBody defines body for AbortWorkflow for application/json ContentType.
 type AbortWorkflowJSONRequestBody = WorkflowAbortion
@@ -9440,6 +10107,68 @@ func (t WorkStatusPayload) MarshalJSON() ([]byte, error) {
 }
 
 func (t *WorkStatusPayload) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsWorkflow returns the union data inside the WorkflowStarted as a Workflow
+func (t WorkflowStarted) AsWorkflow() (Workflow, error) {
+	var body Workflow
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkflow overwrites any union data inside the WorkflowStarted as the provided Workflow
+func (t *WorkflowStarted) FromWorkflow(v Workflow) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeWorkflow performs a merge with any union data inside the WorkflowStarted, using the provided Workflow
+func (t *WorkflowStarted) MergeWorkflow(v Workflow) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsWorkflowPlan returns the union data inside the WorkflowStarted as a WorkflowPlan
+func (t WorkflowStarted) AsWorkflowPlan() (WorkflowPlan, error) {
+	var body WorkflowPlan
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromWorkflowPlan overwrites any union data inside the WorkflowStarted as the provided WorkflowPlan
+func (t *WorkflowStarted) FromWorkflowPlan(v WorkflowPlan) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeWorkflowPlan performs a merge with any union data inside the WorkflowStarted, using the provided WorkflowPlan
+func (t *WorkflowStarted) MergeWorkflowPlan(v WorkflowPlan) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t WorkflowStarted) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *WorkflowStarted) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -9965,7 +10694,7 @@ type ClientInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -10753,7 +11482,7 @@ type ClientInterface interface {
 
 	// StartWorkflowWithBody Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
@@ -10766,7 +11495,7 @@ type ClientInterface interface {
 
 	// StartWorkflow Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
@@ -10776,6 +11505,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
 	StartWorkflow(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanWorkflowWithBody Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflowWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PlanWorkflow Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflow(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWorkflow Get a workflow
 	//
@@ -10807,6 +11558,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
 	AbortWorkflow(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListCheckpoints List the checkpoints of a workflow
+	//
+	// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+	ListCheckpoints(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DecideOnCheckpointWithBody Decide on a checkpoint
 	//
@@ -10855,6 +11615,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWorkflowGraph Get the graph of a workflow
+	//
+	// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+	GetWorkflowGraph(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplanWorkflowWithBody Add tasks to a workflow
 	//
@@ -11863,7 +12632,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -13451,7 +14220,7 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 
 // StartWorkflowWithBody Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
@@ -13474,7 +14243,7 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 
 // StartWorkflow Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
@@ -13485,6 +14254,48 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 // Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
 func (c *Client) StartWorkflow(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStartWorkflowRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanWorkflowWithBody Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *Client) PlanWorkflowWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanWorkflowRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PlanWorkflow Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *Client) PlanWorkflow(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPlanWorkflowRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -13546,6 +14357,25 @@ func (c *Client) AbortWorkflowWithBody(ctx context.Context, workflowID string, p
 // Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
 func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewAbortWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListCheckpoints List the checkpoints of a workflow
+//
+// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+func (c *Client) ListCheckpoints(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListCheckpointsRequest(c.Server, workflowID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -13634,6 +14464,25 @@ func (c *Client) ContinueWorkflowWithBody(ctx context.Context, workflowID string
 // Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewContinueWorkflowRequest(c.Server, workflowID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWorkflowGraph Get the graph of a workflow
+//
+// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+func (c *Client) GetWorkflowGraph(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWorkflowGraphRequest(c.Server, workflowID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -19970,6 +20819,46 @@ func NewStartWorkflowRequestWithBody(server string, params *StartWorkflowParams,
 	return req, nil
 }
 
+// NewPlanWorkflowRequest calls the generic PlanWorkflow builder with application/json body
+func NewPlanWorkflowRequest(server string, body PlanWorkflowJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPlanWorkflowRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPlanWorkflowRequestWithBody constructs an http.Request for the PlanWorkflow method, with any body, and a specified content type
+func NewPlanWorkflowRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/plan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetWorkflowRequest constructs an http.Request for the GetWorkflow method
 func NewGetWorkflowRequest(server string, workflowID string, params *GetWorkflowParams) (*http.Request, error) {
 	var err error
@@ -20108,6 +20997,94 @@ func NewAbortWorkflowRequestWithBody(server string, workflowID string, params *A
 	return req, nil
 }
 
+// NewListCheckpointsRequest constructs an http.Request for the ListCheckpoints method
+func NewListCheckpointsRequest(server string, workflowID string, params *ListCheckpointsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/checkpoints", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewDecideOnCheckpointRequest calls the generic DecideOnCheckpoint builder with application/json body
 func NewDecideOnCheckpointRequest(server string, workflowID string, checkpointID string, params *DecideOnCheckpointParams, body DecideOnCheckpointJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -20232,6 +21209,55 @@ func NewContinueWorkflowRequestWithBody(server string, workflowID string, params
 			}
 
 			req.Header.Set("Prefer", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetWorkflowGraphRequest constructs an http.Request for the GetWorkflowGraph method
+func NewGetWorkflowGraphRequest(server string, workflowID string, params *GetWorkflowGraphParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "workflow_id", workflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/workflows/%s/graph", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
 		}
 
 	}
@@ -21256,7 +22282,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -22130,7 +23156,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartWorkflowWithBodyWithResponse Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
@@ -22143,7 +23169,7 @@ type ClientWithResponsesInterface interface {
 
 	// StartWorkflowWithResponse Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 	//
 	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 	//
@@ -22153,6 +23179,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows (the `StartWorkflow` operationId).
 	StartWorkflowWithResponse(ctx context.Context, params *StartWorkflowParams, body StartWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*StartWorkflowResponse, error)
+
+	// PlanWorkflowWithBodyWithResponse Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflowWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error)
+
+	// PlanWorkflowWithResponse Check a workflow without starting it
+	//
+	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+	PlanWorkflowWithResponse(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error)
 
 	// GetWorkflowWithResponse Get a workflow
 	//
@@ -22186,6 +23234,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/abort (the `AbortWorkflow` operationId).
 	AbortWorkflowWithResponse(ctx context.Context, workflowID string, params *AbortWorkflowParams, body AbortWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*AbortWorkflowResponse, error)
+
+	// ListCheckpointsWithResponse List the checkpoints of a workflow
+	//
+	// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+	ListCheckpointsWithResponse(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*ListCheckpointsResponse, error)
 
 	// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 	//
@@ -22234,6 +23293,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/workflows/{workflow_id}/continue (the `ContinueWorkflow` operationId).
 	ContinueWorkflowWithResponse(ctx context.Context, workflowID string, params *ContinueWorkflowParams, body ContinueWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*ContinueWorkflowResponse, error)
+
+	// GetWorkflowGraphWithResponse Get the graph of a workflow
+	//
+	// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+	//
+	// Requires one of the scopes `tools:call`, `workflows:approve`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+	GetWorkflowGraphWithResponse(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*GetWorkflowGraphResponse, error)
 
 	// ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
 	//
@@ -30373,7 +31443,7 @@ type StartWorkflowResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Workflow
+	JSON200 *WorkflowStarted
 	// JSON202 the response for an HTTP 202 `application/json` response
 	JSON202 *Workflow
 	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
@@ -30397,7 +31467,7 @@ type StartWorkflowResponse struct {
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r StartWorkflowResponse) GetJSON200() *Workflow {
+func (r StartWorkflowResponse) GetJSON200() *WorkflowStarted {
 	return r.JSON200
 }
 
@@ -30474,6 +31544,103 @@ func (r StartWorkflowResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StartWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PlanWorkflowResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowPlan
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PlanWorkflowResponse) GetJSON200() *WorkflowPlan {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PlanWorkflowResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PlanWorkflowResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PlanWorkflowResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PlanWorkflowResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PlanWorkflowResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -30661,6 +31828,89 @@ func (r AbortWorkflowResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r AbortWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListCheckpointsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CheckpointList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListCheckpointsResponse) GetJSON200() *CheckpointList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListCheckpointsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListCheckpointsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListCheckpointsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListCheckpointsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListCheckpointsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -30869,6 +32119,82 @@ func (r ContinueWorkflowResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ContinueWorkflowResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWorkflowGraphResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WorkflowStateGraph
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWorkflowGraphResponse) GetJSON200() *WorkflowStateGraph {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWorkflowGraphResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWorkflowGraphResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWorkflowGraphResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWorkflowGraphResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWorkflowGraphResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -32216,7 +33542,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -33570,7 +34896,7 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 
 // StartWorkflowWithBodyWithResponse Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
@@ -33589,7 +34915,7 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 
 // StartWorkflowWithResponse Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
 //
 // Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
 //
@@ -33604,6 +34930,40 @@ func (c *ClientWithResponses) StartWorkflowWithResponse(ctx context.Context, par
 		return nil, err
 	}
 	return ParseStartWorkflowResponse(rsp)
+}
+
+// PlanWorkflowWithBodyWithResponse Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *ClientWithResponses) PlanWorkflowWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error) {
+	rsp, err := c.PlanWorkflowWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanWorkflowResponse(rsp)
+}
+
+// PlanWorkflowWithResponse Check a workflow without starting it
+//
+// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//
+// Requires the scope `tools:call`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/workflows/plan (the `PlanWorkflow` operationId).
+func (c *ClientWithResponses) PlanWorkflowWithResponse(ctx context.Context, body PlanWorkflowJSONRequestBody, reqEditors ...RequestEditorFn) (*PlanWorkflowResponse, error) {
+	rsp, err := c.PlanWorkflow(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePlanWorkflowResponse(rsp)
 }
 
 // GetWorkflowWithResponse Get a workflow
@@ -33655,6 +35015,23 @@ func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, wor
 		return nil, err
 	}
 	return ParseAbortWorkflowResponse(rsp)
+}
+
+// ListCheckpointsWithResponse List the checkpoints of a workflow
+//
+// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/checkpoints (the `ListCheckpoints` operationId).
+func (c *ClientWithResponses) ListCheckpointsWithResponse(ctx context.Context, workflowID string, params *ListCheckpointsParams, reqEditors ...RequestEditorFn) (*ListCheckpointsResponse, error) {
+	rsp, err := c.ListCheckpoints(ctx, workflowID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListCheckpointsResponse(rsp)
 }
 
 // DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
@@ -33727,6 +35104,23 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseContinueWorkflowResponse(rsp)
+}
+
+// GetWorkflowGraphWithResponse Get the graph of a workflow
+//
+// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//
+// Requires one of the scopes `tools:call`, `workflows:approve`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/workflows/{workflow_id}/graph (the `GetWorkflowGraph` operationId).
+func (c *ClientWithResponses) GetWorkflowGraphWithResponse(ctx context.Context, workflowID string, params *GetWorkflowGraphParams, reqEditors ...RequestEditorFn) (*GetWorkflowGraphResponse, error) {
+	rsp, err := c.GetWorkflowGraph(ctx, workflowID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWorkflowGraphResponse(rsp)
 }
 
 // ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
@@ -40710,7 +42104,7 @@ func ParseStartWorkflowResponse(rsp *http.Response) (*StartWorkflowResponse, err
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Workflow
+		var dest WorkflowStarted
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -40774,6 +42168,88 @@ func ParseStartWorkflowResponse(rsp *http.Response) (*StartWorkflowResponse, err
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePlanWorkflowResponse parses an HTTP response from a PlanWorkflowWithResponse call
+func ParsePlanWorkflowResponse(rsp *http.Response) (*PlanWorkflowResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PlanWorkflowResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowPlan
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -40931,6 +42407,77 @@ func ParseAbortWorkflowResponse(rsp *http.Response) (*AbortWorkflowResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListCheckpointsResponse parses an HTTP response from a ListCheckpointsWithResponse call
+func ParseListCheckpointsResponse(rsp *http.Response) (*ListCheckpointsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListCheckpointsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CheckpointList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
@@ -41109,6 +42656,70 @@ func ParseContinueWorkflowResponse(rsp *http.Response) (*ContinueWorkflowRespons
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWorkflowGraphResponse parses an HTTP response from a GetWorkflowGraphWithResponse call
+func ParseGetWorkflowGraphResponse(rsp *http.Response) (*GetWorkflowGraphResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWorkflowGraphResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WorkflowStateGraph
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

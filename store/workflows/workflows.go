@@ -222,6 +222,23 @@ func CountActive(tx *store.Tx, tokenID string, limit int) (own, all int, err err
 	return n.Own, n.AllOwners, err
 }
 
+// CountOpen returns the number of running workflows, and that of open checkpoints by their kinds.
+func CountOpen(from store.Source) (running int, waiting map[string]int, err error) {
+	if running, err = store.Row[int](from, "SELECT count(*) FROM workflows WHERE state = 0"); err != nil {
+		return 0, nil, err
+	}
+	type count struct {
+		Kind string
+		N    int
+	}
+	rows, err := store.Rows[count](from, "SELECT kind, count(*) FROM checkpoints WHERE state = 'open' GROUP BY kind")
+	waiting = map[string]int{}
+	for _, c := range rows {
+		waiting[c.Kind] = c.N
+	}
+	return running, waiting, err
+}
+
 // Save stores the state of a workflow and increments its version. It returns ErrFenced if the stored version is not
 // that of w.
 func Save(tx *store.Tx, w Workflow) error {
@@ -292,6 +309,27 @@ const checkpointColumns = "id, workflow_id, kind, layer, shown, digest, state, d
 // GetCheckpoint returns a checkpoint of a workflow, or errs.NotFound.
 func GetCheckpoint(from store.Source, workflowID, id string) (Checkpoint, error) {
 	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? AND id = ?", workflowID, id)
+}
+
+// Checkpoints returns up to limit checkpoints of a workflow, the newest first, from the first one before an id, "" for the
+// newest.
+func Checkpoints(from store.Source, workflowID, before string, limit int) ([]Checkpoint, error) {
+	var where filter.Clause
+	where.Equal("workflow_id", workflowID)
+	where.Optional("id < ?", before)
+	return store.Rows[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, limit)...)
+}
+
+// Names returns the names of tokens by their ids.
+func Names(from store.Source, ids []string) (map[string]string, error) {
+	type token struct{ ID, Name string }
+	in, args := filter.In(ids)
+	rows, err := store.Rows[token](from, "SELECT id, name FROM tokens WHERE id IN "+in, args...)
+	out := map[string]string{}
+	for _, t := range rows {
+		out[t.ID] = t.Name
+	}
+	return out, err
 }
 
 // Decide stores the decision on an open checkpoint. It returns ErrFenced if the checkpoint is no longer open.

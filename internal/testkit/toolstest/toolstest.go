@@ -105,7 +105,7 @@ func (s *Tools) compose(t testing.TB) {
 	s.Service = tools.New(tools.Dependencies{
 		Store: s.DB.Store, Registry: s.Registry, Usage: s.Work.Ledger, Orchestrator: s.Work.Orchestrator, Feed: s.Feed, Upstreams: manager, Index: index,
 	}, &opts)
-	s.Workflows.Tools, s.Workflows.Orchestrator, s.Workflows.Ledger = s.Service, s.Work.Orchestrator, s.Work.Ledger
+	s.Workflows.Tools, s.Workflows.Orchestrator, s.Workflows.Ledger, s.Workflows.Index = s.Service, s.Work.Orchestrator, s.Work.Ledger, index
 	builtin.Register(builtin.Dependencies{Tools: s.Service, Orchestrator: s.Work.Orchestrator, Auth: s.Tokens, Index: index, Sandbox: box, Workflows: s.Workflows, Clock: opts.Clock})
 	s.services.Add("the event relay", events.NewRelay(s.DB.Store, s.Feed, &events.Options{Poll: poll}))
 	s.services.Add("the index of tools", index)

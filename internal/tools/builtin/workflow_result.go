@@ -6,13 +6,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/tools"
-	"comet/internal/workflow/plan"
 )
-
-// dag is a workflow as AgentCards writes it (“DAGStructure”).
-type dag struct {
-	Tasks []plan.Step `json:"tasks"`
-}
 
 // awaitWorkflow waits until a workflow is paused or has ended, unless err is set.
 func (b *builtins) awaitWorkflow(ctx context.Context, c *tools.Invocation, id string, err error) (*mcp.CallToolResult, error) {

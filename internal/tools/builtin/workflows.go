@@ -9,6 +9,8 @@ import (
 	"comet/internal/errs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
+	"comet/internal/workflow/intent"
+	"comet/internal/workflow/plan"
 	"comet/models"
 )
 
@@ -96,8 +98,8 @@ func (b *builtins) workflowTools() []tools.Builtin {
 }
 
 type dagDraft struct {
-	Intent     *string `json:"intent"`
-	Workflow   *dag    `json:"workflow"`
+	Intent     *string         `json:"intent"`
+	Workflow   *workflow.Graph `json:"workflow"`
 	Definition *struct {
 		Name    string          `json:"name" validate:"required,max=64"`
 		Version int64           `json:"version" validate:"min=0"`
@@ -152,6 +154,51 @@ func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	return b.awaitWorkflow(ctx, c, begun.WorkflowID, pointed(c, err))
 }
 
+// executeIntent executes the plan for an intent, or returns the plan if it is not complete or not certain.
+func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sentence string, settings workflow.Settings) (*mcp.CallToolResult, error) {
+	begun, p, err := b.Workflows.BeginIntent(ctx, c.Caller, sentence, settings, nil)
+	if err == nil && p.Status != workflow.Ready {
+		return jsonResult(p)
+	}
+	return b.awaitWorkflow(ctx, c, begun.WorkflowID, pointed(c, err))
+}
+
+// replanWorkflow executes agentcards:replan.
+func (b *builtins) replanWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+	var d struct {
+		WorkflowID       string          `json:"workflow_id" validate:"required,max=64"`
+		NewRequirement   string          `json:"new_requirement" validate:"required,max=8000"`
+		AvailableContext json.RawMessage `json:"available_context"`
+		Workflow         *workflow.Graph `json:"workflow"`
+	}
+	if err := c.Decode(&d); err != nil {
+		return nil, err
+	}
+	add := workflow.Requirement{Text: d.NewRequirement, At: "/workflow/tasks"}
+	var p workflow.Proposal
+	if d.Workflow != nil {
+		add.Steps = d.Workflow.Tasks
+	} else {
+		add.At = "/new_requirement"
+		add.Plan = func(taken func(string) bool) (steps []plan.Step, err error) {
+			p, err = b.Workflows.Propose(ctx, c.Caller, intent.Request{Sentence: d.NewRequirement, Context: d.AvailableContext, Taken: taken})
+			if err == nil && p.Status == workflow.Ready {
+				steps = p.Workflow.Tasks
+			}
+			return steps, err
+		}
+	}
+	out, err := b.Workflows.Replan(ctx, c.Caller.Principal, d.WorkflowID, add)
+	switch {
+	case err != nil:
+		return nil, pointed(c, err)
+	case out.Status == "":
+		p.NextAction = "Nothing was added. Call agentcards:replan with workflow as well; agentcards:search_tools finds tools"
+		return jsonResult(p)
+	}
+	return jsonResult(out)
+}
+
 // continueWorkflow executes agentcards:continue.
 func (b *builtins) continueWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
 	var d struct {
@@ -197,10 +244,15 @@ func (b *builtins) decideOnCheckpoint(ctx context.Context, c *tools.Invocation) 
 	return b.awaitWorkflow(ctx, c, d.WorkflowID, err)
 }
 
-// pointed returns the error for arguments that violate the rules of plans, otherwise err.
+// pointed returns the error for arguments that violate the rules of plans or intents, otherwise err.
 func pointed(c *tools.Invocation, err error) error {
-	if len(errs.From(err).Fields) > 0 && errs.Is(err, errs.InvalidRequest) {
+	switch {
+	case !errs.Is(err, errs.InvalidRequest):
+		return err
+	case len(errs.From(err).Fields) > 0:
 		return c.Invalid("%s", pointedDetail(err))
+	case tools.ErrorName(err) == "":
+		return c.Invalid("%s", tools.Detail(err))
 	}
 	return err
 }

@@ -89,19 +89,18 @@ type Proposal struct {
 
 // Missing is a required argument without a value.
 type Missing struct {
-	Step string `json:"step"`
-	// Argument is a JSON pointer into the arguments.
-	Argument    string          `json:"argument"`
-	Description string          `json:"description,omitempty"`
-	Schema      json.RawMessage `json:"schema,omitempty"`
-}
+	Step        string          `json:"step" example:"t1"`                                // The task's id in the plan.
+	Argument    string          `json:"argument" example:"/path"`                         // The argument, a JSON pointer into the arguments.
+	Description string          `json:"description,omitempty" example:"Path of the file"` // The description of the argument.
+	Schema      json.RawMessage `json:"schema,omitempty" swaggertype:"object"`            // The JSON schema of the argument.
+} // @name WorkflowMissingArgument
 
 // Alternative is another tool for a step.
 type Alternative struct {
-	Step  string  `json:"step"`
-	Tool  string  `json:"tool"`
-	Score float64 `json:"score"`
-}
+	Step  string  `json:"step" example:"t1"`                        // The task's id in the plan.
+	Tool  string  `json:"tool" example:"filesystem:read_text_file"` // The id of the tool.
+	Score float64 `json:"score" example:"0.71"`                     // How well it fits, 0 to 1.
+} // @name WorkflowAlternative
 
 // Propose returns the plan for a sentence. The error is errs.InvalidRequest for an empty or too long
 // sentence, or a context that is not an object.

@@ -75,3 +75,39 @@ func _() {}
 //	@Param			data	body	webhooks.WebhookTest	true	"The tested webhook"
 //	@Router			/x-webhooks/webhook.test [post]
 func _() {}
+
+// A workflow was started.
+//
+//	@Summary		A workflow was started
+//	@Description	Sent when a workflow is stored.
+//	@ID				onWorkflowStarted
+//	@Param			data	body	workflow.EventData	true	"The workflow"
+//	@Router			/x-webhooks/workflow.started [post]
+func _() {}
+
+// A workflow is paused.
+//
+//	@Summary		A workflow is paused
+//	@Description	Sent when a checkpoint of a workflow waits for a decision. `GET /api/v1/workflows/{workflow_id}` returns what it shows.
+//	@ID				onWorkflowPaused
+//	@Param			data	body	workflow.EventData	true	"The workflow and its checkpoint"
+//	@Router			/x-webhooks/workflow.paused [post]
+func _() {}
+
+// A workflow has been resumed.
+//
+//	@Summary		A workflow has been resumed
+//	@Description	Sent when a decision lets a paused workflow go on.
+//	@ID				onWorkflowResumed
+//	@Param			data	body	workflow.EventData	true	"The workflow"
+//	@Router			/x-webhooks/workflow.resumed [post]
+func _() {}
+
+// A workflow has ended.
+//
+//	@Summary		A workflow has ended
+//	@Description	Sent when a workflow has ended, with its final state.
+//	@ID				onWorkflowEnded
+//	@Param			data	body	workflow.EventData	true	"The workflow"
+//	@Router			/x-webhooks/workflow.ended [post]
+func _() {}

@@ -1,0 +1,219 @@
+package workflow
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"comet/internal/tools"
+	"comet/internal/toolsearch"
+	"comet/internal/workflow/intent"
+	"comet/internal/workflow/plan"
+	"comet/models"
+	"comet/store"
+	"comet/store/workflows"
+)
+
+const (
+	// candidates is the number of tools that a search finds for a step of an intent.
+	candidates = 10
+	// maxHops is the longest path in the usage graph that makes one step depend on another.
+	maxHops = 3
+)
+
+// Ready is the status of a plan that can start.
+const Ready = "ready"
+
+// Graph is a set of steps (AgentCards, “DAGStructure”).
+type Graph struct {
+	Tasks []plan.Step `json:"tasks" validate:"required" minItems:"1" maxItems:"500"` // The tasks. Independent ones run at the same time.
+} // @name WorkflowGraph
+
+// Proposal is a workflow that was checked and not started.
+type Proposal struct {
+	// Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
+	// confidence is low.
+	Status string `json:"status" enums:"ready,suggestion,explicit_required" example:"suggestion"`
+
+	Tasks            []PlannedTask `json:"tasks,omitempty"`                         // The tasks, in the order of the request; absent if it cannot start.
+	TotalLayers      int           `json:"total_layers,omitempty" example:"2"`      // Number of layers; absent if it cannot start.
+	ParallelBranches int           `json:"parallel_branches,omitempty" example:"2"` // The largest number of tasks in a layer; absent if it cannot start.
+
+	Confidence   *float64             `json:"confidence,omitempty" example:"0.64"`                      // The confidence of the weakest task, 0 to 1; only of an intent.
+	Workflow     *Graph               `json:"workflow,omitempty"`                                       // The plan as far as the intent states it; only of an intent with tasks.
+	Missing      []intent.Missing     `json:"missing,omitzero"`                                         // The required arguments without a value; only of an intent.
+	Unclear      []string             `json:"unclear,omitzero" example:"either mail:send or chat:send"` // The parts of the sentence that no task expresses; only of an intent.
+	Alternatives []intent.Alternative `json:"alternatives,omitzero"`                                    // Other tools for the tasks; only of an intent.
+	NextAction   string               `json:"next_action,omitempty" example:"Nothing was executed."`    // What an MCP client calls to go on.
+} // @name WorkflowPlan
+
+// Propose returns the plan for a sentence over the tools of upstreams that the caller may call; it sets the searches of r. It
+// returns errs.InvalidRequest for an empty or too long sentence.
+func (e *Engine) Propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
+	failed, err := e.findTools(ctx, by, &r)
+	if err != nil {
+		return out, err
+	}
+	p, err := intent.Propose(r)
+	if err == nil {
+		err = *failed
+	}
+	if err != nil {
+		return out, err
+	}
+	out = Proposal{Status: Ready, Confidence: &p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives}
+	if p.Verdict != intent.Execute {
+		out.Status = string(p.Verdict)
+		out.NextAction = "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools"
+	}
+	if len(p.Steps) > 0 {
+		out.Workflow = &Graph{p.Steps}
+	}
+	return out, nil
+}
+
+// BeginIntent starts the plan for an intent as Begin does. If the plan is not Ready, it starts nothing.
+func (e *Engine) BeginIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings, once *models.Idempotency) (v View, p Proposal, err error) {
+	if once != nil { // the same intent may have another plan now
+		unknown := errors.New("the request is new")
+		err = e.Store.Once(ctx, once, func(*store.Tx) (any, error) { return nil, unknown })
+		if !errors.Is(err, unknown) {
+			return v, Proposal{Status: Ready}, err
+		}
+	}
+	if p, err = e.Propose(ctx, by, intent.Request{Sentence: sentence}); err == nil && p.Status == Ready {
+		v, err = e.Begin(ctx, by, Draft{Steps: p.Workflow.Tasks, Settings: settings}, "/intent", once)
+	}
+	return v, p, err
+}
+
+// findTools sets the searches of a request for a plan, and returns where they store their error.
+func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Request) (failed *error, err error) {
+	catalogue, err := e.Tools.Catalogue(ctx, by)
+	if err != nil {
+		return nil, err
+	}
+	allowed := func(id string) bool {
+		t := catalogue.Find(id)
+		return t != nil && !t.IsBuiltin()
+	}
+	failed = new(error)
+	r.Hops = func(from, to string) int { return e.Index.Hops(from, to, maxHops) }
+	r.Find = func(text string) (out []intent.Tool) {
+		if len(text) > toolsearch.MaxText {
+			return nil
+		}
+		found, err := e.Index.Search(ctx, toolsearch.Query{Text: text, Limit: candidates, Allowed: allowed})
+		if err != nil {
+			*failed = err
+			return nil
+		}
+		r.Density = found.Meta.Density
+		for _, hit := range found.Hits {
+			t := catalogue.Find(hit.ID)
+			schema, _ := json.Marshal(t.Definition.InputSchema) // it was decoded from JSON
+			out = append(out, intent.Tool{
+				ID: t.ID, Description: t.Definition.Description, InputSchema: schema, Class: t.Class, Score: hit.Score, PageRank: e.Index.PageRank(t.ID),
+			})
+		}
+		return out
+	}
+	r.Find(r.Sentence) // the density of the graph
+	return failed, nil
+}
+
+// Node is a step and the steps that it depends on.
+type Node struct {
+	ID        string    `json:"id" example:"t1"`                                                                         // The task's id in the workflow.
+	Type      plan.Kind `json:"type" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool"` // What executes it.
+	Tool      string    `json:"tool,omitempty" example:"filesystem:write_file"`                                          // The tool; absent for agent_task.
+	Agent     string    `json:"agent_id,omitempty" example:"research-web-01"`                                            // The requested agent.
+	Ability   string    `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
+	Layer     int       `json:"layer" example:"2"`                                                                       // Its layer, from 1.
+	DependsOn []string  `json:"depends_on" example:"t0"`                                                                 // Ids of the tasks that must succeed first, with those of its references.
+}
+
+// node returns a step and the steps that it depends on.
+func (x *execution) node(i int) Node {
+	s := x.plan.Steps[i]
+	n := Node{ID: s.ID, Type: s.Type, Tool: s.Tool, Agent: s.AgentID, Ability: s.Capability, Layer: s.Layer, DependsOn: []string{}}
+	if s.Type == plan.KindCode {
+		n.Tool = codeTool
+	}
+	for _, to := range s.Needs {
+		n.DependsOn = append(n.DependsOn, x.plan.Steps[to].ID)
+	}
+	return n
+}
+
+// PlannedTask is a step that was checked.
+type PlannedTask struct {
+	Node
+	Class    models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"write"` // What the task may do.
+	Approval bool             `json:"approval" example:"true"`                                                   // Whether it needs approval before it begins.
+} // @name WorkflowPlannedTask
+
+// Plan checks a workflow as Begin does, and starts nothing.
+func (e *Engine) Plan(ctx context.Context, by tools.Caller, d Draft, at string) (Proposal, error) {
+	out := Proposal{Status: Ready}
+	return out, e.addTasks(ctx, by, d, at, &out)
+}
+
+// PlanIntent returns the plan for an intent, and checks it if it can start.
+func (e *Engine) PlanIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings) (Proposal, error) {
+	out, err := e.Propose(ctx, by, intent.Request{Sentence: sentence})
+	if err == nil && out.Status == Ready {
+		err = e.addTasks(ctx, by, Draft{Steps: out.Workflow.Tasks, Settings: settings}, "/intent", &out)
+	}
+	return out, err
+}
+
+// addTasks checks a workflow, and adds its tasks to a proposal. Its errors are those of Begin.
+func (e *Engine) addTasks(ctx context.Context, by tools.Caller, d Draft, at string, out *Proposal) error {
+	x, targets, err := e.check(ctx, by, d, at)
+	if err != nil {
+		return err
+	}
+	out.TotalLayers, out.ParallelBranches = x.plan.Layers, x.plan.Width
+	for i, s := range x.plan.Steps {
+		t := PlannedTask{Node: x.node(i), Class: models.ToolDestructive}
+		if s.Type != plan.KindAgent {
+			t.Tool, t.Class = targets[i].ID, targets[i].Class
+		}
+		t.Approval = x.classNeedsApproval(i, t.Class)
+		out.Tasks = append(out.Tasks, t)
+	}
+	return nil
+}
+
+// StateGraph is the graph of a stored workflow with the states of its steps.
+type StateGraph struct {
+	WorkflowID string      `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                   // The workflow's id.
+	Status     string      `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"` // The state of the workflow.
+	Tasks      []StateNode `json:"tasks"`                                                                 // The tasks, in the order of the request.
+	Version    int64       `json:"-"`
+} // @name WorkflowStateGraph
+
+// StateNode is a step of a stored workflow with its state.
+type StateNode struct {
+	Node
+	Status string `json:"status" enums:"pending,running,success,error,skipped,uncertain" example:"success"` // The state.
+} // @name WorkflowStateNode
+
+// Graph returns the steps of a workflow, what they depend on, and their states.
+func (e *Engine) Graph(ctx context.Context, by models.Principal, id string) (out StateGraph, err error) {
+	from := e.Store.Reads(ctx)
+	row, err := workflows.Get(from, id)
+	if err = e.visible(ctx, row, err, by, id); err != nil {
+		return out, err
+	}
+	x, err := e.load(from, row, 0)
+	if err != nil {
+		return out, err
+	}
+	out = StateGraph{WorkflowID: row.ID, Status: status(row), Version: row.Version}
+	for i := range x.steps {
+		out.Tasks = append(out.Tasks, StateNode{x.node(i), stepStatus(x.steps[i])})
+	}
+	return out, nil
+}
