@@ -62,7 +62,7 @@ func (e *Engine) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	paused := 0
-	for _, kind := range []plan.Pause{plan.PauseLayer, plan.PauseApproval, plan.PauseUncertain} {
+	for _, kind := range []plan.Pause{plan.PauseLayer, plan.PauseApproval, plan.PauseUncertain, plan.PauseBudget} {
 		n := waiting[string(kind)]
 		paused += n
 		to <- prometheus.MustNewConstMetric(e.observer.checkpoints, prometheus.GaugeValue, float64(n), string(kind))
