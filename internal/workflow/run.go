@@ -177,10 +177,11 @@ func (r *run) retry(do func() error) error {
 }
 
 func (r *run) dispatch(list []dispatch) {
+	env := r.env // reload replaces the execution
 	for _, d := range list {
 		r.inFlight++
 		s := r.stepOf(d)
-		r.steps.Go(func() { r.outcomes <- r.env.runStep(r.ctx, s) })
+		r.steps.Go(func() { r.outcomes <- env.runStep(r.ctx, s) })
 	}
 }
 
