@@ -183,9 +183,10 @@ func (r *run) retry(do func() error) error {
 }
 
 func (r *run) dispatch(list []dispatch) {
+	env := r.env // reload replaces the execution
 	for _, d := range list {
 		r.inFlight++
-		s, env := r.stepOf(d), r.env // the execution may be replaced while the step runs
+		s := r.stepOf(d)
 		r.steps.Go(func() { r.outcomes <- env.runStep(r.ctx, s) })
 	}
 }
