@@ -33,7 +33,7 @@ func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *
 		Store: s, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: up, Index: index,
 	}, &tools.Options{Clock: s.Now})
 	tokens := auth.New(s, nil)
-	workflows := workflow.New(workflow.Dependencies{Store: s, Auth: tokens, Tools: hub, Orchestrator: work}, nil)
+	workflows := workflow.New(workflow.Dependencies{Store: s, Auth: tokens, Tools: hub, Orchestrator: work, Feed: feed}, nil)
 	builtin.Register(builtin.Dependencies{Tools: hub, Orchestrator: work, Auth: tokens, Index: index, Sandbox: box, Workflows: workflows, Clock: s.Now})
 	for _, service := range []interface {
 		Start(context.Context) error

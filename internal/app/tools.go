@@ -61,7 +61,7 @@ func (a *App) newToolStack(reg *registry.Registry, ledger *usage.Ledger, work *o
 	t.service = tools.New(tools.Dependencies{
 		Store: a.store, Registry: reg, Usage: ledger, Orchestrator: work, Feed: feed, Upstreams: t.upstreams, Index: t.index,
 	}, a.toolsOptions(func(c upstream.Change) { t.server.OnChange(c) }))
-	t.workflows = workflow.New(workflow.Dependencies{Store: a.store, Auth: a.tokens, Tools: t.service, Orchestrator: work}, &workflow.Options{Logger: a.log})
+	t.workflows = workflow.New(workflow.Dependencies{Store: a.store, Auth: a.tokens, Tools: t.service, Orchestrator: work, Feed: feed}, &workflow.Options{Logger: a.log})
 	builtin.Register(builtin.Dependencies{
 		Tools: t.service, Orchestrator: work, Auth: a.tokens, Index: t.index, Sandbox: t.sandbox, Workflows: t.workflows, Clock: a.opts.Clock,
 	})

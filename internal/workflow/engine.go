@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/store"
 	"comet/store/replicas"
@@ -26,6 +27,8 @@ type Engine struct {
 	runs    map[string]*run // by the id of the workflow that this process holds
 	stopped bool
 	active  sync.WaitGroup // the runs
+
+	following sync.WaitGroup // cancelEnded
 }
 
 // New returns an engine. RegisterJobs must be called before the runner of the jobs starts.
@@ -45,7 +48,31 @@ func (e *Engine) RegisterJobs(r *jobs.Runner) {
 // Start implements background.Service. Start it after the tools.
 func (e *Engine) Start(context.Context) error {
 	close(e.started)
+	e.following.Go(func() { e.cancelEnded(e.work) })
 	return nil
+}
+
+// cancelEnded cancels the steps of workflows that other processes have ended, until ctx ends.
+func (e *Engine) cancelEnded(ctx context.Context) {
+	var sub *events.Subscription
+	if e.whenAvailable(ctx, func() (err error) {
+		sub, err = e.Feed.SubscribeNew(ctx)
+		return err
+	}) != nil {
+		return
+	}
+	sub.Only(EventEnded)
+	for {
+		ended, err := sub.Next(ctx, 100)
+		if err != nil {
+			return
+		}
+		for _, event := range ended {
+			if r := e.held(event.Key); r != nil {
+				r.cancel()
+			}
+		}
+	}
 }
 
 // Stop implements background.Service. It starts no further steps and waits until ctx ends for those that run; their
@@ -68,6 +95,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	}
 	e.cancelWork()
 	<-done
+	e.following.Wait()
 	return nil
 }
 

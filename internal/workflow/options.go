@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/orchestrator"
 	"comet/internal/tools"
 	"comet/store"
@@ -23,6 +24,7 @@ type Dependencies struct {
 	Auth         *auth.Auth
 	Tools        *tools.Service
 	Orchestrator *orchestrator.Orchestrator
+	Feed         *events.Feed
 }
 
 // Options configures New; nil means defaults.

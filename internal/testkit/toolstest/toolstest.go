@@ -82,7 +82,7 @@ func New(t testing.TB, db *storetest.DB, opts *Options, upstreams ...*mcptest.Se
 func (s *Tools) compose(t testing.TB) {
 	t.Helper()
 	s.Feed = events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
-	s.Workflows = workflow.New(workflow.Dependencies{Store: s.DB.Store, Auth: s.Tokens}, &s.opts.Workflows)
+	s.Workflows = workflow.New(workflow.Dependencies{Store: s.DB.Store, Auth: s.Tokens, Feed: s.Feed}, &s.opts.Workflows)
 	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed}, s.Workflows.RegisterJobs)
 	manager := upstream.New(&upstream.Options{
 		OnChange: func(c upstream.Change) { s.OnUpstreamChange(c) },
