@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -337,7 +338,11 @@ func (k *killed) callMCP(t *testing.T, tool string, arguments any) string {
 // decide decides about the checkpoints that the server shows. A server that is killed meanwhile shows none.
 func (k *killed) decide(t *testing.T, call func(tool string, arguments any)) {
 	t.Helper()
-	for _, w := range k.workflows(t, "paused") {
+	all, _ := k.workflows(t)
+	for _, w := range all {
+		if w.Status != "paused" {
+			continue
+		}
 		status, body, _ := k.client.do(t.Context(), http.MethodGet, "/api/v1/workflows/"+w.WorkflowID, nil)
 		var v workflow.View
 		if status != http.StatusOK || json.Unmarshal(body, &v) != nil || v.CheckpointID == "" || k.ahead {
@@ -363,18 +368,13 @@ func (k *killed) decide(t *testing.T, call func(tool string, arguments any)) {
 	}
 }
 
-// workflows returns the workflows with a status, "" for any. A server that is killed meanwhile shows none.
-func (k *killed) workflows(t *testing.T, status string) []workflow.Summary {
+// workflows returns the workflows, and false if the server does not respond.
+func (k *killed) workflows(t *testing.T) ([]workflow.Summary, bool) {
 	t.Helper()
 	var list struct{ Workflows []workflow.Summary }
-	path := "/api/v1/workflows"
-	if status != "" {
-		path += "?status=" + status
-	}
-	if code, body, _ := k.client.do(t.Context(), http.MethodGet, path, nil); code == http.StatusOK {
-		require.NoError(t, json.Unmarshal(body, &list))
-	}
-	return list.Workflows
+	status, body, _ := k.client.do(t.Context(), http.MethodGet, "/api/v1/workflows", nil)
+	read := status == http.StatusOK && json.Unmarshal(body, &list) == nil
+	return list.Workflows, read
 }
 
 // finish decides until all workflows have ended, checks what they did and charged, and returns their states.
@@ -383,7 +383,12 @@ func (k *killed) finish(t *testing.T) (ended []string) {
 	var calls sync.WaitGroup
 	eventually(t, func() bool {
 		k.decide(t, func(tool string, arguments any) { calls.Go(func() { k.callMCP(t, tool, arguments) }) })
-		return len(k.workflows(t, "paused"))+len(k.workflows(t, "running")) == 0
+		all, read := k.workflows(t)
+		ended = nil
+		for _, w := range all {
+			ended = append(ended, w.Status)
+		}
+		return read && !slices.Contains(ended, "running") && !slices.Contains(ended, "paused")
 	}, "the workflow ends")
 	calls.Wait()
 	require.Zero(t, get[ledgercheck.Verification](t, k.client, "/api/v1/ledger/verify").Total)
@@ -391,9 +396,6 @@ func (k *killed) finish(t *testing.T) (ended []string) {
 		require.LessOrEqual(t, times, 1+k.retried[step], step)
 	}
 	require.LessOrEqual(t, len(k.approvals), 1, "the checkpoint keeps its id")
-	for _, w := range k.workflows(t, "") {
-		ended = append(ended, w.Status)
-	}
 	k.current.Load().stop(t)
 	return ended
 }

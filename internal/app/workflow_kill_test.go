@@ -120,11 +120,12 @@ func (a *acts) requireEnds(t *testing.T, c *client) {
 		return get[struct{ Workflows []workflow.Summary }](t, c, "/api/v1/workflows?limit=100&status="+status).Workflows
 	}
 	eventually(t, func() bool {
+		running := listed("running") // before those that are paused, because one that runs may pause meanwhile
 		paused := listed("paused")
 		for _, w := range paused {
 			a.decide(t, c, get[workflow.View](t, c, "/api/v1/workflows/"+w.WorkflowID))
 		}
-		return len(paused)+len(listed("running")) == 0
+		return len(paused)+len(running) == 0
 	}, "all workflows end")
 	a.mu.Lock()
 	defer a.mu.Unlock()

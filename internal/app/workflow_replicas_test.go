@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -24,6 +25,8 @@ import (
 type gated struct {
 	servers string
 	proceed chan struct{}
+	// cancelled is the number of calls that were cancelled.
+	cancelled atomic.Int64
 
 	mu    sync.Mutex
 	acted map[string]int // calls by tool
@@ -42,6 +45,7 @@ func newGated(t *testing.T) *gated {
 			case <-g.proceed:
 				return mcptest.Texts("done"), nil
 			case <-ctx.Done():
+				g.cancelled.Add(1)
 				return nil, ctx.Err()
 			}
 		})
@@ -136,6 +140,32 @@ func testStoppedHolder(t *testing.T) {
 	require.Equal(t, 1, g.calls("act"))
 	requireEndsOnce(t, database, paused.WorkflowID)
 	require.Zero(t, get[ledgercheck.Verification](t, clients[2], "/api/v1/ledger/verify").Total)
+	for _, p := range all {
+		p.stop(t)
+	}
+}
+
+// TestAnAbortReachesTheHolder aborts a workflow at a replica that does not hold it: the calls of the holder are cancelled.
+func TestAnAbortReachesTheHolder(t *testing.T) {
+	t.Parallel()
+	for _, name := range storetest.Databases() {
+		if name == "postgres" {
+			testAbortElsewhere(t)
+		}
+	}
+}
+
+func testAbortElsewhere(t *testing.T) {
+	t.Helper()
+	g := newGated(t)
+	all, clients := g.serveThree(t, storetest.EmptyPostgres(t))
+	started := into[workflow.View](t, clients[0], http.StatusAccepted, http.MethodPost, "/api/v1/workflows", json.RawMessage(
+		`{"workflow":{"tasks":[{"id":"a","tool":"acts:look","timeout_ms":86400000},{"id":"b","tool":"acts:act","timeout_ms":86400000}]}}`))
+	eventually(t, func() bool { return g.calls("look") == 1 && g.calls("act") == 1 }, "both steps run")
+	aborted := into[workflow.View](t, clients[1], http.StatusOK, http.MethodPost, "/api/v1/workflows/"+started.WorkflowID+"/abort", map[string]any{"reason": "wrong folder"})
+	require.Equal(t, "aborted", aborted.Status)
+	eventually(t, func() bool { return g.cancelled.Load() == 2 }, "the calls are cancelled")
+	require.Equal(t, aborted, get[workflow.View](t, clients[0], "/api/v1/workflows/"+started.WorkflowID))
 	for _, p := range all {
 		p.stop(t)
 	}

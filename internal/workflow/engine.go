@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/store"
 	"comet/store/replicas"
@@ -27,7 +28,7 @@ type Engine struct {
 	stopped bool
 	active  sync.WaitGroup // the runs
 
-	following sync.WaitGroup // followReplans
+	following sync.WaitGroup // followOthers
 }
 
 // New returns an engine. RegisterJobs must be called before the runner of the jobs starts.
@@ -47,13 +48,34 @@ func (e *Engine) RegisterJobs(r *jobs.Runner) {
 
 // Start implements background.Service. Start it after the tools.
 func (e *Engine) Start(ctx context.Context) error {
-	added, err := e.Feed.SubscribeNew(ctx)
+	changes, err := e.Feed.SubscribeNew(ctx)
 	if err != nil {
 		return err
 	}
-	e.following.Go(func() { e.followReplans(added.Only(EventReplanned)) })
+	e.following.Go(func() { e.followOthers(changes.Only(EventReplanned, EventEnded)) })
 	close(e.started)
 	return nil
+}
+
+// followOthers follows what other processes do to the workflows that this process holds, until the engine stops: it reads the
+// steps that they add, and cancels the steps of workflows that they end.
+func (e *Engine) followOthers(changes *events.Subscription) {
+	const batch = 100
+	for {
+		found, err := changes.Next(e.work, batch)
+		if err != nil {
+			return
+		}
+		for _, event := range found {
+			switch r := e.held(event.Key); {
+			case r == nil:
+			case event.Type == EventReplanned:
+				r.extend()
+			default:
+				r.cancel()
+			}
+		}
+	}
 }
 
 // Stop implements background.Service. It starts no further steps and waits until ctx ends for those that run; their

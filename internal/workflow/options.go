@@ -28,7 +28,7 @@ type Dependencies struct {
 	Ledger *usage.Ledger
 	Auth   *auth.Auth
 	Tools  *tools.Service
-	// Feed reports the replans of other processes.
+	// Feed reports what other processes change.
 	Feed         *events.Feed
 	Orchestrator *orchestrator.Orchestrator
 	Index        *toolsearch.Index

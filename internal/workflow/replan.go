@@ -3,7 +3,6 @@ package workflow
 import (
 	"context"
 
-	"comet/internal/events"
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
@@ -175,20 +174,4 @@ func (x *execution) extendStored(tx *store.Tx) error {
 		x.events[i].Data = data
 	}
 	return tx.Events().EmitAll(x.events)
-}
-
-// followReplans signals steps that other processes have added to the workflows that this process holds, until the engine stops.
-func (e *Engine) followReplans(added *events.Subscription) {
-	const batch = 100
-	for {
-		found, err := added.Next(e.work, batch)
-		if err != nil {
-			return
-		}
-		for _, event := range found {
-			if r := e.held(event.Key); r != nil {
-				r.extend()
-			}
-		}
-	}
 }

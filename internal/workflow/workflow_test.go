@@ -375,6 +375,20 @@ func TestAbortOfARunningWorkflow(t *testing.T) {
 		require.ErrorIs(t, receive(t, ended), context.Canceled)
 		require.Equal(t, got, receive(t, first))
 	})
+	testOnDatabases(t, "abort by a process that does not hold the workflow cancels its calls", workflow.Options{StepTimeout: time.Hour}, func(t *testing.T, f *fixture) {
+		acts, _ := f.gate(t, "act", nil)
+		reads, _ := f.gate(t, "read", mcptest.Reads())
+		out := f.start(t, `[{"id": "a", "tool": "paper:act"}, {"id": "b", "tool": "paper:read"}, {"id": "c", "tool": "paper:note", "depends_on": ["a"]}]`)
+		receive(t, acts)
+		receive(t, reads)
+		other := workflow.New(f.tools.Workflows.Dependencies, nil) // it holds no workflow
+		require.NoError(t, other.Abort(t.Context(), f.Principal, f.running(t), "wrong folder"))
+		require.NoError(t, other.Stop(t.Context()))
+		v := receive(t, out) // when the calls of the holder have ended
+		require.Equal(t, "aborted", v["status"], "%v", v)
+		require.Equal(t, "wrong folder", v["reason"])
+		requireStates(t, v, "uncertain", "skipped", "skipped")
+	})
 }
 
 func TestAuthority(t *testing.T) {
