@@ -36,7 +36,7 @@ const (
 "per_layer_validation":{"type":"boolean"},
 "on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
 "approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
-"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"}},
+"task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"timeout_ms of tasks without their own"}},
 "additionalProperties":false}},
 "additionalProperties":false}`
 	continueSchema = `{"type":"object","properties":{
