@@ -46,6 +46,9 @@ func TestTutorials(t *testing.T) {
 				text = strings.ReplaceAll(text, tutorialDatabase, "$DATABASE")
 				s.environ = append(s.environ, "DATABASE="+storetest.EmptyPostgres(t))
 			}
+			if strings.Contains(text, `"npx"`) && !s.providesServers() {
+				return
+			}
 			blocks := codeBlocks(text)
 			require.NotEmpty(t, blocks)
 			for _, b := range blocks {
@@ -134,6 +137,29 @@ func newTutorial(t *testing.T) *tutorial {
 	}
 	s.shell = s.startShell()
 	return s
+}
+
+// npmServers is the folder that tools/mcp-servers/run prints. Without it the tutorials that use published servers are not
+// executed; CI always has it.
+const npmServers = "COMET_TEST_MCP_SERVERS"
+
+// providesServers replaces npx by a program that runs the published MCP servers of npmServers.
+func (s *tutorial) providesServers() bool {
+	s.t.Helper()
+	folder := os.Getenv(npmServers)
+	if folder == "" {
+		return false
+	}
+	programs := s.t.TempDir()
+	script := "#!/bin/sh\nname=${2##*/server-}\nshift 2\nexec node '" + folder + "'/node_modules/@modelcontextprotocol/server-$name/dist/index.js \"$@\"\n"
+	require.NoError(s.t, os.WriteFile(filepath.Join(programs, "npx"), []byte(script), 0o700)) //nolint:gosec // a program
+	for i, v := range s.environ {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			s.environ[i] = "PATH=" + programs + string(filepath.ListSeparator) + path
+		}
+	}
+	s.shell.run(s.t, "npx", "export PATH="+programs+":$PATH\n")
+	return true
 }
 
 func (s *tutorial) execute(b codeBlock) {

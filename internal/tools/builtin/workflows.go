@@ -31,7 +31,7 @@ const (
 "per_layer_validation":{"type":"boolean"},
 "on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
 "approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
-"task_timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
+"task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
 "budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"},
 "approver":{"enum":["caller","other","human"],"default":"caller","description":"Who approves tasks: the token that starts the workflow, another token with the scope workflows:approve, or a person"}},
 "additionalProperties":false}},
