@@ -70,6 +70,7 @@ func New(hub *tools.Service, opts *Options) *Server {
 	g := &Server{tools: hub, opts: opts.orDefaults()}
 	g.log = g.opts.Logger
 	g.suspended = newSuspendedCalls(g.opts.Clock)
+	g.asked.rounds = map[string][]*questionRound{}
 	g.subs = newSubscriptions(g)
 	g.mcp = g.newSDKServer(nil)
 	g.serverInfo, _ = json.Marshal(g.implementation()) // cannot fail

@@ -30,9 +30,6 @@ func (a *taskQuestions) add(task string, q question) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rounds == nil {
-		a.rounds = map[string][]*questionRound{}
-	}
 	a.rounds[task] = append(a.rounds[task], round)
 }
 
@@ -69,13 +66,13 @@ func (a *taskQuestions) answer(task string, responses map[string]json.RawMessage
 			delete(round.names, key)
 		}
 	}
-	a.rounds[task] = slices.DeleteFunc(a.rounds[task], func(round *questionRound) bool {
+	left := slices.DeleteFunc(a.rounds[task], func(round *questionRound) bool {
 		if len(round.names) == 0 {
 			round.reply <- round.answers
 		}
 		return len(round.names) == 0 || round.isWithdrawn()
 	})
-	if len(a.rounds[task]) == 0 {
+	if a.rounds[task] = left; len(left) == 0 {
 		delete(a.rounds, task)
 	}
 	return nil
