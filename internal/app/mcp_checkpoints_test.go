@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,7 +116,9 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 		}
 		says := func(action, decision string) func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				require.Contains(t, r.Params.Message, `a: paper:echo (read) {"n":1}`)
+				if !strings.Contains(r.Params.Message, `a: paper:echo (read) {"n":1}`) {
+					return nil, errors.New(r.Params.Message)
+				}
 				return &mcp.ElicitResult{Action: action, Content: map[string]any{"decision": decision}}, nil
 			}
 		}
@@ -139,22 +143,23 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 		})
 
 		t.Run("ADecisionOverRESTWithdrawsTheQuestion", func(t *testing.T) {
-			asked, withdrawn := make(chan struct{}), make(chan struct{})
-			decided := make(chan struct{})
+			asked, decided := make(chan struct{}), make(chan struct{})
+			s := who.speak(t, sessions, &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				close(asked)
+				<-ctx.Done() // the SDK sends the cancellation and the result in any order
+				return nil, ctx.Err()
+			}})
+			var res *mcp.CallToolResult
+			var err error
 			go func() {
 				defer close(decided)
-				<-asked
-				who.decidePaused(t, true)
+				res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})
 			}()
-			v := execute(t, asksForApproval, func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-				close(asked)
-				<-ctx.Done()
-				close(withdrawn)
-				return nil, ctx.Err()
-			})
+			<-asked
+			who.decidePaused(t, true)
 			<-decided
-			<-withdrawn
-			require.Equal(t, "complete", v.Status)
+			require.NoError(t, err)
+			require.Contains(t, mcptest.TextOf(t, res), `"status":"complete"`)
 		})
 
 		t.Run("ACancelledQuestionLeavesTheCheckpointOpen", func(t *testing.T) {
@@ -173,7 +178,7 @@ func TestMCPTasksOverStdio(t *testing.T) {
 	mcptest.WriteServers(t, file, paper)
 	h := openHub(t, "sqlite", tasksAfter(time.Millisecond), paper)
 	token := h.holder(t, "").Token
-	clients := map[string]asker{
+	clients := map[string]taskClient{
 		"alone":   overPipes(t, []string{"COMET_MCP_TASKS_AFTER=1ms"}, "--config", file, "--data", t.TempDir()),
 		"a relay": overPipes(t, []string{"COMET_TOKEN=" + token}, "--server", h.URL),
 	}
@@ -192,7 +197,7 @@ func TestMCPTasksOverStdio(t *testing.T) {
 }
 
 // overPipes returns a client of the program over its standard input and output.
-func overPipes(t *testing.T, environment []string, args ...string) asker {
+func overPipes(t *testing.T, environment []string, args ...string) taskClient {
 	t.Helper()
 	path, err := buildProgram()
 	require.NoError(t, err)
@@ -210,7 +215,7 @@ func overPipes(t *testing.T, environment []string, args ...string) asker {
 		_ = cmd.Wait()
 	})
 	lines := bufio.NewReader(out)
-	return asker{can: withTasks, send: func(t *testing.T, _, _, body string) []byte {
+	return taskClient{can: withTasks, send: func(t *testing.T, _, _, body string) []byte {
 		t.Helper()
 		_, err := in.Write([]byte(body + "\n"))
 		require.NoError(t, err)

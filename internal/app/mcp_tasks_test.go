@@ -25,15 +25,15 @@ const (
 	withTasks = `"extensions":{"io.modelcontextprotocol/tasks":{}}`
 )
 
-// asker sends requests of the newest revision with capabilities.
-type asker struct {
+// taskClient sends requests of the newest revision with capabilities.
+type taskClient struct {
 	send func(t *testing.T, method, name, body string) []byte
 	can  string
 }
 
 // asking returns a client of the newest revision over HTTP.
-func (c *client) asking(capabilities string) asker {
-	return asker{can: capabilities, send: func(t *testing.T, method, name, body string) []byte {
+func (c *client) asking(capabilities string) taskClient {
+	return taskClient{can: capabilities, send: func(t *testing.T, method, name, body string) []byte {
 		t.Helper()
 		out := c.say(t, body, "Mcp-Protocol-Version", newest, "Mcp-Method", method, "Mcp-Name", name)
 		require.Len(t, out.messages, 1, out.body)
@@ -60,7 +60,7 @@ type taskReply struct {
 }
 
 // try sends a request and returns its result or its error.
-func (a asker) try(t *testing.T, method, name string, params map[string]any) (out taskReply, failed *jsonrpc.Error) {
+func (a taskClient) try(t *testing.T, method, name string, params map[string]any) (out taskReply, failed *jsonrpc.Error) {
 	t.Helper()
 	params = maps.Clone(params)
 	params["_meta"] = json.RawMessage(`{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"raw","version":"1"},"io.modelcontextprotocol/clientCapabilities":{` + a.can + `}}`)
@@ -75,14 +75,14 @@ func (a asker) try(t *testing.T, method, name string, params map[string]any) (ou
 	return m.Result, m.Error
 }
 
-func (a asker) must(t *testing.T, method, name string, params map[string]any) taskReply {
+func (a taskClient) must(t *testing.T, method, name string, params map[string]any) taskReply {
 	t.Helper()
 	out, failed := a.try(t, method, name, params)
 	require.Nil(t, failed, "%+v", failed)
 	return out
 }
 
-func (a asker) call(t *testing.T, tool string, args any, more ...any) taskReply {
+func (a taskClient) call(t *testing.T, tool string, args any, more ...any) taskReply {
 	t.Helper()
 	return a.must(t, "tools/call", tool, callOf(tool, args, more...))
 }
@@ -95,27 +95,27 @@ func callOf(tool string, args any, more ...any) map[string]any {
 	return params
 }
 
-func (a asker) task(t *testing.T, id string) taskReply {
+func (a taskClient) task(t *testing.T, id string) taskReply {
 	t.Helper()
 	return a.must(t, "tasks/get", id, map[string]any{"taskId": id})
 }
 
 // await waits until a task has a status.
-func (a asker) await(t *testing.T, id, status string) (out taskReply) {
+func (a taskClient) await(t *testing.T, id, status string) (out taskReply) {
 	t.Helper()
 	eventually(t, func() bool { out = a.task(t, id); return out.Status == status }, "the task is "+status)
 	return out
 }
 
 // reply answers the only question of a task.
-func (a asker) reply(t *testing.T, asked taskReply, response any) {
+func (a taskClient) reply(t *testing.T, asked taskReply, response any) {
 	t.Helper()
 	out, failed := a.tryReply(t, asked, response)
 	require.Nil(t, failed, "%+v", failed)
 	require.Equal(t, taskReply{ResultType: "complete"}, out)
 }
 
-func (a asker) tryReply(t *testing.T, asked taskReply, response any) (taskReply, *jsonrpc.Error) {
+func (a taskClient) tryReply(t *testing.T, asked taskReply, response any) (taskReply, *jsonrpc.Error) {
 	t.Helper()
 	return a.try(t, "tasks/update", asked.TaskID, map[string]any{"taskId": asked.TaskID, "inputResponses": map[string]any{asked.key(t): response}})
 }
@@ -295,7 +295,7 @@ func TestMCPTasksSurviveKill9(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "servers.json")
 		mcptest.WriteServers(t, file, paper)
 		data := t.TempDir()
-		begin := func() (*process, asker) {
+		begin := func() (*process, taskClient) {
 			p := serve(t, data, database, env("COMET_MCP_SERVERS="+file, "COMET_MCP_TASKS_AFTER=1ms"))
 			c := newClient(t, p.url(t), adminToken(t, data))
 			eventually(t, func() bool {

@@ -178,7 +178,7 @@ func (g *Server) askWithResult(ctx context.Context, r clientRequest, args json.R
 func questionKey(state, name string, args json.RawMessage) string {
 	sum := sha256.New()
 	for _, part := range []string{state, name, string(args)} {
-		fmt.Fprintf(sum, "%d %s", len(part), part)
+		_, _ = fmt.Fprintf(sum, "%d %s", len(part), part)
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -37,7 +37,7 @@ type Options struct {
 func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
 	out.Version = cmp.Or(out.Version, "unknown")
-	out.TasksAfter = cmp.Or(out.TasksAfter, defaultTasksAfter)
+	out.TasksAfter = cmp.Or(out.TasksAfter, 2*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Clock == nil {
 		out.Clock = time.Now

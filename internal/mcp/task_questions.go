@@ -33,8 +33,8 @@ func (a *taskQuestions) add(task string, q question) {
 	a.rounds[task] = append(a.rounds[task], round)
 }
 
-// open returns the open questions of a task, by key.
-func (a *taskQuestions) open(task string) mcp.InputRequestMap {
+// requestsOf returns the open questions of a task, by key.
+func (a *taskQuestions) requestsOf(task string) mcp.InputRequestMap {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := mcp.InputRequestMap{}
