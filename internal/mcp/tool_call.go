@@ -67,7 +67,7 @@ func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMes
 		}
 	}
 	out := g.answer(ctx, r, func(ctx context.Context, o *tools.CallOptions) (any, error) {
-		if r.began != nil {
+		if o.AsTask = r.after > 0; r.began != nil {
 			o.Workflow = func(id string) { r.began <- id }
 		}
 		return g.tools.CallTool(ctx, r.by, r.name, args, o)
