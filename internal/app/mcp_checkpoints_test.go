@@ -188,7 +188,7 @@ func TestMCPTasksOverStdio(t *testing.T) {
 		require.Equal(t, "task", made[name].ResultType, name)
 		require.Equal(t, "working", c.task(t, made[name].TaskID).Status, name)
 		_, failed := c.try(t, "tasks/get", "wf_x", map[string]any{"taskId": "wf_x"})
-		require.EqualValues(t, -32602, failed.Code, name)
+		require.EqualValues(t, -32602, failed.Code, "%s: %+v", name, failed)
 	}
 	close(proceed)
 	for name, c := range clients {

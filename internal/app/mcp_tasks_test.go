@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -64,7 +65,7 @@ func (a taskClient) try(t *testing.T, method, name string, params map[string]any
 	t.Helper()
 	params = maps.Clone(params)
 	params["_meta"] = json.RawMessage(`{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"raw","version":"1"},"io.modelcontextprotocol/clientCapabilities":{` + a.can + `}}`)
-	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": rand.IntN(1 << 30), "method": method, "params": params})
 	require.NoError(t, err)
 	var m struct {
 		Result taskReply

@@ -72,9 +72,6 @@ func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMes
 		}
 		return g.tools.CallTool(ctx, r.by, r.name, args, o)
 	})
-	if out.call != nil {
-		r.began = out.call.began
-	}
 	task, out, err := g.awaitTask(ctx, r, out)
 	if task.task != nil || err != nil {
 		return task, err
@@ -92,11 +89,15 @@ func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMes
 
 // workflowOf returns the workflow that a call has waited for, "" for none.
 func (o callOutcome) workflowOf(r clientRequest) string {
-	if o.call != nil && o.call.workflow != "" {
-		return o.call.workflow
+	began := r.began
+	if o.call != nil {
+		if o.call.workflow != "" {
+			return o.call.workflow
+		}
+		began = o.call.began // of the request that has begun the call
 	}
 	select {
-	case id := <-r.began:
+	case id := <-began:
 		return id
 	default:
 		return ""
