@@ -178,7 +178,7 @@ func (g *Server) askWithResult(ctx context.Context, r clientRequest, args json.R
 func questionKey(state, name string, args json.RawMessage) string {
 	sum := sha256.New()
 	for _, part := range []string{state, name, string(args)} {
-		fmt.Fprintf(sum, "%d %s", len(part), part)
+		_, _ = fmt.Fprintf(sum, "%d %s", len(part), part)
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
@@ -194,7 +194,7 @@ func (g *Server) resumeDecision(ctx context.Context, r clientRequest, args json.
 		return toolReply{}, toRPCError(err)
 	}
 	if !asked {
-		return toolReply{}, invalidParams("no workflow waits for this requestState: it has its answer, or belongs to another call; send the request again without it")
+		return toolReply{}, invalidParams("no workflow waits for this requestState: it has its answer, or belongs to another call, which continues by itself")
 	}
 	id, checkpoint := parts[0], parts[1]
 	t, err := g.task(ctx, r.by.Principal, id)

@@ -3,9 +3,10 @@ package mcp
 import (
 	"context"
 	"encoding/json"
-	"strings"
+	"reflect"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/tools"
@@ -54,46 +55,32 @@ func newClientRequest(by tools.Caller, name string, req mcp.Request, answers mcp
 	return r
 }
 
-// answer answers a request. Questions, progress and log messages reach the client as its protocol
-// version defines.
-func (g *Server) answer(ctx context.Context, r clientRequest, do func(context.Context, *tools.CallOptions) (any, error)) callOutcome {
-	opts := &tools.CallOptions{Can: r.can, Meta: r.meta}
-	if r.session != nil {
-		news := upstream.NewNotifications()
-		defer news.Close()
-		tell := func(send func() error) {
-			news.Add(func() {
-				if err := send(); err != nil {
-					g.log.Debug("a notification failed", "error", err)
-				}
-			})
-		}
-		if g.receivesLogs(r.session) || r.meta[mcp.MetaKeyLogLevel] != nil { //nolint:staticcheck // clients of all revisions have it
-			opts.Log = func(p *mcp.LoggingMessageParams) { //nolint:staticcheck // revision 2025-11-25 has it
-				tell(func() error { return r.session.Log(ctx, p) }) // of the level that the client has set
-			}
-		}
-		if token := r.meta["progressToken"]; token != nil {
-			opts.Progress = func(p upstream.Progress) {
-				told := &mcp.ProgressNotificationParams{ProgressToken: token, Progress: p.Progress, Total: p.Total, Message: p.Message}
-				tell(func() error { return r.session.NotifyProgress(ctx, told) })
-			}
-		}
-	}
-	switch {
-	case r.state != "":
-		return g.suspended.resume(ctx, r.by.Principal.TokenID, r.name, r.state, r.answers)
-	case r.can == upstream.Capabilities{} && r.after == 0:
-	case r.newest:
-		return g.suspended.run(ctx, r, func(ctx context.Context, ask askFunc) (any, error) {
-			opts.Ask = ask
-			return do(ctx, opts)
-		})
-	default:
-		opts.Ask = askSession(ctx, r.session)
-	}
-	res, err := do(ctx, opts)
-	return callOutcome{res: res, err: err}
+// toolReply is the reply to a call: its result, or the task that it has become.
+type toolReply struct {
+	*upstream.Result
+	task *taskResult
+}
+
+// tasksExtension is the id of the Tasks extension of MCP 2026-07-28 (SEP-2663).
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
+// hasTasks reports whether capabilities of a client have the Tasks extension.
+func hasTasks(extensions map[string]any) bool { return extensions[tasksExtension] != nil }
+
+// taskResult is CreateTaskResult and the result of tasks/get.
+type taskResult struct {
+	mcp.ResultBase
+	ResultType     string              `json:"resultType"`
+	TaskID         string              `json:"taskId"`
+	Status         string              `json:"status"`
+	StatusMessage  string              `json:"statusMessage,omitempty"`
+	CreatedAt      time.Time           `json:"createdAt"`
+	LastUpdatedAt  time.Time           `json:"lastUpdatedAt"`
+	TTLMs          *int64              `json:"ttlMs"` // null until the task has ended: only ended tasks are deleted
+	PollIntervalMs int64               `json:"pollIntervalMs"`
+	InputRequests  mcp.InputRequestMap `json:"inputRequests,omitempty"`
+	Result         json.RawMessage     `json:"result,omitempty"`
+	Error          *jsonrpc.Error      `json:"error,omitempty"`
 }
 
 // askSession returns the function that asks the client of a session on the stream of the request with this context.
@@ -121,74 +108,21 @@ func askSession(request context.Context, s *mcp.ServerSession) askFunc {
 	}
 }
 
-// toolReply is the reply to a call: its result, or the task that it has become.
-type toolReply struct {
-	*upstream.Result
-	task *taskResult
+// protocolVersionOf returns the protocol version of a request, "" if the request has none.
+func protocolVersionOf(req mcp.Request) string {
+	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
+		return r.ProtocolVersion()
+	}
+	return ""
 }
 
-// callTool calls a tool. Errors but those of the protocol are results.
-func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMessage) (toolReply, error) {
-	if err := g.demandsTasks(ctx, r); err != nil {
-		return toolReply{}, err
-	}
-	if g.opts.Workflows != nil {
-		if strings.HasPrefix(r.state, "wf_") {
-			return g.resumeDecision(ctx, r, args)
-		}
-		if r.arguments, r.began = args, make(chan string, 1); r.newest && r.tasks {
-			r.after = g.opts.TasksAfter
-		}
-	}
-	out := g.answer(ctx, r, func(ctx context.Context, o *tools.CallOptions) (any, error) {
-		if r.began != nil {
-			o.Workflow = func(id string) { r.began <- id }
-		}
-		return g.tools.CallTool(ctx, r.by, r.name, args, o)
-	})
-	if out.call != nil {
-		r.began = out.call.began
-	}
-	task, out, err := g.awaitTask(ctx, r, out)
-	if task.task != nil || err != nil {
-		return task, err
-	}
-	res, _ := out.res.(*upstream.Result)
-	if out.questions != nil {
-		res = upstream.NewResult(&mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: out.questions, RequestState: out.state})
-	}
-	res, err = g.outcomeOf(res, out.err)
-	if id := out.workflowOf(r); id != "" && err == nil {
-		return g.askAboutPause(ctx, r, args, id, toolReply{Result: res})
-	}
-	return toolReply{Result: res}, err
-}
+// callerKey is the context key of the caller. The SDK's subscription requests do not contain it.
+type callerKey struct{}
 
-// workflowOf returns the workflow that a call has waited for, "" for none.
-func (o callOutcome) workflowOf(r clientRequest) string {
-	if o.call != nil && o.call.workflow != "" {
-		return o.call.workflow
+// requestMeta returns the _meta of a request, nil if it has none.
+func requestMeta(req mcp.Request) mcp.Meta {
+	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
+		return p.GetMeta()
 	}
-	select {
-	case id := <-r.began:
-		return id
-	default:
-		return ""
-	}
-}
-
-// passLogs passes log messages to the client of a session from now on.
-func (g *Server) passLogs(to mcp.Session) {
-	s, ok := to.(*mcp.ServerSession)
-	if _, known := g.logs.LoadOrStore(s, true); ok && !known {
-		go func() {
-			_ = s.Wait()
-			g.logs.Delete(s)
-		}()
-	}
-}
-
-func (g *Server) receivesLogs(s *mcp.ServerSession) bool {
-	_, receives := g.logs.Load(s)
-	return receives
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -161,14 +160,6 @@ func (g *Server) dispatch(fixed *models.Principal) mcp.Middleware {
 	}
 }
 
-// protocolVersionOf returns the protocol version of a request, "" if the request has none.
-func protocolVersionOf(req mcp.Request) string {
-	if r, ok := req.(interface{ ProtocolVersion() string }); ok {
-		return r.ProtocolVersion()
-	}
-	return ""
-}
-
 // paramsOrZero returns the parameters of a request, the zero value if they are missing.
 func paramsOrZero[T any](p *T) *T {
 	if p == nil {
@@ -176,9 +167,6 @@ func paramsOrZero[T any](p *T) *T {
 	}
 	return p
 }
-
-// callerKey is the context key of the caller. The SDK's subscription requests do not contain it.
-type callerKey struct{}
 
 // calledToolKey is the context key of the tool that is called through dispatchTool.
 type calledToolKey struct{}
@@ -223,14 +211,6 @@ func callerOf(fixed *models.Principal, req mcp.Request, session string) tools.Ca
 	}
 	inMeta, _ := requestMeta(req)["traceparent"].(string) // stdio has no headers
 	return by.Traced(inMeta)
-}
-
-// requestMeta returns the _meta of a request, nil if it has none.
-func requestMeta(req mcp.Request) mcp.Meta {
-	if p := req.GetParams(); p != nil && !reflect.ValueOf(p).IsNil() {
-		return p.GetMeta()
-	}
-	return nil
 }
 
 // sdkLogger returns a logger for the SDK that drops records below a warning. The SDK logs the start

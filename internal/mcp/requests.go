@@ -26,6 +26,21 @@ const (
 	maxBatch = 100
 )
 
+// The methods of the Tasks extension.
+const (
+	getTask    = "tasks/get"
+	updateTask = "tasks/update"
+	cancelTask = "tasks/cancel"
+)
+
+// taskParams are the parameters of these methods.
+type taskParams struct {
+	mcp.ParamsBase
+	TaskID string `json:"taskId"`
+	// InputResponses are those of tasks/update, by the keys of the questions.
+	InputResponses map[string]stdjson.RawMessage `json:"inputResponses"`
+}
+
 // paramsCheck returns the mistake in the parameters of a method, "" for none.
 type paramsCheck func(params []byte) string
 

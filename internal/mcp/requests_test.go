@@ -32,6 +32,9 @@ func validParams() map[string]struct {
 		"prompts/get":              {`{"name":"p","arguments":{"a":"b"},"requestState":"s"}`, func() any { return new(mcp.GetPromptParams) }},
 		"server/discover":          {`{"_meta":{}}`, func() any { return new(mcp.DiscoverParams) }},
 		"logging/setLevel":         {`{"level":"info"}`, func() any { return new(mcp.SetLoggingLevelParams) }}, //nolint:staticcheck // revision 2025-11-25 has it
+		getTask:                    {`{"taskId":"wf_1"}`, func() any { return new(taskParams) }},
+		cancelTask:                 {`{"taskId":"wf_1"}`, func() any { return new(taskParams) }},
+		updateTask:                 {`{"taskId":"wf_1","inputResponses":{"q":{"action":"accept"}}}`, func() any { return new(taskParams) }},
 		"tools/call": {
 			`{"name":"a","arguments":{"a":[1,null]},"unknown":{"a":1},"requestState":"s","inputResponses":{"q":{"action":"accept","content":{"sure":true}}}}`,
 			func() any { return new(mcp.CallToolParamsRaw) },

@@ -37,7 +37,7 @@ type Options struct {
 func (o *Options) orDefaults() Options {
 	out := *cmp.Or(o, &Options{})
 	out.Version = cmp.Or(out.Version, "unknown")
-	out.TasksAfter = cmp.Or(out.TasksAfter, defaultTasksAfter)
+	out.TasksAfter = cmp.Or(out.TasksAfter, 2*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	if out.Clock == nil {
 		out.Clock = time.Now
@@ -70,6 +70,7 @@ func New(hub *tools.Service, opts *Options) *Server {
 	g := &Server{tools: hub, opts: opts.orDefaults()}
 	g.log = g.opts.Logger
 	g.suspended = newSuspendedCalls(g.opts.Clock)
+	g.asked.rounds = map[string][]*questionRound{}
 	g.subs = newSubscriptions(g)
 	g.mcp = g.newSDKServer(nil)
 	g.serverInfo, _ = json.Marshal(g.implementation()) // cannot fail

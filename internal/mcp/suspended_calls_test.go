@@ -9,6 +9,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/tools"
+	"comet/models"
 )
 
 // asking is a call that asks a question and returns the action of the reply.
@@ -20,12 +23,17 @@ func asking(ctx context.Context, ask askFunc) (any, error) {
 	return got["which"].(*mcp.ElicitResult).Action + got["why"].(*mcp.ElicitResult).Action, nil
 }
 
+// writeBy is a call of a token.
+func writeBy(token string) clientRequest {
+	return clientRequest{by: tools.Caller{Principal: models.Principal{TokenID: token}}, name: "fs:write"}
+}
+
 func TestSuspendedCalls(t *testing.T) {
 	t.Parallel()
 	yes := mcp.InputResponseMap{"which": &mcp.ElicitResult{Action: "accept"}, "why": &mcp.ElicitResult{Action: "decline"}}
 	begin := func(t *testing.T, p *suspendedCalls, token string) (state string) {
 		t.Helper()
-		out := p.run(t.Context(), token, "fs:write", asking)
+		out := p.run(t.Context(), writeBy(token), asking)
 		require.NoError(t, out.err)
 		require.Equal(t, mcp.InputRequestMap{"which": &mcp.ElicitParams{Message: "which?"}, "why": &mcp.ElicitParams{Message: "why?"}}, out.questions)
 		return out.state
@@ -70,7 +78,7 @@ func TestSuspendedCalls(t *testing.T) {
 		for range maxSuspendedPerToken {
 			begin(t, p, "token")
 		}
-		require.ErrorContains(t, p.run(t.Context(), "token", "fs:write", asking).err, "too many")
+		require.ErrorContains(t, p.run(t.Context(), writeBy("token"), asking).err, "too many")
 		begin(t, p, "other")
 	})
 
@@ -83,7 +91,7 @@ func TestSuspendedCalls(t *testing.T) {
 		for range 2 { // they have not asked yet
 			started := make(chan struct{})
 			go func() {
-				_ = p.run(t.Context(), "token", "fs:write", func(ctx context.Context, _ askFunc) (any, error) {
+				_ = p.run(t.Context(), writeBy("token"), func(ctx context.Context, _ askFunc) (any, error) {
 					close(started)
 					<-ctx.Done()
 					ended.Done()
@@ -102,7 +110,7 @@ func TestSuspendedCalls(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		over := make(chan struct{})
-		out := p.run(gone, "token", "fs:write", func(ctx context.Context, _ askFunc) (any, error) {
+		out := p.run(gone, writeBy("token"), func(ctx context.Context, _ askFunc) (any, error) {
 			<-ctx.Done()
 			close(over)
 			return nil, ctx.Err()

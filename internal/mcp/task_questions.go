@@ -30,14 +30,11 @@ func (a *taskQuestions) add(task string, q question) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rounds == nil {
-		a.rounds = map[string][]*questionRound{}
-	}
 	a.rounds[task] = append(a.rounds[task], round)
 }
 
-// open returns the open questions of a task, by key.
-func (a *taskQuestions) open(task string) mcp.InputRequestMap {
+// requestsOf returns the open questions of a task, by key.
+func (a *taskQuestions) requestsOf(task string) mcp.InputRequestMap {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := mcp.InputRequestMap{}
@@ -69,13 +66,13 @@ func (a *taskQuestions) answer(task string, responses map[string]json.RawMessage
 			delete(round.names, key)
 		}
 	}
-	a.rounds[task] = slices.DeleteFunc(a.rounds[task], func(round *questionRound) bool {
+	left := slices.DeleteFunc(a.rounds[task], func(round *questionRound) bool {
 		if len(round.names) == 0 {
 			round.reply <- round.answers
 		}
 		return len(round.names) == 0 || round.isWithdrawn()
 	})
-	if len(a.rounds[task]) == 0 {
+	if a.rounds[task] = left; len(left) == 0 {
 		delete(a.rounds, task)
 	}
 	return nil

@@ -15,45 +15,8 @@ import (
 	"comet/models"
 )
 
-const (
-	// tasksExtension is the id of the Tasks extension of MCP 2026-07-28 (SEP-2663).
-	tasksExtension = "io.modelcontextprotocol/tasks"
-	// defaultTasksAfter is how long a call runs before it becomes a task.
-	defaultTasksAfter = 2 * time.Second
-	// pollInterval is the interval that clients are told to request the state of a task.
-	pollInterval = time.Second
-)
-
-// The methods of the Tasks extension.
-const (
-	getTask    = "tasks/get"
-	updateTask = "tasks/update"
-	cancelTask = "tasks/cancel"
-)
-
-// taskParams are the parameters of these methods.
-type taskParams struct {
-	mcp.ParamsBase
-	TaskID string `json:"taskId"`
-	// InputResponses are those of tasks/update, by the keys of the questions.
-	InputResponses map[string]json.RawMessage `json:"inputResponses"`
-}
-
-// taskResult is CreateTaskResult and the result of tasks/get.
-type taskResult struct {
-	mcp.ResultBase
-	ResultType     string              `json:"resultType"`
-	TaskID         string              `json:"taskId"`
-	Status         string              `json:"status"`
-	StatusMessage  string              `json:"statusMessage,omitempty"`
-	CreatedAt      time.Time           `json:"createdAt"`
-	LastUpdatedAt  time.Time           `json:"lastUpdatedAt"`
-	TTLMs          *int64              `json:"ttlMs"` // null until the task has ended: only ended tasks are deleted
-	PollIntervalMs int64               `json:"pollIntervalMs"`
-	InputRequests  mcp.InputRequestMap `json:"inputRequests,omitempty"`
-	Result         json.RawMessage     `json:"result,omitempty"`
-	Error          *jsonrpc.Error      `json:"error,omitempty"`
-}
+// pollInterval is the interval at which clients request the state of a task.
+const pollInterval = time.Second
 
 // acknowledgement is the result of tasks/update and tasks/cancel.
 type acknowledgement struct {
@@ -80,9 +43,6 @@ func (g *Server) addTaskMethods(s *mcp.Server) {
 		return g.describeTask(t), nil
 	})
 }
-
-// hasTasks reports whether capabilities of a client have the Tasks extension.
-func hasTasks(extensions map[string]any) bool { return extensions[tasksExtension] != nil }
 
 // checkTaskRequest returns the error of a request of the extension that its client may not send.
 func checkTaskRequest(req mcp.Request, method string) error {
@@ -129,7 +89,7 @@ func (g *Server) describeTask(t workflow.Task) *taskResult {
 		form := checkpointForm(t.View)
 		out.Status, out.StatusMessage, out.InputRequests = "input_required", t.Description, mcp.InputRequestMap{t.CheckpointID: form}
 	default:
-		if out.InputRequests = g.asked.open(t.WorkflowID); len(out.InputRequests) > 0 {
+		if out.InputRequests = g.asked.requestsOf(t.WorkflowID); len(out.InputRequests) > 0 {
 			out.Status = "input_required"
 		}
 	}

@@ -45,6 +45,8 @@ type CallOptions struct {
 	Timeout time.Duration
 	// Workflow is called with the id of a workflow before the call waits for it; nil ignores it.
 	Workflow func(id string)
+	// AsTask says that the caller does not wait for a slow call, so it may last as long as its work.
+	AsTask bool
 }
 
 // Capabilities are the kinds of questions that a caller answers.

@@ -181,8 +181,8 @@ func (v View) CallResult() (*mcp.CallToolResult, error) {
 	}, err
 }
 
-// Ask stores that a client was asked for the decision on an open checkpoint. key is a secret of the question, of which only
-// the last one is stored.
+// Ask stores that a client was asked for the decision on a checkpoint. key is a secret of the question, of which only the
+// last one is stored; "" removes it.
 func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }

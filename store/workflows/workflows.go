@@ -342,9 +342,9 @@ func Decide(tx *store.Tx, c Checkpoint) error {
 	return err
 }
 
-// Ask stores the key of the question to a client about an open checkpoint.
+// Ask stores the key of the last question to a client about a checkpoint, "" for none.
 func Ask(tx *store.Tx, checkpoint, key string) error {
-	_, err := tx.Exec("UPDATE checkpoints SET ask = ? WHERE id = ? AND state = 'open'", key, checkpoint)
+	_, err := tx.Exec("UPDATE checkpoints SET ask = ? WHERE id = ?", key, checkpoint)
 	return err
 }
 

@@ -41,9 +41,19 @@ const (
 "wait_seconds":{"type":"number","minimum":0,"maximum":300,"default":30}},
 "required":["task_id","reply"],"additionalProperties":false}`
 
-	// defaultWait is the default wait of a call for a task, in seconds.
+	// defaultWait is the default wait of a call for a task, in seconds, and longestWait that of a call that becomes a task
+	// of MCP.
 	defaultWait = 30
+	longestWait = 24 * 60 * 60
 )
+
+// defaultWaitOf returns the default wait of a call for a task, in seconds.
+func defaultWaitOf(c *tools.Invocation) float64 {
+	if c.Options.AsTask {
+		return longestWait
+	}
+	return defaultWait
+}
 
 type taskDraft struct {
 	Capabilities []string        `json:"capabilities" validate:"max=16,dive,capability"`
@@ -72,7 +82,7 @@ func (b *builtins) submitTask(ctx context.Context, c *tools.Invocation) (*mcp.Ca
 	if err != nil {
 		return nil, err
 	}
-	return b.awaitTask(ctx, c, made.Task, waitOf(d.WaitSeconds, defaultWait))
+	return b.awaitTask(ctx, c, made.Task, waitOf(d.WaitSeconds, defaultWaitOf(c)))
 }
 
 // taskStatus executes comet:task_status.
@@ -128,7 +138,7 @@ func (b *builtins) replyToTask(ctx context.Context, c *tools.Invocation) (*mcp.C
 	if t, err = b.Orchestrator.Reply(ctx, t.ID, d.Reply); err != nil {
 		return nil, err
 	}
-	return b.awaitTask(ctx, c, t, waitOf(d.WaitSeconds, defaultWait))
+	return b.awaitTask(ctx, c, t, waitOf(d.WaitSeconds, defaultWaitOf(c)))
 }
 
 func (b *builtins) visibleTask(ctx context.Context, c *tools.Invocation, id string) (models.Task, error) {

@@ -108,3 +108,18 @@ func FuzzResolve(f *testing.F) {
 		assert.LessOrEqual(t, len(got), 8*plan.MaxArguments) // escapes and replaced invalid UTF-8
 	})
 }
+
+func TestLiteral(t *testing.T) {
+	t.Parallel()
+	for _, arguments := range []string{
+		`{}`, `{"a":"$t1.result"}`, `{"a":"$$t1.result and $OUTPUT[x].y"}`, `{"a":["$$$t1.result",{"b":"$t1.results $call.x $call.result"}],"n":12345678901234567890}`,
+	} {
+		escaped, err := plan.Literal(json.RawMessage(arguments), "call")
+		require.NoError(t, err)
+		p, err := plan.New([]plan.Step{{ID: "call", Tool: "a:b", Arguments: escaped}}, "")
+		require.NoError(t, err, arguments)
+		got, err := p.Resolve(0, nil)
+		require.NoError(t, err)
+		require.JSONEq(t, arguments, string(got))
+	}
+}
