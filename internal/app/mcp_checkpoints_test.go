@@ -146,8 +146,11 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 			asked, decided := make(chan struct{}), make(chan struct{})
 			s := who.speak(t, sessions, &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				close(asked)
-				<-ctx.Done() // the SDK sends the cancellation and the result in any order
-				return nil, ctx.Err()
+				select { // the SDK sends the cancellation and the result in any order
+				case <-ctx.Done():
+				case <-decided:
+				}
+				return nil, context.Canceled
 			}})
 			var res *mcp.CallToolResult
 			var err error

@@ -111,9 +111,9 @@ func TestAllToolsAreListedInTheOrderOfTheirIDs(t *testing.T) {
 	}
 	runNames(t, tools.Options{Expose: tools.ExposeAll, Names: tools.NamesDocumented}, func(t *testing.T, c *toolstest.Client) {
 		names, _ := c.Listed(t)
-		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:replan", "agentcards:approval_response", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:10])
-		require.Equal(t, want, names[10:460])
-		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[460:])
+		require.Equal(t, []string{"agentcards:search_tools", "agentcards:execute_code", "agentcards:execute_dag", "agentcards:continue", "agentcards:abort", "agentcards:replan", "agentcards:approval_response", "comet:submit_task", "comet:task_status", "comet:reply_task", "comet:cancel_task"}, names[:11])
+		require.Equal(t, want, names[11:461])
+		require.Equal(t, []string{"ink-2:echo", "paper:echo", "paper:" + strings.Repeat("long_", 20), "paper:read.page"}, names[461:])
 		again, _ := c.Listed(t)
 		require.Equal(t, names, again)
 		require.Equal(t, names, c.Tools(t, ""), "the list of the REST API has the same order")
