@@ -21,8 +21,8 @@ import (
 	"comet/store/storetest"
 )
 
-// gated is an upstream whose tools wait: look reads and act acts.
-type gated struct {
+// gatedUpstream is an upstream whose tools wait: look reads and act acts.
+type gatedUpstream struct {
 	servers string
 	proceed chan struct{}
 	// cancelled is the number of calls that were cancelled.
@@ -32,9 +32,9 @@ type gated struct {
 	acted map[string]int // calls by tool
 }
 
-func newGated(t *testing.T) *gated {
+func newGated(t *testing.T) *gatedUpstream {
 	t.Helper()
-	g := &gated{proceed: make(chan struct{}), acted: map[string]int{}, servers: filepath.Join(t.TempDir(), "servers.json")}
+	g := &gatedUpstream{proceed: make(chan struct{}), acted: map[string]int{}, servers: filepath.Join(t.TempDir(), "servers.json")}
 	s := mcptest.New(t, "acts").Echo()
 	for name, class := range map[string]*mcp.ToolAnnotations{"look": mcptest.Reads(), "act": nil} {
 		s.Tool(&mcp.Tool{Name: name, Annotations: class}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -54,14 +54,14 @@ func newGated(t *testing.T) *gated {
 	return g
 }
 
-func (g *gated) calls(tool string) int {
+func (g *gatedUpstream) calls(tool string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.acted[tool]
 }
 
 // serveThree starts three servers on one PostgreSQL, and waits until they can call the upstream.
-func (g *gated) serveThree(t *testing.T, url string) (all []*process, clients []*client) {
+func (g *gatedUpstream) serveThree(t *testing.T, url string) (all []*process, clients []*client) {
 	t.Helper()
 	const admin = "0123456789abcdef0123456789abcdef"
 	database := env("COMET_DATABASE_URL="+url, "COMET_MCP_SERVERS="+g.servers, "COMET_ADMIN_TOKEN="+admin, secretKeys(t))
