@@ -9,6 +9,8 @@ import (
 	"testing"
 	"text/template"
 
+	"comet/cmd/comet/viewtext"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -151,7 +153,7 @@ func requireColumn(t *testing.T, c column, data any, complete bool) {
 	if complete {
 		option = "missingkey=error"
 	}
-	tmpl, err := template.New(c.head).Funcs(viewFuncs).Option(option).Parse(c.value)
+	tmpl, err := template.New(c.head).Funcs(viewtext.Funcs()).Funcs(viewFuncs).Option(option).Parse(c.value)
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, tmpl.Execute(&b, data), "%v", data)

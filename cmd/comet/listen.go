@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"comet/cmd/comet/viewtext"
 	"comet/internal/background"
 	"comet/openapi/client"
 	"comet/webhooks/signature"
@@ -106,7 +107,7 @@ func (s *session) testDelivery(ctx context.Context, hook client.WebhookIssued) e
 	attempt, isMap := tested["attempt"].(map[string]any)
 	if err == nil && isMap && tested["succeeded"] != true {
 		s.explain(hook.URL)
-		err = fmt.Errorf("the test was not delivered: %s", attemptText(attempt))
+		err = fmt.Errorf("the test was not delivered: %s", viewtext.Attempt(attempt))
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/agent"
+	"comet/cmd/comet/viewtext"
 	"comet/internal/input"
 	"comet/openapi/client"
 )
@@ -216,14 +217,14 @@ func failureText(r *agent.Request, reply agent.Response) string {
 	list, isList := details["supported_types"].([]any)
 	if reply.Code != unsupportedWork || !isList {
 		maps.DeleteFunc(details, func(_ string, v any) bool { return v == nil })
-		return strings.TrimSuffix(fmt.Sprintf("%s (%s)", reply.Message, pairsText(details)), " ()")
+		return strings.TrimSuffix(fmt.Sprintf("%s (%s)", reply.Message, viewtext.Pairs(details)), " ()")
 	}
 	kind := ""
 	if r.To != "" {
 		kind = fmt.Sprintf(" of the type %q", r.To)
 	}
 	text := fmt.Sprintf("no agent%s offers %q", kind, r.WorkType)
-	if supported := strings.Fields(joinAny(list, " ")); len(supported) > 0 {
+	if supported := strings.Fields(viewtext.Join(list, " ")); len(supported) > 0 {
 		shown := strings.Join(supported[:min(len(supported), 20)], ", ")
 		if more := len(supported) - 20; more > 0 {
 			shown += fmt.Sprintf(" and %d more", more)

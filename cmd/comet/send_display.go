@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"comet/agent"
+	"comet/cmd/comet/viewtext"
 	"comet/internal/telemetry"
 )
 
@@ -70,7 +71,7 @@ func (d *display) task(t agent.Task) error {
 	}
 	what := t.StepName
 	if t.WaitingFor == "worker" || t.WaitingFor == "retry" {
-		what = waitsText(t.WaitingFor)
+		what = viewtext.Waits(t.WaitingFor)
 	}
 	if !d.drawing {
 		if line := fmt.Sprintf("%3d%%  %s", t.Progress, what); what != "" && line != d.step {

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"comet/cmd/comet/viewtext"
 	"comet/internal/config"
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -174,8 +175,8 @@ func (s *session) names(ctx context.Context, path string) (names []string) {
 			if named != "" {
 				value = entry[named]
 			}
-			if _, isList := value.([]any); isList {
-				names = append(names, strings.Fields(joinAny(value, " "))...)
+			if list, isList := value.([]any); isList {
+				names = append(names, strings.Fields(viewtext.Join(list, " "))...)
 			} else if value != nil {
 				names = append(names, fmt.Sprint(value))
 			}
@@ -183,39 +184,6 @@ func (s *session) names(ctx context.Context, path string) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// readInput reads a file, or standard input for "-", which only one flag or argument can have.
-func (s *session) readInput(path string) ([]byte, error) {
-	if path == "-" {
-		read := s.in
-		if s.in = nil; read == nil {
-			return nil, usagef("standard input can be read for one flag or argument, not both")
-		}
-		return read()
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	return data, nil
-}
-
-// readUntilDone reads r to its end, or until ctx ends, because a read from a terminal blocks.
-func readUntilDone(ctx context.Context, r io.Reader) ([]byte, error) {
-	var all []byte
-	var failed error
-	read := make(chan struct{})
-	go func() { // ends with the read, or with the program
-		defer close(read)
-		all, failed = io.ReadAll(r)
-	}()
-	select {
-	case <-read:
-		return all, failed
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // warn prints the server's warnings about a request that it accepted. file is the name of the

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -200,4 +203,37 @@ func texts(v any) []string {
 		return list
 	}
 	return []string{fmt.Sprint(v)}
+}
+
+// readInput reads a file, or standard input for "-", which only one flag or argument can have.
+func (s *session) readInput(path string) ([]byte, error) {
+	if path == "-" {
+		read := s.in
+		if s.in = nil; read == nil {
+			return nil, usagef("standard input can be read for one flag or argument, not both")
+		}
+		return read()
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return data, nil
+}
+
+// readUntilDone reads r to its end, or until ctx ends, because a read from a terminal blocks.
+func readUntilDone(ctx context.Context, r io.Reader) ([]byte, error) {
+	var all []byte
+	var failed error
+	read := make(chan struct{})
+	go func() { // ends with the read, or with the program
+		defer close(read)
+		all, failed = io.ReadAll(r)
+	}()
+	select {
+	case <-read:
+		return all, failed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
