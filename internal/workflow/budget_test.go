@@ -117,6 +117,7 @@ func TestBudget(t *testing.T) {
 		require.Equal(t, "complete", got["status"], "%v", got)
 		require.Equal(t, f.requireBudget(t, got, 5000), f.charged(t, v["workflow_id"].(string)))
 		require.Equal(t, got, f.decide(t, v, true, "resolution", "raise", "budget", 5000), "the same decision again has no effect")
+		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", decision(v, true, "resolution", "raise", "budget", 6000))
 		f.requireReleased(t)
 	})
 	for _, c := range []struct{ name, status string }{{"abort", "aborted"}, {"reject", "rejected"}, {"expire", "aborted"}} {

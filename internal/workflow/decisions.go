@@ -81,7 +81,11 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		if err := x.mayDecide(by, d); err != nil {
 			return err
 		}
-		if open.State != workflows.Open {
+		switch {
+		case open.State == workflows.Open:
+		case open.State == workflows.Approved && d.Approved && open.Kind == string(plan.PauseBudget) && d.Budget != x.row.Budget:
+			return errState("the budget of the workflow was already raised to %d", x.row.Budget)
+		default:
 			return repeated(*open, d)
 		}
 		if d.Digest != "" && d.Digest != open.Digest {

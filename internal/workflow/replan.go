@@ -35,7 +35,7 @@ type Replanned struct {
 	TotalTasks     int      `json:"total_tasks" example:"4"`                                                                             // Number of all tasks.
 	TotalLayers    int      `json:"total_layers" example:"3"`                                                                            // Number of layers.
 	Revision       int      `json:"revision" example:"1"`                                                                                // How many times tasks were added, at most 10.
-	WorkflowStatus string   `json:"workflow_status" enums:"running,layer_complete,approval_required,uncertain" example:"layer_complete"` // The state of the workflow.
+	WorkflowStatus string   `json:"workflow_status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,error" example:"layer_complete"` // The state of the workflow.
 	Options        []string `json:"options" example:"continue,replan,abort"`                                                             // What can be done now.
 	// The checkpoint that waits for a decision. It replaces an earlier one that has shown tasks, because an approval covers
 	// the whole plan.
@@ -91,7 +91,7 @@ func (e *Engine) Replan(ctx context.Context, by models.Principal, id string, add
 	}
 	v, err := e.Get(ctx, by, id)
 	out.WorkflowStatus, out.CheckpointID, out.Context, out.Version = v.Status, v.CheckpointID, v.Context, v.Version
-	if out.Options = v.Options; out.Options == nil {
+	if out.Options = v.Options; v.Status == "running" {
 		out.Options = []string{"continue", "replan", "abort"} // continue waits for a workflow that runs
 	}
 	return out, err

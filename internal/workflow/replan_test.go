@@ -220,7 +220,7 @@ func TestRefusedReplans(t *testing.T) {
 			`[{"id":"c","tool":"paper:note"},{"id":"c","tool":"paper:note"}]`:                                       "/workflow/tasks/1/id: the id \"c\" is already used by step 3",
 			`[{"id":"c","tool":"paper:note","depends_on":["x"]}]`:                                                   "/workflow/tasks/0/depends_on/0: there is no step \"x\"",
 			`[{"id":"c","tool":"paper:note","arguments":{"x":"$aa.result"}}]`:                                       "did you mean $a.result?",
-			`[{"id":"c","tool":"paper:note","depends_on":["d"]},{"id":"d","tool":"paper:note","depends_on":["c"]}]`: "/workflow/tasks/0/depends_on: the steps depend on each other: c → d → c",
+			`[{"id":"c","tool":"paper:note","depends_on":["d"]},{"id":"d","tool":"paper:note","depends_on":["c"]}]`: "/workflow/tasks/0/depends_on: the dependencies of the steps form a cycle: c → d → c",
 			`[{"id":"price","tool":"paper:note"}]`:                                                                  "/workflow/tasks/0/id: with this id the text \"$price.usd\" of the step \"b\" would become a reference",
 			`[{"id":"c","tool":"paper:note"},{"id":"cost","tool":"paper:note"}]`:                                    "/workflow/tasks/1/id: with this id the text \"$cost.usd\"",
 			`[{"id":"c","tool":"agentcards:replan"}]`:                                                               "a step may not call agentcards:replan",
