@@ -45,7 +45,7 @@ func TestStoredReservations(t *testing.T) {
 		require.Equal(t, settled, one)
 	})
 
-	rule(t, "ChangeOnlyTheirEnd", func(t *testing.T, db *storetest.DB) {
+	rule(t, "ChangeOnlyTheirTokensAndTheirEnd", func(t *testing.T, db *storetest.DB) {
 		a := held(db, "a", 5, time.Minute)
 		save(t, db, db.Now(), a)
 		changed := a
@@ -53,7 +53,7 @@ func TestStoredReservations(t *testing.T) {
 		save(t, db, db.Now(), changed)
 		got, err := db.Ledger(t.Context()).Reservation("bills", "a")
 		require.NoError(t, err)
-		a.State, a.EndedAt = models.ReservationReleased, new(db.Now())
+		a.Tokens, a.State, a.EndedAt = 500, models.ReservationReleased, new(db.Now())
 		require.Equal(t, a, got)
 	})
 
