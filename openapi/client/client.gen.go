@@ -2095,6 +2095,9 @@ func (e WorkflowReplanStatus) Valid() bool {
 // Defines values for WorkflowReplanWorkflowStatus.
 const (
 	WorkflowReplanWorkflowStatusApprovalRequired WorkflowReplanWorkflowStatus = "approval_required"
+	WorkflowReplanWorkflowStatusBudgetExhausted  WorkflowReplanWorkflowStatus = "budget_exhausted"
+	WorkflowReplanWorkflowStatusComplete         WorkflowReplanWorkflowStatus = "complete"
+	WorkflowReplanWorkflowStatusError            WorkflowReplanWorkflowStatus = "error"
 	WorkflowReplanWorkflowStatusLayerComplete    WorkflowReplanWorkflowStatus = "layer_complete"
 	WorkflowReplanWorkflowStatusRunning          WorkflowReplanWorkflowStatus = "running"
 	WorkflowReplanWorkflowStatusUncertain        WorkflowReplanWorkflowStatus = "uncertain"
@@ -2104,6 +2107,12 @@ const (
 func (e WorkflowReplanWorkflowStatus) Valid() bool {
 	switch e {
 	case WorkflowReplanWorkflowStatusApprovalRequired:
+		return true
+	case WorkflowReplanWorkflowStatusBudgetExhausted:
+		return true
+	case WorkflowReplanWorkflowStatusComplete:
+		return true
+	case WorkflowReplanWorkflowStatusError:
 		return true
 	case WorkflowReplanWorkflowStatusLayerComplete:
 		return true
@@ -7912,22 +7921,22 @@ type WorkflowAbortion struct {
 	Reason string `json:"reason" yaml:"reason"`
 }
 
-// WorkflowAlternative defines model for WorkflowAlternative.
+// WorkflowAlternative Another tool for a step.
 type WorkflowAlternative struct {
 	// Score How well it fits, 0 to 1.
 	//
 	// Example: 0.71
-	Score *float32 `json:"score,omitempty" yaml:"score,omitempty"`
+	Score float64 `json:"score" yaml:"score"`
 
 	// Step The task's id in the plan.
 	//
 	// Example: t1
-	Step *string `json:"step,omitempty" yaml:"step,omitempty"`
+	Step string `json:"step" yaml:"step"`
 
 	// Tool The id of the tool.
 	//
 	// Example: filesystem:read_text_file
-	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
+	Tool string `json:"tool" yaml:"tool"`
 }
 
 // WorkflowBudget The budget of a workflow in tokens.
@@ -8248,12 +8257,12 @@ type WorkflowMetrics struct {
 	TotalTimeMS int64 `json:"total_time_ms" yaml:"total_time_ms"`
 }
 
-// WorkflowMissingArgument defines model for WorkflowMissingArgument.
+// WorkflowMissingArgument A required argument without a value.
 type WorkflowMissingArgument struct {
 	// Argument The argument, a JSON pointer into the arguments.
 	//
 	// Example: /path
-	Argument *string `json:"argument,omitempty" yaml:"argument,omitempty"`
+	Argument string `json:"argument" yaml:"argument"`
 
 	// Description The description of the argument.
 	//
@@ -8266,7 +8275,7 @@ type WorkflowMissingArgument struct {
 	// Step The task's id in the plan.
 	//
 	// Example: t1
-	Step *string `json:"step,omitempty" yaml:"step,omitempty"`
+	Step string `json:"step" yaml:"step"`
 }
 
 // WorkflowPlan A workflow that was checked and not started.
