@@ -12,20 +12,20 @@ const definitionsPath = "/api/v1/workflow-definitions"
 
 // definitionDraft is the body of a request to store a workflow.
 type definitionDraft struct {
-	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                      // The tasks. `$input.path` in arguments stands for a part of the input.
+	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                      // The tasks. `$input.path` in arguments is replaced by a part of the input.
 	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                                 // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                                 // JSON Schema of the input, without `$ref`. Defaults of its properties replace missing ones.
-	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Report of the day" maxLength:"2000" extensions:"x-nullable"` // What it is for.
+	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                                 // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
+	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Daily report" maxLength:"2000" extensions:"x-nullable"` // The purpose of the workflow.
 }
 
 // definitionView is a version of a stored workflow.
 type definitionView struct {
 	Name        string          `json:"name" example:"nightly-report"`                     // The name.
 	Version     int64           `json:"version" example:"3"`                               // The version, from 1. A version never changes.
-	Description string          `json:"description,omitempty" example:"Report of the day"` // What it is for; absent without one.
+	Description string          `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
 	Workflow    workflow.Graph  `json:"workflow"`                                          // The tasks.
 	Config      workflowConfig  `json:"config"`                                            // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`       // JSON Schema of the input; absent without one.
+	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`       // JSON Schema for the input; absent if none was stored.
 	CreatedBy   string          `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
 	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
 }
@@ -34,7 +34,7 @@ type definitionView struct {
 type definitionItem struct {
 	Name        string    `json:"name" example:"nightly-report"`                     // The name.
 	Version     int64     `json:"version" example:"3"`                               // The newest version.
-	Description string    `json:"description,omitempty" example:"Report of the day"` // What it is for; absent without one.
+	Description string    `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
 	CreatedBy   string    `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
 	CreatedAt   time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
 }
@@ -69,7 +69,7 @@ func newDefinitionView(d workflow.Definition) definitionView {
 // listDefinitions lists the stored workflows.
 //
 //	@Summary		List stored workflows
-//	@Description	Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+//	@Description	Returns the newest version of each stored workflow, without its tasks, ordered by name.
 //	@Success		200	{object}	definitionList	"A page of results"
 func (s *Server) listDefinitions(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -101,28 +101,28 @@ func (s *Server) getDefinition(r request) (any, error) {
 // putDefinition stores a workflow.
 //
 //	@Summary		Store a workflow
-//	@Description	Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
-//	@Param			definition_id	path	string			true	"The name: small letters, digits, dots, underscores and hyphens"	maxlength(64)	example(nightly-report)
-//	@Param			If-Match		header	string	false	"Store the version only if this entity tag has the newest version"
-//	@Param			If-None-Match	header	string	false	"With `*`, store the workflow only if the name is not in use"
+//	@Description	Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
+//	@Param			definition_id	path	string			true	"The name: lowercase letters, digits, dots, underscores and hyphens"	maxlength(64)	example(nightly-report)
+//	@Param			If-Match		header	string	false	"Store the version only if this entity tag is that of the newest version"
+//	@Param			If-None-Match	header	string	false	"With `*`: store the workflow only if the name is not in use"
 //	@Param			body			body	definitionDraft	true	"The workflow"
-//	@Success		200	{object}	definitionView	"The newest version has this content, or a further version was stored"
+//	@Success		200	{object}	definitionView	"The newest version already had this content, or a further version was stored"
 //	@Success		201	{object}	definitionView	"The first version was stored"
 //	@Header			200	{string}	ETag
 //	@Header			201	{string}	ETag
 //	@Header			201	{string}	Location
 //	@Failure		409	"Another version was stored at the same time"
-//	@Failure		412	"The newest version is another"
+//	@Failure		412	"The newest version does not match the precondition"
 func (s *Server) putDefinition(r request, d definitionDraft) (any, error) {
 	out := workflow.Definition{
 		Name: r.id, Description: orZero(d.Description), Steps: d.Workflow.Tasks, Settings: d.Config.settings(), InputSchema: presentJSON(d.InputSchema),
 	}
 	created, err := s.core.Workflows.SaveDefinition(r.Context(), r.caller, &out, r.pre)
-	answer := reply{version: out.Version, body: newDefinitionView(out)}
+	res := reply{version: out.Version, body: newDefinitionView(out)}
 	if created && out.Version == 1 {
-		answer.status, answer.location = http.StatusCreated, definitionsPath+"/"+out.Name
+		res.status, res.location = http.StatusCreated, definitionsPath+"/"+out.Name
 	}
-	return answer, err
+	return res, err
 }
 
 // presentJSON returns nil for null.
@@ -136,10 +136,10 @@ func presentJSON(value json.RawMessage) json.RawMessage {
 // deleteDefinition deletes a stored workflow.
 //
 //	@Summary		Delete a stored workflow
-//	@Description	Deletes all versions of a stored workflow. Workflows that were started from it go on.
-//	@Param			If-Match	header	string	false	"Delete it only if this entity tag has the newest version"
+//	@Description	Deletes all versions of a stored workflow. Workflows that were started from it are not affected.
+//	@Param			If-Match	header	string	false	"Delete it only if this entity tag is that of the newest version"
 //	@Success		204	"Deleted"
-//	@Failure		412	"The newest version is another"
+//	@Failure		412	"The newest version does not match the precondition"
 func (s *Server) deleteDefinition(r request) error {
 	return s.core.Workflows.DeleteDefinition(r.Context(), r.caller, r.id, r.pre)
 }

@@ -29,7 +29,7 @@ const (
 //	@Description
 //	@Description	Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //	@Description
-//	@Description	Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
+//	@Description	Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Produce		text/event-stream

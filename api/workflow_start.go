@@ -15,43 +15,43 @@ import (
 
 // workflowDraft is the body of a request to start a workflow.
 type workflowDraft struct {
-	Workflow *workflow.Graph `json:"workflow" validate:"omitnil" extensions:"x-nullable"` // The tasks and their dependencies; or `intent` or `definition`.
-	// What to do, in English or French, with the arguments; instead of a workflow; at most 8,000 bytes.
+	Workflow *workflow.Graph `json:"workflow" validate:"omitnil" extensions:"x-nullable"` // The tasks and their dependencies. Exactly one of `workflow`, `intent` and `definition` is required.
+	// A sentence in English or French that states what to do, with all arguments, at most 8,000 bytes; instead of `workflow`.
 	Intent     *string             `json:"intent" validate:"omitnil,min=1,max=8000" example:"Read the file config.json" minLength:"1" maxLength:"8000" extensions:"x-nullable"`
 	Definition *workflowInvocation `json:"definition" validate:"omitnil" extensions:"x-nullable"` // A stored workflow, instead of `workflow`.
-	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow, in addition to those of a stored one.
+	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow. With `definition`, the stricter value of the request and the stored workflow applies.
 }
 
 // workflowInvocation selects a stored workflow.
 type workflowInvocation struct {
 	Name    *string         `json:"name" validate:"required,max=64" example:"nightly-report" maxLength:"64"`          // Its name.
 	Version *int64          `json:"version" validate:"omitnil,min=1" example:"3" minimum:"1" extensions:"x-nullable"` // Its version, by default the newest.
-	Input   json.RawMessage `json:"input" swaggertype:"object"`                                                       // What `$input.path` in the arguments stands for, an object that is valid against the input schema.
+	Input   json.RawMessage `json:"input" swaggertype:"object"`                                                       // The input, an object that matches the input schema; `$input.path` in arguments refers to it.
 }
 
 // workflowStarted is the response to a request to start a workflow. The description shows the members as alternatives.
 //
-//nolint:unused // the description is made from it
+//nolint:unused // the OpenAPI description is generated from it
 type workflowStarted struct {
 	Workflow *workflow.View     `json:"workflow" extensions:"x-one-of"`
 	Plan     *workflow.Proposal `json:"plan"     extensions:"x-one-of"`
 }
 
-// workflowConfig are the options of a workflow.
+// workflowConfig has the options of a workflow.
 type workflowConfig struct {
-	// Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
-	// (`other`), or a person with such a token that is bound to no agent (`human`).
+	// Who can approve tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+	// (`other`), or a person with such a token that is not bound to an agent (`human`).
 	Approver *string `json:"approver" validate:"omitnil,oneof=caller other human" enums:"caller,other,human" example:"other" default:"caller" extensions:"x-nullable"`
 	// Whether to pause after each layer: the tasks whose dependencies are all in earlier layers.
 	PerLayerValidation bool `json:"per_layer_validation" example:"false" default:"false"`
 	// Whether independent tasks still begin after one has failed.
 	OnError *string `json:"on_error" validate:"omitnil,oneof=continue abort" enums:"continue,abort" example:"continue" default:"continue" extensions:"x-nullable"`
-	// Ask for approval before tools of this class or above; by default only where a task asks for it.
+	// Require approval for tasks of this class or above; by default only tasks with `approve` need approval.
 	Approvals *models.ToolClass `json:"approvals" validate:"omitnil,oneof=write destructive" swaggertype:"string" enums:"write,destructive" example:"destructive" extensions:"x-nullable"`
-	// Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
-	// attempt may be silent, at least 100; the default is that of the class of the task.
+	// Timeout in milliseconds of each attempt of tasks without `timeout_ms`. For agent_task it is how long an attempt may be
+	// silent, at least 100; the default is that of the class of the task.
 	TaskTimeoutMS *int64 `json:"task_timeout_ms" validate:"omitnil,min=1,max=86400000" example:"30000" minimum:"1" maximum:"86400000" default:"30000" extensions:"x-nullable"`
-	// The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
+	// The number of tokens that all tasks may use in total. They are reserved at the start from the budget of the agent that pays.
 	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"20000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
@@ -69,7 +69,7 @@ func (c *workflowConfig) settings() workflow.Settings {
 	}
 }
 
-// workflowDraftOf returns the body of a request, which has either a workflow, an intent or a stored workflow.
+// workflowDraftOf returns the body of a request, which has exactly one of a workflow, an intent and a definition.
 func (s *Server) workflowDraftOf(w http.ResponseWriter, r *http.Request) (d workflowDraft, body []byte, err error) {
 	if _, body, err = s.readRequest(w, r, validBody, &d); err != nil {
 		return d, nil, err
@@ -102,7 +102,7 @@ func invalidField(pointer, rule, detail string) error {
 	return violations.Err()
 }
 
-// ofIntent returns the error of an intent with its JSON pointer.
+// ofIntent adds the JSON pointer of the intent to its error.
 func ofIntent(err error) error {
 	if errs.Is(err, errs.InvalidRequest) && tools.ErrorName(err) == "" && len(errs.From(err).Fields) == 0 {
 		return invalidField("/intent", "range", errs.From(err).Detail)
@@ -113,12 +113,12 @@ func ofIntent(err error) error {
 // planWorkflow checks a workflow.
 //
 //	@Summary		Check a workflow without starting it
-//	@Description	Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+//	@Description	Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 //	@Param			body	body	workflowDraft	true	"The workflow"
 //	@Success		200	{object}	workflow.Proposal	"The plan"
-//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, the dependencies of the tasks form a cycle, or the input does not match its schema"
+//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names an unknown task, the dependencies of the tasks form a cycle, or the input does not match its schema"
 //	@Failure		404	"The stored workflow or a tool does not exist, or the token may not call the tool"
-//	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
+//	@Failure		403	"The token lacks the scope `tools:call`, or `messages:send` for agent tasks; or its agent is inactive"
 func (s *Server) planWorkflow(w http.ResponseWriter, r *http.Request) error {
 	d, _, err := s.workflowDraftOf(w, r)
 	if err != nil {
@@ -140,9 +140,9 @@ func (s *Server) planWorkflow(w http.ResponseWriter, r *http.Request) error {
 // startWorkflow starts a workflow.
 //
 //	@Summary		Start a workflow
-//	@Description	Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+//	@Description	Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 //	@Description
-//	@Description	Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+//	@Description	Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 //	@Param			Idempotency-Key	header	string			false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response; with `Prefer: wait` it waits for the same workflow"	maxlength(255)
 //	@Param			Prefer			header	string			false	"`wait=N` waits up to N seconds until the workflow is paused or has ended, at most 60 and less than the server's time limit for requests"	example(wait=10)
 //	@Param			traceparent		header	string			false	"W3C trace context of the workflow"	example(00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01)
@@ -155,10 +155,10 @@ func (s *Server) planWorkflow(w http.ResponseWriter, r *http.Request) error {
 //	@Header			202	{string}	ETag
 //	@Header			202	{string}	Location
 //	@Header			202	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
-//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names no task, the dependencies of the tasks form a cycle, or the input does not match its schema"
+//	@Failure		400	"A field is missing or malformed, an id is not unique, a reference names an unknown task, the dependencies of the tasks form a cycle, or the input does not match its schema"
 //	@Failure		404	"The stored workflow or a tool does not exist, or the token may not call the tool"
-//	@Failure		403	"The token lacks the scope, or that for tasks of agents; or its agent is inactive"
-//	@Failure		429	"The token has too many workflows that have not ended, the budget of its agent does not cover that of the workflow, or the token exceeds its rate limit"
+//	@Failure		403	"The token lacks the scope `tools:call`, or `messages:send` for agent tasks; or its agent is inactive"
+//	@Failure		429	"The token or the server has too many workflows that have not ended, the daily budget of the agent does not cover the budget of the workflow, or the token exceeds its rate limit"
 //	@Header			429	{integer}	Retry-After
 //	@Header			429	{integer}	RateLimit-Limit
 //	@Header			429	{integer}	RateLimit-Remaining

@@ -17,8 +17,8 @@ const workflowsPath = "/api/v1/workflows"
 
 func workflowReply(v workflow.View) reply { return reply{version: v.Version, body: v} }
 
-// awaitWorkflow returns a workflow as soon as it no longer runs, or after patience, within the time limit of the request
-// and until the server shuts down. If the limit of waiting requests is reached it does not wait.
+// awaitWorkflow returns a workflow as soon as it no longer runs, but at the latest after patience, at the time limit of the
+// request or when the server shuts down. If the limit of waiting requests is reached, it does not wait.
 func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string, patience time.Duration) (workflow.View, error) {
 	get := func() (workflow.View, error) { return s.core.Workflows.Get(r.Context(), caller(r), id) }
 	v, err := get()
@@ -65,7 +65,7 @@ type workflowList struct {
 // listWorkflows lists workflows.
 //
 //	@Summary		List workflows
-//	@Description	Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
+//	@Description	Returns workflows, newest first: those that the token started and, with the scope `workflows:approve`, those with an `approver`. A token that is bound to an agent gets the latter only if an agent of its subtree pays for them. A token with `admin` gets all. Workflows are kept for 30 days after they have ended.
 //	@Param			status			query	string	false	"Only workflows in this state"	enums(running,paused,complete,aborted,error)	example(paused)
 //	@Param			decidable		query	bool	false	"Only workflows that wait for a decision that this token may make"	default(false)
 //	@Success		200	{object}	workflowList	"A page of results"
@@ -85,7 +85,7 @@ func (s *Server) listWorkflows(r request) (any, error) {
 // getWorkflow returns one workflow.
 //
 //	@Summary		Get a workflow
-//	@Description	Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+//	@Description	Returns a workflow with the results of its tasks and, if it is paused, its checkpoint. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //	@Param			wait			query	int		false	"Seconds to wait until it is paused or has ended, limited by the server's time limit for requests"	minimum(0)	maximum(60)	default(0)
 //	@Success		200	{object}	workflow.View	"The workflow"
 //	@Header			200	{string}	Preference-Applied	"The granted wait, such as `wait=10`."
@@ -113,7 +113,7 @@ func (s *Server) writeWorkflow(w http.ResponseWriter, r request, patience time.D
 // getWorkflowGraph returns the tasks of a workflow with their dependencies.
 //
 //	@Summary		Get the graph of a workflow
-//	@Description	Returns the tasks of a workflow, the tasks that they depend on, and their states.
+//	@Description	Returns the tasks of a workflow with their dependencies and states.
 //	@Success		200	{object}	workflow.StateGraph	"The graph"
 func (s *Server) getWorkflowGraph(r request) (any, error) {
 	g, err := s.core.Workflows.Graph(r.Context(), r.caller, r.id)
@@ -129,7 +129,7 @@ type checkpointList struct {
 // listCheckpoints lists the checkpoints of a workflow.
 //
 //	@Summary		List the checkpoints of a workflow
-//	@Description	Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+//	@Description	Returns the checkpoints of a workflow with the tasks that they show and the decisions, newest first. A page of large checkpoints can have fewer entries than `limit`.
 //	@Success		200	{object}	checkpointList	"A page of results"
 func (s *Server) listCheckpoints(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -194,7 +194,7 @@ type workflowContinuation struct {
 // continueWorkflow continues a workflow.
 //
 //	@Summary		Continue a workflow
-//	@Description	Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+//	@Description	Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 //	@Param			Prefer	header	string					false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
 //	@Param			body	body	workflowContinuation	false	"The reason"
 //	@Success		200	{object}	workflow.View	"The workflow"
@@ -213,7 +213,7 @@ type workflowAbortion struct {
 // abortWorkflow aborts a workflow.
 //
 //	@Summary		Abort a workflow
-//	@Description	Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+//	@Description	Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 //	@Param			Prefer	header	string				false	"`wait=N` as for continue; the response has the final state in any case"	example(wait=10)
 //	@Param			body	body	workflowAbortion	true	"The reason"
 //	@Success		200	{object}	workflow.View	"The workflow"
@@ -227,17 +227,17 @@ func (s *Server) abortWorkflow(r request, d workflowAbortion) error {
 // workflowExtension is the body of a request to add tasks to a workflow.
 type workflowExtension struct {
 	Workflow       *workflow.Graph `json:"workflow" validate:"required"`                                                                                                            // The tasks to add. They may depend on each other and on all tasks of the workflow.
-	NewRequirement *string         `json:"new_requirement" validate:"omitnil,text,max=8000" example:"parse the XML files that were found" maxLength:"8000" extensions:"x-nullable"` // What they are for, which the event shows.
+	NewRequirement *string         `json:"new_requirement" validate:"omitnil,text,max=8000" example:"parse the XML files that were found" maxLength:"8000" extensions:"x-nullable"` // Why they are added; the event `workflow.replanned` contains it.
 }
 
 // replanWorkflow adds tasks to a workflow.
 //
 //	@Summary		Add tasks to a workflow
-//	@Description	Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+//	@Description	Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 //	@Param			body	body	workflowExtension	true	"The tasks"
 //	@Success		200	{object}	workflow.Replanned	"The tasks were added"
 //	@Header			200	{string}	ETag
-//	@Failure		403	"The token of the workflow lacks the scope for tasks of agents, or is no longer accepted"
+//	@Failure		403	"The token of the workflow lacks the scope `messages:send` for agent tasks, or is no longer accepted"
 //	@Failure		404	"The workflow does not exist, or the token of the workflow may not call a tool"
 //	@Failure		409	"The workflow has ended, or was replanned 10 times"
 func (s *Server) replanWorkflow(r request, d workflowExtension) (any, error) {
@@ -249,25 +249,25 @@ func (s *Server) replanWorkflow(r request, d workflowExtension) (any, error) {
 
 // checkpointDecision is the body of a decision on a checkpoint.
 type checkpointDecision struct {
-	Approved *bool   `json:"approved" validate:"required" example:"true"`                                                                          // Whether to go on; false aborts the workflow.
+	Approved *bool   `json:"approved" validate:"required" example:"true"`                                                                          // true approves the checkpoint; false rejects it and aborts the workflow.
 	Feedback *string `json:"feedback" validate:"omitnil,text,max=2000" example:"the arguments are right" maxLength:"2000" extensions:"x-nullable"` // The reason, which is stored with the checkpoint.
 	// The digest of the checkpoint; the decision is rejected if the digest differs.
 	Digest *string `json:"digest" validate:"omitnil,printable,max=64" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" maxLength:"64" extensions:"x-nullable"`
-	// What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them. For an
-	// exhausted budget: `raise`.
+	// How to treat tasks whose results were lost: run them again (`retry`), use `results` as their results (`accept`), or skip
+	// them (`skip`). For an exhausted budget: `raise`.
 	Resolution *workflow.Resolution `json:"resolution" validate:"omitnil,oneof=retry accept skip raise" swaggertype:"string" enums:"retry,accept,skip,raise" example:"retry" extensions:"x-nullable"`
-	// The results by task id, for the resolution `accept`.
+	// The results by task id; required for the resolution `accept`.
 	Results map[string]json.RawMessage `json:"results" swaggertype:"object"`
-	// The new total budget, for the resolution `raise`.
+	// The new total budget; required for the resolution `raise`.
 	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"40000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 }
 
 // decideOnCheckpoint decides on a checkpoint.
 //
 //	@Summary		Decide on a checkpoint
-//	@Description	Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+//	@Description	Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 //	@Description
-//	@Description	If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+//	@Description	If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 //	@Param			Prefer	header	string				false	"`wait=N` waits up to N seconds until the workflow is paused again or has ended"	example(wait=10)
 //	@Param			body	body	checkpointDecision	true	"The decision"
 //	@Success		200	{object}	workflow.View	"The workflow"
@@ -275,7 +275,7 @@ type checkpointDecision struct {
 //	@Header			200	{string}	ETag
 //	@Failure		403	"The token may not make this decision (`tool_error` is `APPROVAL_DENIED`)"
 //	@Failure		409	"The checkpoint has been decided, or what it shows has changed"
-//	@Failure		429	"The budget of the agent does not cover the new budget, or the token exceeds its rate limit"
+//	@Failure		429	"The daily budget of the agent does not cover the increase of the budget, or the token exceeds its rate limit"
 func (s *Server) decideOnCheckpoint(r request, d checkpointDecision) error {
 	return s.core.Workflows.Decide(r.Context(), r.caller, r.id, r.subID, workflow.Decision{
 		Approved: *d.Approved, Feedback: orZero(d.Feedback), Digest: orZero(d.Digest), Resolution: orZero(d.Resolution), Results: d.Results, Budget: orZero(d.Budget),

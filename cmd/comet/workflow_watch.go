@@ -57,7 +57,7 @@ func (c *call) watch(ctx context.Context, id string) (ended []byte, err error) {
 	return ended, nil
 }
 
-// graphWorkflow prints the graph of a workflow, or of the file of one.
+// graphWorkflow prints the graph of a workflow, or of the workflow in a file.
 func graphWorkflow(ctx context.Context, c *call) error {
 	draw := map[string]func([]outline.Task) string{"": outline.Mermaid, "mermaid": outline.Mermaid, "dot": outline.Dot}[given[string](c, "output")]
 	if draw == nil {

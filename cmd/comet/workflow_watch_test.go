@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWatchReconnects: events that the read state contains are not printed again, and a lost connection loses none.
+// TestWatchReconnects checks that events which the state already contains are not printed again, and that a lost connection
+// loses no events.
 func TestWatchReconnects(t *testing.T) {
 	t.Parallel()
 	step := func(version int, kind, step, status, more string) string {

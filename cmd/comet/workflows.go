@@ -51,7 +51,7 @@ func planWorkflow(ctx context.Context, c *call) error {
 	return c.printResult(c.sendWorkflow(ctx))
 }
 
-// rowOf returns the row of the table with a use.
+// rowOf returns the command of the table with a usage line.
 func rowOf(use string) command {
 	table := commandTable()
 	return table[slices.IndexFunc(table, func(c command) bool { return c.use == use })]
@@ -68,10 +68,12 @@ func (c *call) sendWorkflow(ctx context.Context) ([]byte, error) {
 	}
 	var err error
 	switch config := configOf(c); {
+	case sources != 1 && c.cmd.Flags().Lookup("definition") == nil:
+		err = usagef("give either FILE or --intent")
 	case sources != 1:
-		err = usagef("give either a FILE, --intent or --definition")
+		err = usagef("give exactly one of FILE, --intent and --definition")
 	case c.local["input"] != nil && name == "":
-		err = usagef("--input belongs to --definition")
+		err = usagef("--input requires --definition")
 	case path != "":
 		err = c.readWorkflow(path, config)
 	case name != "":
@@ -86,7 +88,7 @@ func (c *call) sendWorkflow(ctx context.Context) ([]byte, error) {
 	return body, withToolError(err)
 }
 
-// configOf returns the members of config that the flags of a call set, as JSON.
+// configOf returns the members of config that the flags of a call set.
 func configOf(c *call) map[string]json.RawMessage {
 	options := map[string]json.RawMessage{}
 	if given[bool](c, "layers") {

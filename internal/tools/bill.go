@@ -11,9 +11,9 @@ import (
 	"comet/store"
 )
 
-// Bill collects calls, whose records and charges its caller stores in a transaction of its own: RecordIn and Facts.
-// So they are stored if and only if their effects on the caller are. If that transaction is not committed, the
-// caller calls Service.SettleBill.
+// Bill collects calls whose records and charges the caller stores in its own transaction, with RecordIn and Facts.
+// They are stored if and only if the other changes of that transaction are. If it is not committed, the
+// caller must call Service.SettleBill.
 type Bill struct {
 	allowance *Allowance
 
@@ -21,8 +21,8 @@ type Bill struct {
 	calls []models.ToolCall
 }
 
-// Allowance limits what the calls of several bills may use together. Code may call no further tool when it is
-// used up; the calls of its caller are not limited by it.
+// Allowance limits the total tokens of the calls of several bills. When it is used up, code cannot call further tools; direct
+// calls are not limited.
 type Allowance struct{ left atomic.Int64 }
 
 // NewAllowance returns an allowance of tokens.
@@ -32,7 +32,7 @@ func NewAllowance(tokens int64) *Allowance {
 	return a
 }
 
-// Use subtracts tokens, and adds them if they are negative.
+// Use subtracts tokens; negative tokens are added.
 func (a *Allowance) Use(tokens int64) { a.left.Add(-tokens) }
 
 // NewBill returns an empty bill.
@@ -68,7 +68,7 @@ func (b *Bill) Tokens() (n int64) {
 	return n
 }
 
-// Facts returns the charge of the calls, none if they are free. It counts once, however often it is recorded.
+// Facts returns the charge of the calls, none if they are free. The charge counts once, even if it is recorded repeatedly.
 func (b *Bill) Facts() []usage.FactDraft {
 	if n := b.Tokens(); n > 0 {
 		return []usage.FactDraft{{Tokens: &n, FactLabels: models.FactLabels{Kind: factKind}, RequestID: &b.calls[0].ID}}
@@ -88,8 +88,8 @@ func (b *Bill) RecordIn(tx *store.Tx) error {
 	return writeRows(tx, entries)
 }
 
-// SettleBill stores the records and the charges of a bill whose caller does not store them. It does not charge again
-// what is already charged.
+// SettleBill stores the records and the charges of a bill whose caller has not stored them. Charges that are already
+// stored are not repeated.
 func (svc *Service) SettleBill(ctx context.Context, b *Bill) {
 	if b == nil || len(b.calls) == 0 {
 		return
@@ -108,5 +108,5 @@ func (svc *Service) SettleBill(ctx context.Context, b *Bill) {
 	}
 }
 
-// EstimateTokens returns what a call with arguments of n bytes costs at least, about.
+// EstimateTokens returns the approximate minimum cost of a call with arguments of n bytes, in tokens.
 func EstimateTokens(bytes int) int64 { return estimateTokens(bytes) }

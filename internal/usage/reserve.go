@@ -140,5 +140,5 @@ const releaseWait = 5
 // MaxReservationTTL is the maximum lifetime of a reservation in seconds.
 const MaxReservationTTL = 86_400
 
-// Lasting is the lifetime of reservations that do not expire before they are ended: a hundred years.
+// Lasting is the lifetime of reservations that practically do not expire: a hundred years.
 const Lasting = 100 * 365 * day

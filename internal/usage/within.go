@@ -35,7 +35,7 @@ func (l *Ledger) Write(ctx context.Context, fn func(*store.Tx) error) error {
 
 // ReserveIn is Reserve in the caller's transaction. After errs.BudgetExceeded the transaction may
 // continue; it keeps the event about the refusal. A reservation with Lasting does not expire, so the
-// caller must end it in the transaction that ends its purpose.
+// caller must end it in the transaction that ends the work that it pays for.
 func (l *Ledger) ReserveIn(tx *store.Tx, agentID string, tokens int64, ttl time.Duration) (models.Reservation, error) {
 	if ttl != Lasting {
 		ttl = min(ttl, MaxReservationTTL*time.Second)
@@ -70,10 +70,10 @@ func (l *Ledger) ChargeIn(tx *store.Tx, agentID string, d FactDraft) error {
 	return l.decideOne(tx, &record{request: request{agentID: agentID}, drafts: []FactDraft{d}, facts: []models.Fact{fact}})
 }
 
-// DrawIn draws on a reservation in the caller's transaction: it charges facts to the agent and releases their
-// tokens, and also tokens that were charged to another agent. A fact whose request_id was recorded before is
-// not charged again and releases nothing. What exceeds the reservation, or all if it has ended, is charged
-// nevertheless. DrawIn returns the tokens that are still reserved.
+// DrawIn draws on a reservation in the caller's transaction: it charges facts to the agent and reduces the
+// reservation by their tokens and by elsewhere, tokens that were charged to other agents. A fact whose request_id was
+// recorded before is not charged again and does not reduce the reservation. Tokens that exceed the reservation, or all
+// tokens if it has ended, are charged nevertheless. DrawIn returns the tokens that are still reserved.
 func (l *Ledger) DrawIn(tx *store.Tx, agentID, reservationID string, facts []FactDraft, elsewhere int64) (left int64, err error) {
 	op := &draw{record: &record{request: request{agentID: agentID}}, elsewhere: elsewhere}
 	if len(facts) > 0 {

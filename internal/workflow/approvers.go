@@ -12,31 +12,31 @@ import (
 	"comet/store/workflows"
 )
 
-// Approver says who approves the steps of a workflow and decides about lost results.
+// Approver says which principals can approve the steps of a workflow and decide about lost results.
 type Approver string
 
 // Values of Approver.
 const (
-	// ApproverCaller is the owner, and administrators.
+	// ApproverCaller allows the owner and administrators.
 	ApproverCaller Approver = ""
-	// ApproverOther is a token with the scope workflows:approve that is not the owner's. If it is bound to an agent, the
-	// agent neither pays for the workflow nor may execute what is approved.
+	// ApproverOther allows tokens with the scope workflows:approve other than the owner. If such a token is bound to an
+	// agent, the agent must neither pay for the workflow nor be able to execute an approved step.
 	ApproverOther Approver = "other"
-	// ApproverHuman is a person: one that Decision.Via names, or a token as for ApproverOther that is bound to no agent.
+	// ApproverHuman allows persons: a decision with Via, or one of a token as for ApproverOther that is not bound to an agent.
 	ApproverHuman Approver = "human"
 )
 
-// Via is the way in which a person has decided.
+// Via is how a person has decided without a token of their own.
 type Via string
 
-// Values of Via, "" for the request of a token.
+// Values of Via; "" is a decision of the token of the request.
 const (
 	ViaElicitation Via = "elicitation"
 	ViaDashboard   Via = "dashboard"
 )
 
-// visible returns WORKFLOW_NOT_FOUND for an unknown workflow, and for one of another token that the principal neither
-// administers nor approves.
+// visible returns a workflow, or WORKFLOW_NOT_FOUND if it is unknown, or belongs to another token and the principal can
+// neither administer nor approve it.
 func (e *environment) visible(ctx context.Context, w workflows.Workflow, err error, by models.Principal, id string) error {
 	if err == nil && w.TokenID != by.TokenID && !by.Administers() {
 		if err = errUnknown(id); w.Approver != "" && by.Has(models.ScopeWorkflowsApprove) {
@@ -56,7 +56,7 @@ func errUnknown(id string) error {
 }
 
 // present returns the errors of visible, and WORKFLOW_NOT_FOUND for a workflow that has expired (AgentCards, “Codes
-// d'erreur”). It is for principals that change the workflow.
+// d'erreur”). Operations that change the workflow call it.
 func (e *environment) present(ctx context.Context, w workflows.Workflow, err error, by models.Principal, id string) error {
 	if err = e.visible(ctx, w, err, by, id); err == nil && w.ErrorCode == codeExpired {
 		return tools.NewError(errs.NotFound, "WORKFLOW_NOT_FOUND", "the workflow %s expired at %s, because no decision was made", id, w.EndedAt.Format(time.RFC3339))
@@ -68,20 +68,20 @@ func owns(w workflows.Workflow, by models.Principal) bool {
 	return w.TokenID == by.TokenID || by.Administers()
 }
 
-// requireOwner returns APPROVAL_DENIED for principals that may only approve.
+// requireOwner returns APPROVAL_DENIED unless the principal is the owner or an administrator.
 func requireOwner(w workflows.Workflow, by models.Principal) error {
 	if owns(w, by) {
 		return nil
 	}
-	return errDenied("only the token that started the workflow %s, and administrators, may do this", w.ID)
+	return errDenied("only the token that started the workflow %s or a token with admin for the whole system may do this", w.ID)
 }
 
 func errDenied(format string, args ...any) error {
 	return tools.NewError(errs.ToolDenied, "APPROVAL_DENIED", format, args...)
 }
 
-// mayDecide returns APPROVAL_DENIED unless the principal may make a decision on the newest checkpoint. The owner may reject
-// what it may not approve, because it may also abort the workflow.
+// mayDecide returns APPROVAL_DENIED unless the principal may make a decision on the newest checkpoint. The owner can always
+// reject, because it can also abort the workflow.
 func (x *execution) mayDecide(by models.Principal, d Decision) error {
 	kind := plan.Pause(x.checkpoint.Kind)
 	approval := kind == plan.PauseApproval || kind == plan.PauseUncertain
@@ -99,13 +99,13 @@ func (x *execution) mayDecide(by models.Principal, d Decision) error {
 	case policy == ApproverHuman && d.Via != "":
 		return nil
 	case by.TokenID == x.row.TokenID:
-		return errDenied("the token that started the workflow %s may not approve its steps: its approver is %s", x.row.ID, policy)
+		return errDenied("the token that started the workflow %s may not approve its steps, because its approver is %s; use another token with the scope workflows:approve", x.row.ID, policy)
 	case !by.Has(models.ScopeWorkflowsApprove):
 		return errDenied("the token %q lacks the scope %s", by.Name, models.ScopeWorkflowsApprove)
 	case by.AgentID == nil:
 		return nil
 	case policy == ApproverHuman:
-		return errDenied("the token %q is bound to an agent, and the approver of the workflow is human", by.Name)
+		return errDenied("the token %q is bound to an agent, but the approver of the workflow is human; use a token that is not bound to an agent", by.Name)
 	case *by.AgentID == x.row.Payer:
 		return errDenied("the agent %q pays for the workflow and may not approve its steps", x.row.Payer)
 	case !d.Approved:
@@ -114,8 +114,8 @@ func (x *execution) mayDecide(by models.Principal, d Decision) error {
 	return x.notExecutor(by, true)
 }
 
-// notExecutor returns APPROVAL_DENIED if the agent of a principal executes a step that the checkpoint shows, or, with
-// possibly, if it could be chosen for one.
+// notExecutor returns APPROVAL_DENIED if a step of the checkpoint is requested from the agent of the principal or, with
+// possibly, if such a step could be assigned to it.
 func (x *execution) notExecutor(by models.Principal, possibly bool) error {
 	if by.AgentID == nil {
 		return nil
@@ -126,7 +126,7 @@ func (x *execution) notExecutor(by models.Principal, possibly bool) error {
 	}
 	for _, s := range shown {
 		if s.Type == plan.KindAgent && (s.Agent == *by.AgentID || s.Agent == "" && possibly) {
-			return errDenied("the agent %q may execute the step %q and so may not approve it", *by.AgentID, s.ID)
+			return errDenied("the agent %q may execute the step %q, so it may not approve it", *by.AgentID, s.ID)
 		}
 	}
 	return nil

@@ -18,12 +18,12 @@ const maxBudget = 1_000_000_000_000
 
 // Budget is the budget of a workflow in tokens.
 type Budget struct {
-	Total    int64 `json:"total" example:"20000"`   // What the tasks may use.
-	Used     int64 `json:"used" example:"1250"`     // What they have used.
-	Reserved int64 `json:"reserved" example:"8750"` // What is still reserved for them.
+	Total    int64 `json:"total" example:"20000"`   // The tokens that the tasks may use.
+	Used     int64 `json:"used" example:"1250"`     // The tokens that they have used.
+	Reserved int64 `json:"reserved" example:"8750"` // The tokens that are still reserved for them.
 } // @name WorkflowBudget
 
-// payment is what the next transaction charges.
+// payment has the charges of the next transaction.
 type payment struct {
 	bills    []*tools.Bill
 	byAgents int64 // tokens that were charged to the agents of tasks
@@ -33,7 +33,7 @@ type payment struct {
 	reserved      int64
 }
 
-// cost returns the function that returns the tokens a step needs to begin, nil without a budget.
+// cost returns a function for the tokens that a step needs to begin, nil without a budget.
 func (x *execution) cost(ctx context.Context) func(int) int64 {
 	if x.row.Budget == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (x *execution) cost(ctx context.Context) func(int) int64 {
 	}
 }
 
-// left returns the reserved tokens that no running step needs.
+// left returns the reserved tokens that the running steps do not need.
 func (x *execution) left() int64 {
 	left := x.row.Reserved
 	for i := range x.steps {
@@ -83,18 +83,18 @@ func (x *execution) charge(o outcome) {
 	}
 }
 
-// raise raises the budget to that of a decision.
+// raise sets the budget to the new total of a decision.
 func (x *execution) raise(d Decision) error {
 	if d.Resolution != ResolutionRaise || d.Budget <= x.row.Used+x.row.Reserved || d.Budget > maxBudget {
-		return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the budget of %d tokens is exhausted: resolution must be raise, and budget the new total, more than %d and at most %d",
+		return tools.NewError(errs.InvalidRequest, "INVALID_ARGUMENTS", "the budget of %d tokens is exhausted: set resolution to raise, and budget to the new total, more than %d and at most %d",
 			x.row.Budget, x.row.Used+x.row.Reserved, int64(maxBudget))
 	}
 	x.row.Budget, x.row.Reserved, x.raised = d.Budget, d.Budget-x.row.Used, true
 	return nil
 }
 
-// payIn charges the bills, raises the reservation, and releases it if the workflow has ended. It comes last in a
-// transaction, because the accounts of the ledger are locked last.
+// payIn charges the bills, raises the reservation, and releases it if the workflow has ended. It must be the last operation of
+// a transaction, because the accounts of the ledger are locked last.
 func (x *execution) payIn(tx *store.Tx) error {
 	if x.row.Budget == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (x *execution) payIn(tx *store.Tx) error {
 	return nil
 }
 
-// paid updates the state after a commit.
+// paid updates the state of the budget after a commit.
 func (x *execution) paid() {
 	if x.row.Budget > 0 {
 		x.row.ReservationID, x.row.Reserved = x.reservationID, x.reserved
@@ -145,8 +145,8 @@ func (x *execution) paid() {
 	}
 }
 
-// settleBills charges the calls that no transaction of the workflow has charged, because the workflow was fenced or the
-// engine has stopped. They are not part of what the workflow has used.
+// settleBills charges calls that no transaction of the workflow has charged, because the workflow was fenced or the
+// engine has stopped. They do not count towards the used tokens of the workflow.
 func (r *run) settleBills() {
 	for len(r.outcomes) > 0 {
 		if o := <-r.outcomes; o.bill != nil {
@@ -158,8 +158,8 @@ func (r *run) settleBills() {
 	}
 }
 
-// refused returns the error of a payer whose budget does not cover that of a workflow, and other errors as they are. It
-// emits the event of the ledger, which was rolled back.
+// refused returns BUDGET_EXCEEDED if the daily budget of the payer does not cover the budget of a workflow, and other errors
+// unchanged. It emits the event of the ledger again, because the transaction with it was rolled back.
 func (e *Engine) refused(ctx context.Context, payer string, tokens int64, err error) error {
 	if !errs.Is(err, errs.BudgetExceeded) {
 		return err

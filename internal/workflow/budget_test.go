@@ -184,7 +184,7 @@ func (f *fixture) requireReleased(t *testing.T) {
 	f.verified(t)
 }
 
-// TestBudgetOfParallelSteps: of two steps that need the last tokens, one begins, and the other waits for it.
+// TestBudgetOfParallelSteps checks that of two steps that need the last tokens, one begins, and the other waits for it.
 func TestBudgetOfParallelSteps(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "one begins", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -219,8 +219,8 @@ func TestBudgetOfParallelSteps(t *testing.T) {
 	})
 }
 
-// TestBudgetAfterAdoption: a call whose result was not committed is charged once, and only the results that were committed
-// count for the workflow.
+// TestBudgetAfterAdoption checks that a call whose result was not committed is charged once, and that only committed results
+// count towards the used tokens of the workflow.
 func TestBudgetAfterAdoption(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "the holder was taken for dead", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -253,7 +253,8 @@ func TestBudgetAfterAdoption(t *testing.T) {
 	})
 }
 
-// TestBudgetOfAgentSteps: the tokens of a task are charged to the agent that executes it, and count for the workflow.
+// TestBudgetOfAgentSteps checks that the tokens of a task are charged to the agent that executes it, and count towards the used
+// tokens of the workflow.
 func TestBudgetOfAgentSteps(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "a task", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -316,7 +317,7 @@ func TestInvalidBudgets(t *testing.T) {
 			{`[{"id": "a", "tool": "paper:list"}]`, `{"budget": 1000000000001}`, "budget"},
 			{`[{"id": "a", "tool": "paper:list"}]`, `{"budget": 1.5}`, "budget"},
 			{`[{"id": "a", "tool": "paper:list"}]`, `{"budget": "10"}`, "budget"},
-			{`[{"id": "a", "type": "agent_task", "capability": "x"}]`, `{"budget": 10}`, "/workflow/tasks/0/budget: an agent_task of a workflow with a budget needs a budget"},
+			{`[{"id": "a", "type": "agent_task", "capability": "x"}]`, `{"budget": 10}`, "/workflow/tasks/0/budget: budget is required for an agent_task of a workflow with a budget"},
 			{`[{"id": "a", "type": "agent_task", "capability": "x", "budget": 11}]`, `{"budget": 10}`, "/workflow/tasks/0/budget: the budget of a task must not exceed that of the workflow"},
 		} {
 			args := map[string]any{"workflow": json.RawMessage(`{"tasks":` + c.tasks + `}`), "config": json.RawMessage(c.config)}

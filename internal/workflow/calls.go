@@ -24,16 +24,16 @@ import (
 	"comet/store/workflows"
 )
 
-// heldCall waits for the end of a tool call that runs already, and cancels it when its context ends.
+// heldCall waits for a tool call that is already running, and cancels the call when its context ends.
 type heldCall func(ctx context.Context, workflowID string) (*upstream.Result, error)
 
 // heldStep is the id of the only step of a workflow that Hold stores.
 const heldStep = "call"
 
-// Hold stores a tool call that runs already as a workflow of one running step, and returns its id. wait waits for the
-// result, which the workflow stores; it must cancel the call when its context ends. If this process ends before, the call
-// runs again if it may, and otherwise its outcome needs a decision. The error of a tool that works on workflows is
-// errs.InvalidRequest; after an error nothing is stored, and wait is not called.
+// Hold stores a tool call that is already running as a workflow of one running step, and returns the workflow's id. wait
+// returns the result of the call, which the workflow stores; it must cancel the call when its context ends. If this process
+// ends first, the call runs again if its tool allows this; otherwise its outcome needs a decision. Hold returns
+// errs.InvalidRequest for a tool that works on workflows. After an error nothing is stored, and wait is not called.
 func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, arguments json.RawMessage, wait func(ctx context.Context, workflowID string) (*upstream.Result, error)) (string, error) {
 	t, err := e.Tools.Lookup(ctx, by, name)
 	if err != nil {
@@ -70,20 +70,20 @@ func worksOnWorkflows(t tools.Target) bool {
 	return t.IsGateway() && t.ID != codeTool && t.Class != models.ToolRead
 }
 
-// awaitHeld waits for a call that runs already.
+// awaitHeld waits for a call that is already running.
 func (s *step) awaitHeld(ctx context.Context) (o outcome) {
 	res, err := s.held(ctx, s.workflowID)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil { // the server stops
-		return outcome{err: errors.New("the server has stopped while the call ran"), lost: !s.repeatable, again: s.repeatable}
+		return outcome{err: errors.New("the server stopped while the call was running"), lost: !s.repeatable, again: s.repeatable}
 	}
 	o.value, o.err = rawOutcome(res, err)
 	return o
 }
 
-// codeRPC begins the error code of a call that has ended with a JSON-RPC error, whose code follows.
+// codeRPC is the prefix of the error code of a call that has ended with a JSON-RPC error; the code of that error follows.
 const codeRPC = "JSONRPC_"
 
-// rawOutcome returns the result of a call as JSON, and the error of one without a result.
+// rawOutcome returns the result of a call as JSON, or the error of a call without a result.
 func rawOutcome(res *upstream.Result, err error) (json.RawMessage, error) {
 	if err == nil {
 		decoded, err := res.Decoded()
@@ -108,9 +108,9 @@ type Task struct {
 	CreatedAt, UpdatedAt time.Time
 	// DeletedAt is when the workflow is deleted, zero until it has ended.
 	DeletedAt time.Time
-	// Result is the result of the call that the task stands for, nil until it has one.
+	// Result is the result of the tool call, nil until the call has one.
 	Result json.RawMessage
-	// Failure is the JSON-RPC error of that call, nil for none.
+	// Failure is the JSON-RPC error of the tool call, nil for none.
 	Failure *jsonrpc.Error
 }
 
@@ -149,7 +149,7 @@ func (e *Engine) Task(ctx context.Context, by models.Principal, id string) (t Ta
 	return t, err
 }
 
-// resultOfCall returns the result of the only step as its client receives it.
+// resultOfCall returns the result of the only step in the form in which the client receives it.
 func (x *execution) resultOfCall(ctx context.Context) (json.RawMessage, *jsonrpc.Error, error) {
 	s := x.steps[0]
 	if x.state(0) == plan.Success {
@@ -163,12 +163,12 @@ func (x *execution) resultOfCall(ctx context.Context) (json.RawMessage, *jsonrpc
 		number, err := strconv.ParseInt(code, 10, 64)
 		return nil, &jsonrpc.Error{Code: number, Message: s.Error}, err
 	}
-	said := map[string]any{"code": s.ErrorCode, "message": s.Error}
+	failure := map[string]any{"code": s.ErrorCode, "message": s.Error}
 	if x.state(0) == plan.Skipped {
-		said = map[string]any{"code": codeLost, "message": "the result of the call was lost, and the call was not repeated"}
+		failure = map[string]any{"code": codeLost, "message": "the result of the call was lost, and the call was not repeated"}
 	}
 	text, err := json.Marshal(&mcp.CallToolResult{
-		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%s: %s", said["code"], said["message"])}}, StructuredContent: map[string]any{"error": said},
+		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("%s: %s", failure["code"], failure["message"])}}, StructuredContent: map[string]any{"error": failure},
 	})
 	return text, nil, err
 }
@@ -181,13 +181,13 @@ func (v View) CallResult() (*mcp.CallToolResult, error) {
 	}, err
 }
 
-// Ask stores that a client was asked for the decision on a checkpoint. key is a secret of the question, of which only the
-// last one is stored; "" removes it.
+// Ask stores the key of a question to a client about a checkpoint, in place of the previous one. The key is secret; "" removes
+// it.
 func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }
 
-// AwaitChange returns when a workflow is no longer in a version, or ctx ends.
+// AwaitChange returns when a workflow no longer has a version, or ctx ends.
 func (e *Engine) AwaitChange(ctx context.Context, id string, version int64) {
 	for background.Sleep(ctx, changeInterval) == nil {
 		if row, err := workflows.Get(e.Store.Reads(ctx), id); err == nil && row.Version != version {
@@ -196,10 +196,10 @@ func (e *Engine) AwaitChange(ctx context.Context, id string, version int64) {
 	}
 }
 
-// changeInterval is the interval of reads while a client is asked: any replica may change the workflow.
+// changeInterval is the interval at which AwaitChange reads the workflow, because any replica can change it.
 const changeInterval = 500 * time.Millisecond
 
-// IsAsked reports whether key is that of the question about a checkpoint of a workflow of the principal's own token.
+// IsAsked reports whether key is the stored key of the question about a checkpoint, in a workflow of the principal's own token.
 func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoint, key string) (bool, error) {
 	asked, err := workflows.IsAsked(e.Store.Reads(ctx), by.TokenID, id, checkpoint, key)
 	if errs.Is(err, errs.NotFound) {

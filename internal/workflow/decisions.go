@@ -18,17 +18,17 @@ type Decision struct {
 	Feedback string
 	// Digest is the expected digest of the checkpoint, "" for any.
 	Digest string
-	// Resolution is what happens to uncertain steps, or to an exhausted budget.
+	// Resolution is the decision about uncertain steps, or about an exhausted budget.
 	Resolution Resolution
 	// Results are the results of uncertain steps by their ids, for ResolutionAccept.
 	Results map[string]json.RawMessage
 	// Budget is the new total, for ResolutionRaise.
 	Budget int64
-	// Via is how a person has decided, "" for the request of a token.
+	// Via is how a person has decided without a token of their own, "" for a decision of the token of the request.
 	Via Via
 }
 
-// Resolution is what happens to the steps whose results were lost, or to an exhausted budget.
+// Resolution is a decision about steps whose results were lost, or about an exhausted budget.
 type Resolution string
 
 // Values of Resolution.
@@ -43,7 +43,7 @@ const (
 	ResolutionRaise Resolution = "raise"
 )
 
-// Continue confirms the results of a layer. It returns as soon as the workflow goes on; Wait waits for the next pause. It
+// Continue confirms the results of a layer. It returns as soon as the workflow continues; Wait waits for the next pause. It
 // has no effect on a workflow that runs, and returns WORKFLOW_STATE for one that has ended or waits for another decision.
 func (e *Engine) Continue(ctx context.Context, by models.Principal, id, reason string) error {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)

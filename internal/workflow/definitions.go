@@ -28,7 +28,7 @@ type Definition struct {
 	Settings Settings
 	// InputSchema is a JSON Schema, nil for none.
 	InputSchema json.RawMessage
-	// CreatedBy is the name of a token.
+	// CreatedBy is the name of the token that stored the version.
 	CreatedBy string
 	CreatedAt time.Time
 }
@@ -39,7 +39,7 @@ type DefinitionRef struct {
 	Version int64  `json:"version" example:"3"`           // The version.
 } // @name WorkflowDefinitionRef
 
-// Invocation selects a stored workflow and has its input.
+// Invocation selects a stored workflow and contains its input.
 type Invocation struct {
 	Name string
 	// Version is 0 for the newest one.
@@ -56,9 +56,9 @@ type storedPlan struct {
 
 var definitionName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// SaveDefinition stores the next version of a workflow, and sets the version, the creator and the time of d. If the newest
-// version is the same, it stores nothing, sets those of that one, and reports false. It returns errs.InvalidRequest with all violations, the error
-// of the precondition, and errs.Conflict if another version was stored at the same time.
+// SaveDefinition stores the next version of a workflow and sets Version, CreatedBy and CreatedAt of d. If the newest version has
+// the same content, it stores nothing, copies these fields from it, and returns false. It returns errs.InvalidRequest with all
+// violations, the error of the precondition, and errs.Conflict if another version was stored at the same time.
 func (e *Engine) SaveDefinition(ctx context.Context, by models.Principal, d *Definition, pre models.Precondition) (stored bool, err error) {
 	row, err := d.row()
 	if err != nil {
@@ -95,7 +95,7 @@ type definitionChanged struct {
 // row checks a definition and returns its row.
 func (d *Definition) row() (row workflows.Definition, err error) {
 	if !definitionName.MatchString(d.Name) {
-		return row, errs.New(errs.InvalidRequest, "the name of a definition must be a small letter or a digit, then at most 63 small letters, digits, \".\", \"_\" and \"-\", not %q", input.Clip(d.Name))
+		return row, errs.New(errs.InvalidRequest, "the name of a definition must begin with a lowercase letter or a digit, followed by at most 63 lowercase letters, digits, \".\", \"_\" and \"-\", not %q", input.Clip(d.Name))
 	}
 	if _, err := plan.NewTemplate(d.Steps, "/workflow/tasks"); err != nil {
 		return row, err
@@ -142,8 +142,8 @@ func newDefinition(row workflows.Definition) (Definition, error) {
 	return d, err
 }
 
-// Definitions returns the newest versions of up to limit stored workflows after a name, in the order of their names, without their
-// steps and schemas.
+// Definitions returns the newest versions of up to limit stored workflows whose names follow after, ordered by name, without
+// their steps and schemas.
 func (e *Engine) Definitions(ctx context.Context, after string, limit int) ([]Definition, error) {
 	rows, err := workflows.ListDefinitions(e.Store.Reads(ctx), after, limit)
 	out := make([]Definition, len(rows))
@@ -156,7 +156,7 @@ func (e *Engine) Definitions(ctx context.Context, after string, limit int) ([]De
 }
 
 // DeleteDefinition deletes all versions of a stored workflow. Workflows that were started from it are not affected. It returns
-// DEFINITION_NOT_FOUND or the error of the precondition for the newest version.
+// DEFINITION_NOT_FOUND, or the error of the precondition, which applies to the newest version.
 func (e *Engine) DeleteDefinition(ctx context.Context, by models.Principal, name string, pre models.Precondition) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error {
 		newest, err := workflows.GetDefinition(tx, name, 0)
@@ -170,8 +170,8 @@ func (e *Engine) DeleteDefinition(ctx context.Context, by models.Principal, name
 	})
 }
 
-// define sets the plan of a new workflow to that of a stored one. The settings of the request apply in addition to those of the
-// definition. at is the JSON pointer of the invocation.
+// define sets the plan of a new workflow to that of a stored one. Of the settings of the request and the definition, the
+// stricter ones apply. at is the JSON pointer of the invocation.
 func (x *execution) define(ctx context.Context, from Invocation, at string) error {
 	d, err := x.env.Definition(ctx, from.Name, from.Version)
 	if err != nil {
@@ -209,7 +209,7 @@ func (x *execution) define(ctx context.Context, from Invocation, at string) erro
 	return x.plan.Bind(value, at)
 }
 
-// with returns the settings of which each is the stricter one.
+// with returns the stricter ones of two settings.
 func (s Settings) with(other Settings) Settings {
 	out := Settings{
 		ValidateLayers: s.ValidateLayers || other.ValidateLayers, AbortOnError: s.AbortOnError || other.AbortOnError,

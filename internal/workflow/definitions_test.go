@@ -44,7 +44,7 @@ func echo(id, arguments string) plan.Step {
 const reportSchema = `{"type":"object","properties":{"day":{"type":"string","minLength":1},"n":{"type":"integer","default":3},
 	"files":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"],"additionalProperties":false}}},"required":["day"],"additionalProperties":false}`
 
-// TestDefinitions: a stored workflow is executed with an input.
+// TestDefinitions executes a stored workflow with an input.
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "references to the input keep their types, and its texts are never references", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -125,16 +125,16 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// TestRefusedDefinitions: nothing is stored.
-func TestRefusedDefinitions(t *testing.T) {
+// TestRejectedDefinitions stores invalid definitions: nothing is stored, and the error names the rule.
+func TestRejectedDefinitions(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "table", workflow.Options{}, func(t *testing.T, f *fixture) {
 		for name, c := range map[string]struct {
 			d    workflow.Definition
 			want string
 		}{
-			"a name with a blank":       {workflow.Definition{Name: "a b", Steps: []plan.Step{echo("a", `{}`)}}, "must be a small letter"},
-			"no name":                   {workflow.Definition{Steps: []plan.Step{echo("a", `{}`)}}, "must be a small letter"},
+			"a name with a blank":       {workflow.Definition{Name: "a b", Steps: []plan.Step{echo("a", `{}`)}}, "must begin with a lowercase letter"},
+			"no name":                   {workflow.Definition{Steps: []plan.Step{echo("a", `{}`)}}, "must begin with a lowercase letter"},
 			"no steps":                  {workflow.Definition{Name: "x"}, "1 to 500 steps"},
 			"a step named input":        {workflow.Definition{Name: "x", Steps: []plan.Step{echo("input", `{}`)}}, "stands for the input"},
 			"an unknown reference":      {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{"x":"$inputs.result"}`)}}, "does not exist"},
@@ -142,7 +142,7 @@ func TestRefusedDefinitions(t *testing.T) {
 			"a schema of bad types":     {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"type":7}`)}, "not a JSON Schema"},
 			"a schema that recurses":    {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"properties":{"a":{"$ref":"#"}}}`)}, "$ref"},
 			"a schema with an anchor":   {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"$dynamicAnchor":"n","properties":{"a":{"\u0024dynamicRef":"#n"}}}`)}, "$dynamicRef"},
-			"a schema with a pattern":   {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"pattern":"("}`)}, "not valid"},
+			"a schema with a pattern":   {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"pattern":"("}`)}, "is invalid"},
 			"a schema that is too long": {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"title":"` + strings.Repeat("x", plan.MaxSchema) + `"}`)}, "65536 bytes"},
 		} {
 			_, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), &c.d, nil)
@@ -155,7 +155,7 @@ func TestRefusedDefinitions(t *testing.T) {
 	})
 }
 
-// TestDefinitionsWithAgents: an agent step of a stored workflow has the input.
+// TestDefinitionsWithAgents refers to the input in an agent step of a stored workflow.
 func TestDefinitionsWithAgents(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "agent", workflow.Options{}, func(t *testing.T, f *fixture) {

@@ -28,17 +28,17 @@ type EventData struct {
 	AgentID    string `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
 	Status     string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state of the workflow.
 	Pause      string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for.
-	// The checkpoint that waits for a decision, of a paused workflow.
+	// The checkpoint that waits for a decision; only of a paused workflow.
 	CheckpointID string `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`
-	Layer        int    `json:"layer,omitempty" example:"1"`                                                             // Number of the completed layer, after a layer.
+	Layer        int    `json:"layer,omitempty" example:"1"`                                                             // Number of the completed layer; only for the pause `layer`.
 	Step         string `json:"step,omitempty" example:"t1"`                                                             // The task, in the events of tasks.
 	StepStatus   string `json:"step_status,omitempty" enums:"running,success,error,skipped,uncertain" example:"success"` // The state of the task.
 	Attempt      int    `json:"attempt,omitempty" example:"1"`                                                           // Number of the attempt of the task, from 1.
 	DurationMS   int64  `json:"duration_ms,omitempty" example:"120"`                                                     // Duration of the attempt in milliseconds.
 	Error        string `json:"error,omitempty" example:"the disk is full"`                                              // Why the task failed.
 	Tokens       int64  `json:"tokens,omitempty" example:"120"`                                                          // The tokens of all attempts of the task, in a workflow with a budget.
-	Reason       string `json:"reason,omitempty" example:"not needed"`                                                   // Why the workflow ended, or the new requirement.
-	Revision     int    `json:"revision,omitempty" example:"1"`                                                          // How many times tasks were added, when tasks are added.
-	Added        int    `json:"added,omitempty" example:"2"`                                                             // Number of new tasks, when tasks are added.
+	Reason       string `json:"reason,omitempty" example:"not needed"`                                                   // Why the workflow ended, or why tasks were added.
+	Revision     int    `json:"revision,omitempty" example:"1"`                                                          // The number of replans; only in workflow.replanned.
+	Added        int    `json:"added,omitempty" example:"2"`                                                             // Number of added tasks; only in workflow.replanned.
 	Version      int64  `json:"version" example:"3"`                                                                     // The version of the workflow; it increases with each change.
 } // @name WorkflowEvent

@@ -26,11 +26,11 @@ type Settings struct {
 	Approvals models.ToolClass `json:"approvals,omitempty"`
 	// TimeoutMS is the timeout of steps without their own, in milliseconds; 0 means that of the engine.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// Call says that the only step is a tool call of a client, whose result is stored as it is (Hold).
+	// Call says that the only step is a tool call of a client, whose result is stored unchanged (Hold).
 	Call bool `json:"call,omitempty"`
 	// Budget is the number of tokens that the steps may use, 0 for no limit.
 	Budget int64 `json:"-"`
-	// Approver says who approves steps.
+	// Approver says which principals can approve steps.
 	Approver Approver `json:"-"`
 	// Traceparent is the W3C trace context of the start; Begin sets it.
 	Traceparent string `json:"traceparent,omitempty"`
@@ -164,7 +164,7 @@ func (x *execution) end(i int, state plan.State, now time.Time) {
 	x.emitStep(EventStepEnded, i)
 }
 
-// succeed ends a step with a result, or with an error if the results of the workflow are too large with it.
+// succeed ends a step with a result, or with an error if the results of the workflow would then be too large.
 func (x *execution) succeed(i int, value json.RawMessage, now time.Time) {
 	if err := x.checkResults(len(value)); err != nil {
 		x.fail(i, err, now)
@@ -175,10 +175,10 @@ func (x *execution) succeed(i int, value json.RawMessage, now time.Time) {
 	x.end(i, plan.Success, now)
 }
 
-// checkResults returns RESULT_TOO_LARGE if the results of the workflow are too large with another one.
+// checkResults returns RESULT_TOO_LARGE if another result would make the results of the workflow too large.
 func (x *execution) checkResults(bytes int) error {
 	if all := x.row.ResultBytes + int64(bytes); all > x.env.opts.MaxResults {
-		return tools.NewError(errs.InvalidRequest, "RESULT_TOO_LARGE", "the results of the workflow have %d bytes with this one of %d bytes; the limit is %d", all, bytes, x.env.opts.MaxResults)
+		return tools.NewError(errs.InvalidRequest, "RESULT_TOO_LARGE", "the results of the workflow would have %d bytes, including this result of %d bytes; the limit is %d", all, bytes, x.env.opts.MaxResults)
 	}
 	return nil
 }

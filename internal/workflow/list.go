@@ -20,7 +20,7 @@ type Summary struct {
 	Definition *DefinitionRef `json:"definition,omitempty"`                                                       // The stored workflow that it executes; absent without one.
 	Pause      string         `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	TokenID    string         `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                    // Id of the token that started it.
-	Approver   string         `json:"approver,omitempty" enums:"other,human" example:"other"`                     // Who approves tasks; absent if the token that started it does.
+	Approver   string         `json:"approver,omitempty" enums:"other,human" example:"other"`                     // Who can approve tasks; absent for the token that started it.
 	Actor      string         `json:"actor" example:"claude-desktop"`                                             // Name of the token that started it.
 	AgentID    string         `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
 	Source     string         `json:"source" enums:"mcp,rest,code,task" example:"mcp"`                            // Where it was started.
@@ -41,15 +41,15 @@ type Query struct {
 	// Before is the id after which the list begins, "" for the newest.
 	Before string
 	Limit  int
-	// Decidable selects the workflows that wait for a decision that the principal may make, as far as it does not depend on
-	// the steps that their checkpoints show.
+	// Decidable selects the workflows that wait for a decision that the principal may make. It does not consider rules about
+	// the steps of the checkpoint.
 	Decidable bool
 }
 
 // Statuses returns the values of Summary.Status.
 func Statuses() []string { return []string{"running", "paused", "complete", "aborted", "error"} }
 
-// List returns the workflows of a token and those that it may approve, the newest first. Administrators see those of all
+// List returns the workflows of a token and those that it may approve, newest first. Administrators receive those of all
 // tokens.
 func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summary, error) {
 	wanted := workflows.Query{
@@ -78,24 +78,24 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 // CheckpointRecord is a checkpoint of a workflow with its decision.
 type CheckpointRecord struct {
 	CheckpointID string `json:"checkpoint_id" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                 // The checkpoint's id.
-	Pause        string `json:"pause" enums:"layer,approval,uncertain" example:"approval"`             // What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+	Pause        string `json:"pause" enums:"layer,approval,uncertain,budget" example:"approval"`        // What it asks for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	Layer        int    `json:"layer,omitempty" example:"1"`                                           // Number of the completed layer, from 1; only after a layer.
-	State        string `json:"state" enums:"open,approved,rejected,stale,expired" example:"approved"` // The state. What a stale one showed has changed, so that nothing was approved.
-	Resolution   string `json:"resolution,omitempty" enums:"retry,accept,skip" example:"retry"`        // What happened to tasks whose results were lost.
+	State        string `json:"state" enums:"open,approved,rejected,stale,expired" example:"approved"` // The state; `stale` means that the shown tasks have changed, so that nothing was approved.
+	Resolution   string `json:"resolution,omitempty" enums:"retry,accept,skip,raise" example:"retry"`  // What was decided about tasks whose results were lost, or `raise` for a raised budget.
 	Feedback     string `json:"feedback,omitempty" example:"the arguments are right"`                  // The text of the decision.
 	DecidedBy    string `json:"decided_by,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"`   // Id of the token that decided; absent without a decision.
-	Actor        string `json:"actor,omitempty" example:"claude-desktop"`                              // Name of that token.
-	// When it was created.
+	Actor        string `json:"actor,omitempty" example:"claude-desktop"`                              // Name of the token that decided.
+	// When the checkpoint was created.
 	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	// Null while it is open.
+	// When the decision was made; null while the checkpoint is open.
 	DecidedAt *time.Time  `json:"decided_at" example:"2026-01-10T15:30:02Z"`
 	ExpiresAt time.Time   `json:"expires_at" example:"2026-01-10T16:30:00Z"`                                         // When it expires without a decision.
 	Digest    string      `json:"digest" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"` // A digest of the tasks.
 	Steps     []shownStep `json:"steps"`                                                                             // The tasks that it shows.
 } // @name WorkflowCheckpointRecord
 
-// Checkpoints returns the checkpoints of a workflow, the newest first, from the first one before an id, "" for the newest.
-// It returns at most limit of them, and ends earlier if they show more than maxView bytes. more reports whether others follow.
+// Checkpoints returns at most limit checkpoints of a workflow, newest first, that precede the checkpoint with an id; "" starts
+// with the newest. It returns fewer if they show more than maxView bytes. more reports whether others follow.
 func (e *Engine) Checkpoints(ctx context.Context, by models.Principal, id, before string, limit int) (out []CheckpointRecord, more bool, err error) {
 	from := e.Store.Reads(ctx)
 	row, err := workflows.Get(from, id)

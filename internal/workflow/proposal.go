@@ -31,24 +31,24 @@ type Graph struct {
 
 // Proposal is a workflow that was checked and not started.
 type Proposal struct {
-	// Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
-	// confidence is low.
+	// `ready` if the workflow can start. The other values are only for an intent: `suggestion` if its plan is not complete or
+	// not certain, `explicit_required` if its confidence is low.
 	Status string `json:"status" enums:"ready,suggestion,explicit_required" example:"suggestion"`
 
 	Tasks            []PlannedTask `json:"tasks,omitempty"`                         // The tasks, in the order of the request; absent if it cannot start.
 	TotalLayers      int           `json:"total_layers,omitempty" example:"2"`      // Number of layers; absent if it cannot start.
 	ParallelBranches int           `json:"parallel_branches,omitempty" example:"2"` // The largest number of tasks in a layer; absent if it cannot start.
 
-	Confidence   *float64             `json:"confidence,omitempty" example:"0.64"`                      // The confidence of the weakest task, 0 to 1; only of an intent.
-	Workflow     *Graph               `json:"workflow,omitempty"`                                       // The plan as far as the intent states it; only of an intent with tasks.
-	Missing      []intent.Missing     `json:"missing,omitzero"`                                         // The required arguments without a value; only of an intent.
-	Unclear      []string             `json:"unclear,omitzero" example:"either mail:send or chat:send"` // The parts of the sentence that no task expresses; only of an intent.
-	Alternatives []intent.Alternative `json:"alternatives,omitzero"`                                    // Other tools for the tasks; only of an intent.
-	NextAction   string               `json:"next_action,omitempty" example:"Nothing was executed."`    // What an MCP client calls to go on.
+	Confidence   *float64             `json:"confidence,omitempty" example:"0.64"`                      // The confidence of the weakest task, 0 to 1; only for an intent.
+	Workflow     *Graph               `json:"workflow,omitempty"`                                       // The plan, as far as the intent determines it; only for an intent with tasks.
+	Missing      []intent.Missing     `json:"missing,omitzero"`                                         // The required arguments without a value; only for an intent.
+	Unclear      []string             `json:"unclear,omitzero" example:"either mail:send or chat:send"` // The parts of the sentence that no task expresses; only for an intent.
+	Alternatives []intent.Alternative `json:"alternatives,omitzero"`                                    // Other tools for the tasks; only for an intent.
+	NextAction   string               `json:"next_action,omitempty" example:"Nothing was executed."`    // The next call for an MCP client.
 } // @name WorkflowPlan
 
-// Propose returns the plan for a sentence over the tools of upstreams that the caller may call; it sets the searches of r. It
-// returns errs.InvalidRequest for an empty or too long sentence.
+// Propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
+// returns errs.InvalidRequest for a sentence that is empty or too long.
 func (e *Engine) Propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
 	failed, err := e.findTools(ctx, by, &r)
 	if err != nil {
@@ -87,7 +87,7 @@ func (e *Engine) BeginIntent(ctx context.Context, by tools.Caller, sentence stri
 	return v, p, err
 }
 
-// findTools sets the searches of a request for a plan, and returns where they store their error.
+// findTools sets the searches of a request for a plan. They store their error in the returned variable.
 func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Request) (failed *error, err error) {
 	catalogue, err := e.Tools.Catalogue(ctx, by)
 	if err != nil {
@@ -125,12 +125,12 @@ func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Reque
 // Node is a step and the steps that it depends on.
 type Node struct {
 	ID        string    `json:"id" example:"t1"`                                                                         // The task's id in the workflow.
-	Type      plan.Kind `json:"type" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool"` // What executes it.
+	Type      plan.Kind `json:"type" swaggertype:"string" enums:"mcp_tool,code_execution,agent_task" example:"mcp_tool"` // The type of the task.
 	Tool      string    `json:"tool,omitempty" example:"filesystem:write_file"`                                          // The tool; absent for agent_task.
 	Agent     string    `json:"agent_id,omitempty" example:"research-web-01"`                                            // The requested agent.
 	Ability   string    `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
 	Layer     int       `json:"layer" example:"2"`                                                                       // Its layer, from 1.
-	DependsOn []string  `json:"depends_on" example:"t0"`                                                                 // Ids of the tasks that must succeed first, with those of its references.
+	DependsOn []string  `json:"depends_on" example:"t0"`                                                                 // Ids of the tasks that must succeed first, including those that its arguments refer to.
 }
 
 // node returns a step and the steps that it depends on.
@@ -149,17 +149,17 @@ func (x *execution) node(i int) Node {
 // PlannedTask is a step that was checked.
 type PlannedTask struct {
 	Node
-	Class    models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"write"` // What the task may do.
-	Approval bool             `json:"approval" example:"true"`                                                   // Whether it needs approval before it begins.
+	Class    models.ToolClass `json:"class" swaggertype:"string" enums:"read,write,destructive" example:"write"` // The class of the task: what it may do.
+	Approval bool             `json:"approval" example:"true"`                                                   // Whether the task needs approval before it begins.
 } // @name WorkflowPlannedTask
 
-// Plan checks a workflow as Begin does, and starts nothing.
+// Plan makes the same checks as Begin, but starts nothing.
 func (e *Engine) Plan(ctx context.Context, by tools.Caller, d Draft, at string) (Proposal, error) {
 	out := Proposal{Status: Ready}
 	return out, e.addTasks(ctx, by, d, at, &out)
 }
 
-// PlanIntent returns the plan for an intent, and checks it if it can start.
+// PlanIntent returns the plan for an intent. If the plan is Ready, it also makes the checks of Begin.
 func (e *Engine) PlanIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings) (Proposal, error) {
 	out, err := e.Propose(ctx, by, intent.Request{Sentence: sentence})
 	if err == nil && out.Status == Ready {
@@ -168,7 +168,7 @@ func (e *Engine) PlanIntent(ctx context.Context, by tools.Caller, sentence strin
 	return out, err
 }
 
-// addTasks checks a workflow, and adds its tasks to a proposal. Its errors are those of Begin.
+// addTasks checks a workflow and adds its tasks to a proposal. It returns the errors of Begin.
 func (e *Engine) addTasks(ctx context.Context, by tools.Caller, d Draft, at string, out *Proposal) error {
 	x, targets, err := e.check(ctx, by, d, at)
 	if err != nil {
@@ -200,7 +200,7 @@ type StateNode struct {
 	Status string `json:"status" enums:"pending,running,success,error,skipped,uncertain" example:"success"` // The state.
 } // @name WorkflowStateNode
 
-// Graph returns the steps of a workflow, what they depend on, and their states.
+// Graph returns the steps of a workflow with their dependencies and states.
 func (e *Engine) Graph(ctx context.Context, by models.Principal, id string) (out StateGraph, err error) {
 	from := e.Store.Reads(ctx)
 	row, err := workflows.Get(from, id)

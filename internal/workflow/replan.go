@@ -14,12 +14,12 @@ const maxRevisions = 10
 
 // Requirement is a request to add steps to a workflow.
 type Requirement struct {
-	// Text says what is added, "" if the steps speak for themselves.
+	// Text says what is to be added; it may be empty if Steps is set.
 	Text string
 	// Steps are the steps to add, unless Plan is set.
 	Steps []plan.Step
-	// Plan returns the steps to add, none to leave the workflow unchanged. taken reports whether the workflow has a step with
-	// an id. Plan is called again if the workflow has changed meanwhile.
+	// Plan returns the steps to add, or none to leave the workflow unchanged. taken reports whether the workflow has a step
+	// with an id. Plan is called again if the workflow has changed in the meantime.
 	Plan func(taken func(id string) bool) ([]plan.Step, error)
 	// At is the JSON pointer of the steps, for errors.
 	At string
@@ -36,15 +36,15 @@ type Replanned struct {
 	TotalLayers    int      `json:"total_layers" example:"3"`                                                                            // Number of layers.
 	Revision       int      `json:"revision" example:"1"`                                                                                // How many times tasks were added, at most 10.
 	WorkflowStatus string   `json:"workflow_status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,error" example:"layer_complete"` // The state of the workflow.
-	Options        []string `json:"options" example:"continue,replan,abort"`                                                             // What can be done now.
-	// The checkpoint that waits for a decision. It replaces an earlier one that has shown tasks, because an approval covers
-	// the whole plan.
+	Options        []string `json:"options" example:"continue,replan,abort"`                                                             // The possible next operations.
+	// The checkpoint that waits for a decision. If the previous checkpoint showed tasks, this one replaces it, because an
+	// approval covers the whole plan.
 	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`
 	Context      *CheckpointContext `json:"context,omitempty"` // What the checkpoint shows.
 	Version      int64              `json:"-"`
 } // @name WorkflowReplan
 
-// Replan adds steps to a workflow that runs or is paused. A paused workflow stays paused; a checkpoint that has shown steps is
+// Replan adds steps to a running or paused workflow. A paused workflow stays paused; a checkpoint that shows steps is
 // replaced by a new one. If the workflow runs, its holder executes the new steps. Replan returns the zero value if the
 // requirement has no steps, WORKFLOW_STATE for a workflow that has ended, errs.InvalidRequest with the violations of the plan,
 // and the errors of CallTool for a tool that the owner may not call.
@@ -58,7 +58,7 @@ func (e *Engine) Replan(ctx context.Context, by models.Principal, id string, add
 		}
 		switch {
 		case x.settings.Call:
-			return errState("the workflow %s is the call of a tool, and cannot be replanned", id)
+			return errState("the workflow %s is a single tool call and cannot be replanned", id)
 		case x.row.State > workflows.Paused:
 			return errState("the workflow %s cannot be replanned: its status is %s", id, status(x.row))
 		case x.halted != nil:
@@ -97,7 +97,7 @@ func (e *Engine) Replan(ctx context.Context, by models.Principal, id string, add
 	return out, err
 }
 
-// replanned describes the steps from the one at before on.
+// replanned describes the steps that were added after the first before ones.
 func (x *execution) replanned(before int, text string) Replanned {
 	out := Replanned{
 		Status: "replanned", WorkflowID: x.row.ID, NewRequirement: text, TotalTasks: len(x.steps), NewTasksCount: len(x.steps) - before,
@@ -134,7 +134,7 @@ func (x *execution) extend(ctx context.Context, by models.Principal, add Require
 	return x.askAgain(ctx, by, add.Text)
 }
 
-// nextLayer returns the lowest layer whose steps may not have begun.
+// nextLayer returns the lowest layer whose steps cannot have begun.
 func (x *execution) nextLayer() int {
 	if x.row.Pause == string(plan.PauseLayer) {
 		return x.checkpoint.Layer + 1

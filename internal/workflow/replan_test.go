@@ -55,7 +55,7 @@ func (f *fixture) waitForRunning(t *testing.T) (id string) {
 	return id
 }
 
-// TestReplan: the response has the members of AgentCards, “agentcards:replan”; what has finished does not change.
+// TestReplan checks that the response has the members of AgentCards, “agentcards:replan”, and that ended steps do not change.
 func TestReplan(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "after a layer the new steps belong to the next one", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -119,7 +119,7 @@ func TestReplan(t *testing.T) {
 	})
 }
 
-// TestReplanOfARunningWorkflow: the holder executes the new steps at once.
+// TestReplanOfARunningWorkflow checks that the holder executes the new steps at once.
 func TestReplanOfARunningWorkflow(t *testing.T) {
 	t.Parallel()
 	for name, engine := range map[string]func(f *fixture) *workflow.Engine{
@@ -206,8 +206,8 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 	})
 }
 
-// TestRefusedReplans: the workflow does not change, and the error names the member.
-func TestRefusedReplans(t *testing.T) {
+// TestRejectedReplans checks that the workflow does not change, and that the error names the member.
+func TestRejectedReplans(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "table", workflow.Options{}, func(t *testing.T, f *fixture) {
 		v := f.dag(t, `[{"id": "a", "tool": "paper:list"}, {"id": "b", "tool": "paper:echo", "arguments": {"cost": "$price.usd", "text": "$$cost.usd"}, "depends_on": ["a"]}]`, "per_layer_validation", true)
@@ -221,7 +221,7 @@ func TestRefusedReplans(t *testing.T) {
 			`[{"id":"c","tool":"paper:note","depends_on":["x"]}]`:                                                   "/workflow/tasks/0/depends_on/0: there is no step \"x\"",
 			`[{"id":"c","tool":"paper:note","arguments":{"x":"$aa.result"}}]`:                                       "did you mean $a.result?",
 			`[{"id":"c","tool":"paper:note","depends_on":["d"]},{"id":"d","tool":"paper:note","depends_on":["c"]}]`: "/workflow/tasks/0/depends_on: the dependencies of the steps form a cycle: c → d → c",
-			`[{"id":"price","tool":"paper:note"}]`:                                                                  "/workflow/tasks/0/id: with this id the text \"$price.usd\" of the step \"b\" would become a reference",
+			`[{"id":"price","tool":"paper:note"}]`:                                                                  "/workflow/tasks/0/id: this id would turn the text \"$price.usd\" of the step \"b\" into a reference",
 			`[{"id":"c","tool":"paper:note"},{"id":"cost","tool":"paper:note"}]`:                                    "/workflow/tasks/1/id: with this id the text \"$cost.usd\"",
 			`[{"id":"c","tool":"agentcards:replan"}]`:                                                               "a step may not call agentcards:replan",
 			`[{"id":"c","type":"agent_task","agent_id":"x","budget":0}]`:                                            "/workflow/tasks/0/budget",
@@ -255,7 +255,7 @@ func repeated(n int) (tasks string) {
 	return tasks[1:]
 }
 
-// TestReplanByRequirement: a sentence becomes steps with new ids, or a suggestion that changes nothing.
+// TestReplanByRequirement checks that a sentence becomes steps with new ids, or a suggestion that changes nothing.
 func TestReplanByRequirement(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "files", workflow.Options{}, func(t *testing.T, f *fixture) {

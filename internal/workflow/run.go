@@ -110,9 +110,9 @@ func (r *run) apply(o outcome) {
 	}
 }
 
-// commit stores outcomes together with what follows according to decide, and returns the steps that begin. It retries until
-// it succeeds; if steps were added meanwhile, it decides again. It returns workflows.ErrFenced if another process has changed
-// the workflow in another way, and other errors only when the engine stops.
+// commit stores outcomes together with the changes that decide makes, and returns the steps that begin. It retries until
+// it succeeds; if steps were added in the meantime, it decides again. It returns workflows.ErrFenced if another process has
+// changed the workflow in another way, and other errors only when the engine stops.
 func (r *run) commit(ended []outcome, decide func() ([]dispatch, error)) ([]dispatch, error) {
 	for {
 		for _, o := range ended {
@@ -145,11 +145,11 @@ func (r *run) follow() (next []dispatch, err error) {
 	return next, err
 }
 
-// errSame says that the workflow has not changed.
+// errSame reports that the workflow has not changed.
 var errSame = errors.New("no steps were added")
 
-// reload reads the workflow again after steps were added. What was not stored is dropped. It returns errSame if there are none,
-// and workflows.ErrFenced after another change.
+// reload reads the workflow again after steps were added, and discards changes that were not stored. It returns errSame if no
+// steps were added, and workflows.ErrFenced after another change.
 func (r *run) reload() error {
 	from := r.env.Store.Reads(r.env.work)
 	row, err := workflows.Get(from, r.row.ID)

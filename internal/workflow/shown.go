@@ -25,7 +25,7 @@ type shownStep struct {
 	Ability   string           `json:"capability,omitempty" example:"web_search"`                                               // The required capability of the agent.
 	Code      string           `json:"code,omitempty" example:"return deps.t1.length"`                                          // The code.
 	Arguments json.RawMessage  `json:"arguments" swaggertype:"object"`                                                          // The arguments, with the results of other tasks filled in.
-	// A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer, the
+	// A digest of everything that an approval covers: the definition of the tool, its class, the arguments, the payer, the
 	// policies of the token and the revision of the workflow.
 	Digest string `json:"digest" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
 	Error  string `json:"error,omitempty" example:"the process ended"` // Why the result of an uncertain step was lost.

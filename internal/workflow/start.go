@@ -86,14 +86,15 @@ func (x *execution) addSteps(ctx context.Context) (targets []tools.Target, err e
 	return targets, nil
 }
 
-// create stores a new workflow. It returns WORKFLOW_LIMIT if too many have not ended, of its token or of all.
+// create stores a new workflow. It returns WORKFLOW_LIMIT if its token, or the server, has too many workflows that have not
+// ended.
 func (x *execution) create(tx *store.Tx) error {
 	active, all, err := workflows.CountActive(tx, x.row.TokenID, x.env.opts.MaxTotal)
 	switch {
 	case err != nil:
 		return err
 	case active >= x.env.opts.MaxActive:
-		return tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait for one, or abort one", x.row.Actor, active)
+		return tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the token %q has %d workflows that have not ended, which is the limit; wait until one has ended, or abort one", x.row.Actor, active)
 	case all >= x.env.opts.MaxTotal:
 		return tools.NewError(errs.RateLimited, "WORKFLOW_LIMIT", "the server has %d workflows that have not ended, which is its limit (workflows.max_active); try again later", all).With("retry_after", fullWait)
 	}
@@ -121,7 +122,7 @@ func (x *execution) create(tx *store.Tx) error {
 // fullWait is the "retry_after", in seconds, while the server has too many workflows.
 const fullWait = 10
 
-// setRow sets the members of the row that do not depend on the plan.
+// setRow sets the columns of the row that do not depend on the plan.
 func (x *execution) setRow(by tools.Caller) {
 	now := x.env.Store.Now()
 	payer := by.Payer
@@ -140,8 +141,9 @@ func (x *execution) setRow(by tools.Caller) {
 // minAgentTimeoutMS is the shortest timeout of a task, in milliseconds.
 const minAgentTimeoutMS = 100
 
-// checkAgentSteps returns errs.InvalidRequest for agent steps with a timeout that a task may not have and, if the workflow has a
-// budget, for those without one or with a larger one. at is the JSON pointer of the steps from the one at first on.
+// checkAgentSteps returns errs.InvalidRequest for agent steps whose timeout is too short for a task and, if the workflow has a
+// budget, for agent steps without a budget or with a larger one. It checks the steps from index first on; at is their JSON
+// pointer.
 func (x *execution) checkAgentSteps(at string, first int) error {
 	var v errs.Violations
 	short := func(pointer, name string, ms int64) {
@@ -158,7 +160,7 @@ func (x *execution) checkAgentSteps(at string, first int) error {
 		switch pointer := fmt.Sprintf("%s/%d/budget", at, i); {
 		case x.row.Budget == 0:
 		case s.Budget == nil:
-			v.Add(errs.InvalidRequest, pointer, "required", "an agent_task of a workflow with a budget needs a budget")
+			v.Add(errs.InvalidRequest, pointer, "required", "budget is required for an agent_task of a workflow with a budget")
 		case *s.Budget > x.row.Budget:
 			v.Add(errs.InvalidRequest, pointer, "max", "the budget of a task must not exceed that of the workflow, %d", x.row.Budget)
 		}

@@ -52,7 +52,7 @@ type step struct {
 	agentTimeout int64
 	repeatable   bool
 	allowance    *tools.Allowance // as that of the execution
-	// raw says that the result is that of the tool as it is.
+	// raw says that the result of the tool is stored unchanged.
 	raw         bool
 	traceparent string
 }

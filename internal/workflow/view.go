@@ -18,11 +18,11 @@ type View struct {
 	Status     string         `json:"status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,aborted,rejected,error" example:"complete"`
 	WorkflowID string         `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
 	Definition *DefinitionRef `json:"definition,omitempty"`                                // The stored workflow that it executes; absent without one.
-	Revision   int            `json:"revision,omitempty" example:"1"`                      // How many times tasks were added by a replan.
+	Revision   int            `json:"revision,omitempty" example:"1"`                      // The number of replans, which add tasks.
 	Version    int64          `json:"-"`
 	// The budget; absent without one.
 	Budget *Budget `json:"budget,omitempty"`
-	// Who approves tasks; absent if the token that started the workflow does.
+	// Who can approve tasks; absent for the token that started the workflow.
 	Approver Approver `json:"approver,omitempty" swaggertype:"string" enums:"other,human" example:"other"`
 
 	CurrentLayer int          `json:"current_layer,omitempty" example:"1"`       // Number of the completed layer, from 1; only after a layer.
@@ -32,10 +32,10 @@ type View struct {
 	NextLayer    []string     `json:"next_layer_preview,omitempty" example:"t3"` // Ids of the tasks of the next layer.
 
 	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                                          // The checkpoint that waits for a decision, or was rejected.
-	DecisionType string             `json:"decision_type,omitempty" enums:"tool_approval,uncertain_outcome,budget_exhausted" example:"tool_approval"` // What the checkpoint asks for.
-	Description  string             `json:"description,omitempty" example:"These steps begin only if they are approved."`                             // The question of the checkpoint.
+	DecisionType string             `json:"decision_type,omitempty" enums:"tool_approval,uncertain_outcome,budget_exhausted" example:"tool_approval"` // The kind of decision that the checkpoint requires.
+	Description  string             `json:"description,omitempty" example:"These steps begin only if they are approved."`                             // A description of the decision.
 	Context      *CheckpointContext `json:"context,omitempty"`                                                                                        // What the checkpoint shows.
-	Options      []string           `json:"options,omitempty" example:"approve,reject"`                                                               // What can be done with a paused workflow.
+	Options      []string           `json:"options,omitempty" example:"approve,reject"`                                                               // The possible decisions on a paused workflow.
 	ExpiresAt    string             `json:"expires_at,omitempty" format:"date-time" example:"2026-01-10T16:30:00Z"`                                   // When a paused workflow is aborted.
 
 	Results         map[string]any `json:"results,omitempty"`                         // The results by task id, after the end.
@@ -46,7 +46,7 @@ type View struct {
 	Feedback        string         `json:"feedback,omitempty" example:"wrong folder"` // Text of the rejection.
 	Metrics         *Metrics       `json:"metrics,omitempty"`                         // Figures, after the end.
 
-	NextAction string `json:"next_action,omitempty" example:"Use agentcards:continue to proceed"` // What an MCP client calls to go on.
+	NextAction string `json:"next_action,omitempty" example:"Use agentcards:continue to proceed"` // The next call for an MCP client.
 } // @name Workflow
 
 // CheckpointContext is what a checkpoint shows.

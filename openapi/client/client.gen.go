@@ -1849,6 +1849,7 @@ func (e WorkflowStatus) Valid() bool {
 // Defines values for WorkflowCheckpointRecordPause.
 const (
 	WorkflowCheckpointRecordPauseApproval  WorkflowCheckpointRecordPause = "approval"
+	WorkflowCheckpointRecordPauseBudget    WorkflowCheckpointRecordPause = "budget"
 	WorkflowCheckpointRecordPauseLayer     WorkflowCheckpointRecordPause = "layer"
 	WorkflowCheckpointRecordPauseUncertain WorkflowCheckpointRecordPause = "uncertain"
 )
@@ -1857,6 +1858,8 @@ const (
 func (e WorkflowCheckpointRecordPause) Valid() bool {
 	switch e {
 	case WorkflowCheckpointRecordPauseApproval:
+		return true
+	case WorkflowCheckpointRecordPauseBudget:
 		return true
 	case WorkflowCheckpointRecordPauseLayer:
 		return true
@@ -1870,6 +1873,7 @@ func (e WorkflowCheckpointRecordPause) Valid() bool {
 // Defines values for WorkflowCheckpointRecordResolution.
 const (
 	WorkflowCheckpointRecordResolutionAccept WorkflowCheckpointRecordResolution = "accept"
+	WorkflowCheckpointRecordResolutionRaise  WorkflowCheckpointRecordResolution = "raise"
 	WorkflowCheckpointRecordResolutionRetry  WorkflowCheckpointRecordResolution = "retry"
 	WorkflowCheckpointRecordResolutionSkip   WorkflowCheckpointRecordResolution = "skip"
 )
@@ -1878,6 +1882,8 @@ const (
 func (e WorkflowCheckpointRecordResolution) Valid() bool {
 	switch e {
 	case WorkflowCheckpointRecordResolutionAccept:
+		return true
+	case WorkflowCheckpointRecordResolutionRaise:
 		return true
 	case WorkflowCheckpointRecordResolutionRetry:
 		return true
@@ -3739,12 +3745,12 @@ type CandidateView struct {
 
 // CheckpointDecision The body of a decision on a checkpoint.
 type CheckpointDecision struct {
-	// Approved Whether to go on; false aborts the workflow.
+	// Approved true approves the checkpoint; false rejects it and aborts the workflow.
 	//
 	// Example: true
 	Approved bool `json:"approved" yaml:"approved"`
 
-	// Budget The new total budget, for the resolution `raise`.
+	// Budget The new total budget; required for the resolution `raise`.
 	//
 	// Example: 40000
 	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
@@ -3759,18 +3765,18 @@ type CheckpointDecision struct {
 	// Example: the arguments are right
 	Feedback *string `json:"feedback,omitempty" yaml:"feedback,omitempty"`
 
-	// Resolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them. For an
-	// exhausted budget: `raise`.
+	// Resolution How to treat tasks whose results were lost: run them again (`retry`), use `results` as their results (`accept`), or skip
+	// them (`skip`). For an exhausted budget: `raise`.
 	//
 	// Example: retry
 	Resolution *CheckpointDecisionResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
 
-	// Results The results by task id, for the resolution `accept`.
+	// Results The results by task id; required for the resolution `accept`.
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 }
 
-// CheckpointDecisionResolution What happens to tasks whose results were lost: run them again, use `results` as theirs, or skip them. For an
-// exhausted budget: `raise`.
+// CheckpointDecisionResolution How to treat tasks whose results were lost: run them again (`retry`), use `results` as their results (`accept`), or skip
+// them (`skip`). For an exhausted budget: `raise`.
 //
 // Example: retry
 type CheckpointDecisionResolution string
@@ -3820,15 +3826,15 @@ type DefinitionDraft struct {
 	// Config Options of the workflow.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
-	// Description What it is for.
+	// Description The purpose of the workflow.
 	//
-	// Example: Report of the day
+	// Example: Daily report
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// InputSchema JSON Schema of the input, without `$ref`. Defaults of its properties replace missing ones.
+	// InputSchema JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
 	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
 
-	// Workflow The tasks. `$input.path` in arguments stands for a part of the input.
+	// Workflow The tasks. `$input.path` in arguments is replaced by a part of the input.
 	Workflow WorkflowGraph `json:"workflow" yaml:"workflow"`
 }
 
@@ -3844,9 +3850,9 @@ type DefinitionItem struct {
 	// Example: ci
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// Description What it is for; absent without one.
+	// Description The purpose of the workflow; absent if none was stored.
 	//
-	// Example: Report of the day
+	// Example: Daily report
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 
 	// Name The name.
@@ -3886,12 +3892,12 @@ type DefinitionView struct {
 	// Example: ci
 	CreatedBy string `json:"created_by" yaml:"created_by"`
 
-	// Description What it is for; absent without one.
+	// Description The purpose of the workflow; absent if none was stored.
 	//
-	// Example: Report of the day
+	// Example: Daily report
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 
-	// InputSchema JSON Schema of the input; absent without one.
+	// InputSchema JSON Schema for the input; absent if none was stored.
 	InputSchema *map[string]interface{} `json:"input_schema,omitempty" yaml:"input_schema,omitempty"`
 
 	// Name The name.
@@ -7786,7 +7792,7 @@ type WorkerViewState string
 
 // Workflow The state of a workflow as its clients see it (AgentCards, “agentcards:execute_dag”).
 type Workflow struct {
-	// Approver Who approves tasks; absent if the token that started the workflow does.
+	// Approver Who can approve tasks; absent for the token that started the workflow.
 	//
 	// Example: other
 	Approver *WorkflowApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
@@ -7812,7 +7818,7 @@ type Workflow struct {
 	// Example: 1
 	CurrentLayer *int `json:"current_layer,omitempty" yaml:"current_layer,omitempty"`
 
-	// DecisionType What the checkpoint asks for.
+	// DecisionType The kind of decision that the checkpoint requires.
 	//
 	// Example: tool_approval
 	DecisionType *WorkflowDecisionType `json:"decision_type,omitempty" yaml:"decision_type,omitempty"`
@@ -7820,7 +7826,7 @@ type Workflow struct {
 	// Definition The stored workflow that it executes; absent without one.
 	Definition *WorkflowDefinitionRef `json:"definition,omitempty" yaml:"definition,omitempty"`
 
-	// Description The question of the checkpoint.
+	// Description A description of the decision.
 	//
 	// Example: These steps begin only if they are approved.
 	Description *string `json:"description,omitempty" yaml:"description,omitempty"`
@@ -7846,7 +7852,7 @@ type Workflow struct {
 	// Metrics Figures, after the end.
 	Metrics *WorkflowMetrics `json:"metrics,omitempty" yaml:"metrics,omitempty"`
 
-	// NextAction What an MCP client calls to go on.
+	// NextAction The next call for an MCP client.
 	//
 	// Example: Use agentcards:continue to proceed
 	NextAction *string `json:"next_action,omitempty" yaml:"next_action,omitempty"`
@@ -7856,7 +7862,7 @@ type Workflow struct {
 	// Example: ["t3"]
 	NextLayerPreview *[]string `json:"next_layer_preview,omitempty" yaml:"next_layer_preview,omitempty"`
 
-	// Options What can be done with a paused workflow.
+	// Options The possible decisions on a paused workflow.
 	//
 	// Example: ["approve","reject"]
 	Options *[]string `json:"options,omitempty" yaml:"options,omitempty"`
@@ -7872,7 +7878,7 @@ type Workflow struct {
 	// Results The results by task id, after the end.
 	Results *map[string]interface{} `json:"results,omitempty" yaml:"results,omitempty"`
 
-	// Revision How many times tasks were added by a replan.
+	// Revision The number of replans, which add tasks.
 	//
 	// Example: 1
 	Revision *int `json:"revision,omitempty" yaml:"revision,omitempty"`
@@ -7897,12 +7903,12 @@ type Workflow struct {
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
 
-// WorkflowApprover Who approves tasks; absent if the token that started the workflow does.
+// WorkflowApprover Who can approve tasks; absent for the token that started the workflow.
 //
 // Example: other
 type WorkflowApprover string
 
-// WorkflowDecisionType What the checkpoint asks for.
+// WorkflowDecisionType The kind of decision that the checkpoint requires.
 //
 // Example: tool_approval
 type WorkflowDecisionType string
@@ -7941,17 +7947,17 @@ type WorkflowAlternative struct {
 
 // WorkflowBudget The budget of a workflow in tokens.
 type WorkflowBudget struct {
-	// Reserved What is still reserved for them.
+	// Reserved The tokens that are still reserved for them.
 	//
 	// Example: 8750
 	Reserved int64 `json:"reserved" yaml:"reserved"`
 
-	// Total What the tasks may use.
+	// Total The tokens that the tasks may use.
 	//
 	// Example: 20000
 	Total int64 `json:"total" yaml:"total"`
 
-	// Used What they have used.
+	// Used The tokens that they have used.
 	//
 	// Example: 1250
 	Used int64 `json:"used" yaml:"used"`
@@ -7970,7 +7976,7 @@ type WorkflowCheckpoint struct {
 
 // WorkflowCheckpointRecord A checkpoint of a workflow with its decision.
 type WorkflowCheckpointRecord struct {
-	// Actor Name of that token.
+	// Actor Name of the token that decided.
 	//
 	// Example: claude-desktop
 	Actor *string `json:"actor,omitempty" yaml:"actor,omitempty"`
@@ -7980,12 +7986,12 @@ type WorkflowCheckpointRecord struct {
 	// Example: cp_034530bbngmsf6j6dh3xtmbr50
 	CheckpointID string `json:"checkpoint_id" yaml:"checkpoint_id"`
 
-	// CreatedAt When it was created.
+	// CreatedAt When the checkpoint was created.
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// DecidedAt Null while it is open.
+	// DecidedAt When the decision was made; null while the checkpoint is open.
 	//
 	// Example: 2026-01-10T15:30:02Z
 	DecidedAt *time.Time `json:"decided_at" yaml:"decided_at"`
@@ -8015,17 +8021,17 @@ type WorkflowCheckpointRecord struct {
 	// Example: 1
 	Layer *int `json:"layer,omitempty" yaml:"layer,omitempty"`
 
-	// Pause What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+	// Pause What it asks for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	//
 	// Example: approval
 	Pause WorkflowCheckpointRecordPause `json:"pause" yaml:"pause"`
 
-	// Resolution What happened to tasks whose results were lost.
+	// Resolution What was decided about tasks whose results were lost, or `raise` for a raised budget.
 	//
 	// Example: retry
 	Resolution *WorkflowCheckpointRecordResolution `json:"resolution,omitempty" yaml:"resolution,omitempty"`
 
-	// State The state. What a stale one showed has changed, so that nothing was approved.
+	// State The state; `stale` means that the shown tasks have changed, so that nothing was approved.
 	//
 	// Example: approved
 	State WorkflowCheckpointRecordState `json:"state" yaml:"state"`
@@ -8034,17 +8040,17 @@ type WorkflowCheckpointRecord struct {
 	Steps []WorkflowCheckpointStep `json:"steps" yaml:"steps"`
 }
 
-// WorkflowCheckpointRecordPause What it asks: the confirmation of a layer, an approval, or a decision on lost results.
+// WorkflowCheckpointRecordPause What it asks for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 //
 // Example: approval
 type WorkflowCheckpointRecordPause string
 
-// WorkflowCheckpointRecordResolution What happened to tasks whose results were lost.
+// WorkflowCheckpointRecordResolution What was decided about tasks whose results were lost, or `raise` for a raised budget.
 //
 // Example: retry
 type WorkflowCheckpointRecordResolution string
 
-// WorkflowCheckpointRecordState The state. What a stale one showed has changed, so that nothing was approved.
+// WorkflowCheckpointRecordState The state; `stale` means that the shown tasks have changed, so that nothing was approved.
 //
 // Example: approved
 type WorkflowCheckpointRecordState string
@@ -8074,7 +8080,7 @@ type WorkflowCheckpointStep struct {
 	// Example: return deps.t1.length
 	Code *string `json:"code,omitempty" yaml:"code,omitempty"`
 
-	// Digest A digest of all that an approval covers: the definition of the tool, its class, the arguments, the payer, the
+	// Digest A digest of everything that an approval covers: the definition of the tool, its class, the arguments, the payer, the
 	// policies of the token and the revision of the workflow.
 	//
 	// Example: 60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752
@@ -8111,20 +8117,20 @@ type WorkflowCheckpointStepClass string
 // Example: mcp_tool
 type WorkflowCheckpointStepType string
 
-// WorkflowConfig The options of a workflow.
+// WorkflowConfig Has the options of a workflow.
 type WorkflowConfig struct {
-	// Approvals Ask for approval before tools of this class or above; by default only where a task asks for it.
+	// Approvals Require approval for tasks of this class or above; by default only tasks with `approve` need approval.
 	//
 	// Example: destructive
 	Approvals *WorkflowConfigApprovals `json:"approvals,omitempty" yaml:"approvals,omitempty"`
 
-	// Approver Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
-	// (`other`), or a person with such a token that is bound to no agent (`human`). The default is `caller`.
+	// Approver Who can approve tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+	// (`other`), or a person with such a token that is not bound to an agent (`human`). The default is `caller`.
 	//
 	// Example: other
 	Approver *WorkflowConfigApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
 
-	// Budget The tokens that the tasks may use together. They are reserved for the agent of the token at the start.
+	// Budget The number of tokens that all tasks may use in total. They are reserved at the start from the budget of the agent that pays.
 	//
 	// Example: 20000
 	Budget *int64 `json:"budget,omitempty" yaml:"budget,omitempty"`
@@ -8139,20 +8145,20 @@ type WorkflowConfig struct {
 	// Example: false
 	PerLayerValidation *bool `json:"per_layer_validation,omitempty" yaml:"per_layer_validation,omitempty"`
 
-	// TaskTimeoutMS Maximum duration in milliseconds of the attempts of tasks that have no limit of their own. For agent_task it is how long an
-	// attempt may be silent, at least 100; the default is that of the class of the task. The default is `30000`.
+	// TaskTimeoutMS Timeout in milliseconds of each attempt of tasks without `timeout_ms`. For agent_task it is how long an attempt may be
+	// silent, at least 100; the default is that of the class of the task. The default is `30000`.
 	//
 	// Example: 30000
 	TaskTimeoutMS *int64 `json:"task_timeout_ms,omitempty" yaml:"task_timeout_ms,omitempty"`
 }
 
-// WorkflowConfigApprovals Ask for approval before tools of this class or above; by default only where a task asks for it.
+// WorkflowConfigApprovals Require approval for tasks of this class or above; by default only tasks with `approve` need approval.
 //
 // Example: destructive
 type WorkflowConfigApprovals string
 
-// WorkflowConfigApprover Who approves tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
-// (`other`), or a person with such a token that is bound to no agent (`human`). The default is `caller`.
+// WorkflowConfigApprover Who can approve tasks: the token that starts the workflow (`caller`), another token with the scope `workflows:approve`
+// (`other`), or a person with such a token that is not bound to an agent (`human`). The default is `caller`.
 //
 // Example: other
 type WorkflowConfigApprover string
@@ -8185,24 +8191,24 @@ type WorkflowDefinitionRef struct {
 
 // WorkflowDraft The body of a request to start a workflow.
 type WorkflowDraft struct {
-	// Config Options of the workflow, in addition to those of a stored one.
+	// Config Options of the workflow. With `definition`, the stricter value of the request and the stored workflow applies.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
 	// Definition A stored workflow, instead of `workflow`.
 	Definition *WorkflowInvocation `json:"definition,omitempty" yaml:"definition,omitempty"`
 
-	// Intent What to do, in English or French, with the arguments; instead of a workflow; at most 8,000 bytes.
+	// Intent A sentence in English or French that states what to do, with all arguments, at most 8,000 bytes; instead of `workflow`.
 	//
 	// Example: Read the file config.json
 	Intent *string `json:"intent,omitempty" yaml:"intent,omitempty"`
 
-	// Workflow The tasks and their dependencies; or `intent` or `definition`.
+	// Workflow The tasks and their dependencies. Exactly one of `workflow`, `intent` and `definition` is required.
 	Workflow *WorkflowGraph `json:"workflow,omitempty" yaml:"workflow,omitempty"`
 }
 
 // WorkflowExtension The body of a request to add tasks to a workflow.
 type WorkflowExtension struct {
-	// NewRequirement What they are for, which the event shows.
+	// NewRequirement Why they are added; the event `workflow.replanned` contains it.
 	//
 	// Example: parse the XML files that were found
 	NewRequirement *string `json:"new_requirement,omitempty" yaml:"new_requirement,omitempty"`
@@ -8219,7 +8225,7 @@ type WorkflowGraph struct {
 
 // WorkflowInvocation Selects a stored workflow.
 type WorkflowInvocation struct {
-	// Input What `$input.path` in the arguments stands for, an object that is valid against the input schema.
+	// Input The input, an object that matches the input schema; `$input.path` in arguments refers to it.
 	Input *map[string]interface{} `json:"input,omitempty" yaml:"input,omitempty"`
 
 	// Name Its name.
@@ -8280,18 +8286,18 @@ type WorkflowMissingArgument struct {
 
 // WorkflowPlan A workflow that was checked and not started.
 type WorkflowPlan struct {
-	// Alternatives Other tools for the tasks; only of an intent.
+	// Alternatives Other tools for the tasks; only for an intent.
 	Alternatives *[]WorkflowAlternative `json:"alternatives,omitempty" yaml:"alternatives,omitempty"`
 
-	// Confidence The confidence of the weakest task, 0 to 1; only of an intent.
+	// Confidence The confidence of the weakest task, 0 to 1; only for an intent.
 	//
 	// Example: 0.64
 	Confidence *float64 `json:"confidence,omitempty" yaml:"confidence,omitempty"`
 
-	// Missing The required arguments without a value; only of an intent.
+	// Missing The required arguments without a value; only for an intent.
 	Missing *[]WorkflowMissingArgument `json:"missing,omitempty" yaml:"missing,omitempty"`
 
-	// NextAction What an MCP client calls to go on.
+	// NextAction The next call for an MCP client.
 	//
 	// Example: Nothing was executed.
 	NextAction *string `json:"next_action,omitempty" yaml:"next_action,omitempty"`
@@ -8301,8 +8307,8 @@ type WorkflowPlan struct {
 	// Example: 2
 	ParallelBranches *int `json:"parallel_branches,omitempty" yaml:"parallel_branches,omitempty"`
 
-	// Status Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
-	// confidence is low.
+	// Status `ready` if the workflow can start. The other values are only for an intent: `suggestion` if its plan is not complete or
+	// not certain, `explicit_required` if its confidence is low.
 	//
 	// Example: suggestion
 	Status WorkflowPlanStatus `json:"status" yaml:"status"`
@@ -8315,17 +8321,17 @@ type WorkflowPlan struct {
 	// Example: 2
 	TotalLayers *int `json:"total_layers,omitempty" yaml:"total_layers,omitempty"`
 
-	// Unclear The parts of the sentence that no task expresses; only of an intent.
+	// Unclear The parts of the sentence that no task expresses; only for an intent.
 	//
 	// Example: ["either mail:send or chat:send"]
 	Unclear *[]string `json:"unclear,omitempty" yaml:"unclear,omitempty"`
 
-	// Workflow The plan as far as the intent states it; only of an intent with tasks.
+	// Workflow The plan, as far as the intent determines it; only for an intent with tasks.
 	Workflow *WorkflowGraph `json:"workflow,omitempty" yaml:"workflow,omitempty"`
 }
 
-// WorkflowPlanStatus Whether it can start. The other values are those of an intent: its plan is not complete or not certain, or its
-// confidence is low.
+// WorkflowPlanStatus `ready` if the workflow can start. The other values are only for an intent: `suggestion` if its plan is not complete or
+// not certain, `explicit_required` if its confidence is low.
 //
 // Example: suggestion
 type WorkflowPlanStatus string
@@ -8337,7 +8343,7 @@ type WorkflowPlannedTask struct {
 	// Example: research-web-01
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
-	// Approval Whether it needs approval before it begins.
+	// Approval Whether the task needs approval before it begins.
 	//
 	// Example: true
 	Approval bool `json:"approval" yaml:"approval"`
@@ -8347,12 +8353,12 @@ type WorkflowPlannedTask struct {
 	// Example: web_search
 	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
 
-	// Class What the task may do.
+	// Class The class of the task: what it may do.
 	//
 	// Example: write
 	Class WorkflowPlannedTaskClass `json:"class" yaml:"class"`
 
-	// DependsOn Ids of the tasks that must succeed first, with those of its references.
+	// DependsOn Ids of the tasks that must succeed first, including those that its arguments refer to.
 	//
 	// Example: ["t0"]
 	DependsOn []string `json:"depends_on" yaml:"depends_on"`
@@ -8372,26 +8378,26 @@ type WorkflowPlannedTask struct {
 	// Example: filesystem:write_file
 	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
 
-	// Type What executes it.
+	// Type The type of the task.
 	//
 	// Example: mcp_tool
 	Type WorkflowPlannedTaskType `json:"type" yaml:"type"`
 }
 
-// WorkflowPlannedTaskClass What the task may do.
+// WorkflowPlannedTaskClass The class of the task: what it may do.
 //
 // Example: write
 type WorkflowPlannedTaskClass string
 
-// WorkflowPlannedTaskType What executes it.
+// WorkflowPlannedTaskType The type of the task.
 //
 // Example: mcp_tool
 type WorkflowPlannedTaskType string
 
 // WorkflowReplan A workflow after steps were added (AgentCards, “agentcards:replan”).
 type WorkflowReplan struct {
-	// CheckpointID The checkpoint that waits for a decision. It replaces an earlier one that has shown tasks, because an approval covers
-	// the whole plan.
+	// CheckpointID The checkpoint that waits for a decision. If the previous checkpoint showed tasks, this one replaces it, because an
+	// approval covers the whole plan.
 	//
 	// Example: cp_034530bbngmsf6j6dh3xtmbr50
 	CheckpointID *string `json:"checkpoint_id,omitempty" yaml:"checkpoint_id,omitempty"`
@@ -8414,7 +8420,7 @@ type WorkflowReplan struct {
 	// Example: 1
 	NewTasksCount int `json:"new_tasks_count" yaml:"new_tasks_count"`
 
-	// Options What can be done now.
+	// Options The possible next operations.
 	//
 	// Example: ["continue","replan","abort"]
 	Options []string `json:"options" yaml:"options"`
@@ -8498,7 +8504,7 @@ type WorkflowStateNode struct {
 	// Example: web_search
 	Capability *string `json:"capability,omitempty" yaml:"capability,omitempty"`
 
-	// DependsOn Ids of the tasks that must succeed first, with those of its references.
+	// DependsOn Ids of the tasks that must succeed first, including those that its arguments refer to.
 	//
 	// Example: ["t0"]
 	DependsOn []string `json:"depends_on" yaml:"depends_on"`
@@ -8523,7 +8529,7 @@ type WorkflowStateNode struct {
 	// Example: filesystem:write_file
 	Tool *string `json:"tool,omitempty" yaml:"tool,omitempty"`
 
-	// Type What executes it.
+	// Type The type of the task.
 	//
 	// Example: mcp_tool
 	Type WorkflowStateNodeType `json:"type" yaml:"type"`
@@ -8534,7 +8540,7 @@ type WorkflowStateNode struct {
 // Example: success
 type WorkflowStateNodeStatus string
 
-// WorkflowStateNodeType What executes it.
+// WorkflowStateNodeType The type of the task.
 //
 // Example: mcp_tool
 type WorkflowStateNodeType string
@@ -8551,7 +8557,7 @@ type WorkflowSummary struct {
 	// Example: finance-personal
 	AgentID string `json:"agent_id" yaml:"agent_id"`
 
-	// Approver Who approves tasks; absent if the token that started it does.
+	// Approver Who can approve tasks; absent for the token that started it.
 	//
 	// Example: other
 	Approver *WorkflowSummaryApprover `json:"approver,omitempty" yaml:"approver,omitempty"`
@@ -8615,7 +8621,7 @@ type WorkflowSummary struct {
 	WorkflowID string `json:"workflow_id" yaml:"workflow_id"`
 }
 
-// WorkflowSummaryApprover Who approves tasks; absent if the token that started it does.
+// WorkflowSummaryApprover Who can approve tasks; absent for the token that started it.
 //
 // Example: other
 type WorkflowSummaryApprover string
@@ -8676,7 +8682,7 @@ type WorkflowTask struct {
 	// Example: t1
 	ID string `json:"id" yaml:"id"`
 
-	// TimeoutMS Maximum duration of an attempt in milliseconds; by default, and for 0, that of the workflow. For agent_task it is how
+	// TimeoutMS Timeout of an attempt in milliseconds; 0 and the default are the timeout of the workflow. For agent_task it is how
 	// long an attempt may be silent, at least 100; the default is that of the class of the task.
 	//
 	// Example: 30000
@@ -9490,7 +9496,7 @@ type ListDefinitionsParams struct {
 
 // DeleteDefinitionParams defines parameters for DeleteDefinition.
 type DeleteDefinitionParams struct {
-	// IfMatch Delete it only if this entity tag has the newest version
+	// IfMatch Delete it only if this entity tag is that of the newest version
 	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
@@ -9505,10 +9511,10 @@ type GetDefinitionParams struct {
 
 // PutDefinitionParams defines parameters for PutDefinition.
 type PutDefinitionParams struct {
-	// IfMatch Store the version only if this entity tag has the newest version
+	// IfMatch Store the version only if this entity tag is that of the newest version
 	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 
-	// IfNoneMatch With `*`, store the workflow only if the name is not in use
+	// IfNoneMatch With `*`: store the workflow only if the name is not in use
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
@@ -10703,7 +10709,7 @@ type ClientInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -11433,7 +11439,7 @@ type ClientInterface interface {
 
 	// ListDefinitions List stored workflows
 	//
-	// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+	// Returns the newest version of each stored workflow, without its tasks, ordered by name.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11442,7 +11448,7 @@ type ClientInterface interface {
 
 	// DeleteDefinition Delete a stored workflow
 	//
-	// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+	// Deletes all versions of a stored workflow. Workflows that were started from it are not affected.
 	//
 	// Requires the scope `admin`.
 	//
@@ -11460,7 +11466,7 @@ type ClientInterface interface {
 
 	// PutDefinitionWithBody Store a workflow
 	//
-	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 	//
 	// Requires the scope `admin`.
 	//
@@ -11471,7 +11477,7 @@ type ClientInterface interface {
 
 	// PutDefinition Store a workflow
 	//
-	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 	//
 	// Requires the scope `admin`.
 	//
@@ -11482,7 +11488,7 @@ type ClientInterface interface {
 
 	// ListWorkflows List workflows
 	//
-	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
+	// Returns workflows, newest first: those that the token started and, with the scope `workflows:approve`, those with an `approver`. A token that is bound to an agent gets the latter only if an agent of its subtree pays for them. A token with `admin` gets all. Workflows are kept for 30 days after they have ended.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -11491,9 +11497,9 @@ type ClientInterface interface {
 
 	// StartWorkflowWithBody Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11504,9 +11510,9 @@ type ClientInterface interface {
 
 	// StartWorkflow Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11517,7 +11523,7 @@ type ClientInterface interface {
 
 	// PlanWorkflowWithBody Check a workflow without starting it
 	//
-	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11528,7 +11534,7 @@ type ClientInterface interface {
 
 	// PlanWorkflow Check a workflow without starting it
 	//
-	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11539,7 +11545,7 @@ type ClientInterface interface {
 
 	// GetWorkflow Get a workflow
 	//
-	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+	// Returns a workflow with the results of its tasks and, if it is paused, its checkpoint. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -11548,7 +11554,7 @@ type ClientInterface interface {
 
 	// AbortWorkflowWithBody Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11559,7 +11565,7 @@ type ClientInterface interface {
 
 	// AbortWorkflow Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11570,7 +11576,7 @@ type ClientInterface interface {
 
 	// ListCheckpoints List the checkpoints of a workflow
 	//
-	// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+	// Returns the checkpoints of a workflow with the tasks that they show and the decisions, newest first. A page of large checkpoints can have fewer entries than `limit`.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -11579,9 +11585,9 @@ type ClientInterface interface {
 
 	// DecideOnCheckpointWithBody Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 	//
-	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -11592,9 +11598,9 @@ type ClientInterface interface {
 
 	// DecideOnCheckpoint Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 	//
-	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -11605,7 +11611,7 @@ type ClientInterface interface {
 
 	// ContinueWorkflowWithBody Continue a workflow
 	//
-	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11616,7 +11622,7 @@ type ClientInterface interface {
 
 	// ContinueWorkflow Continue a workflow
 	//
-	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11627,7 +11633,7 @@ type ClientInterface interface {
 
 	// GetWorkflowGraph Get the graph of a workflow
 	//
-	// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+	// Returns the tasks of a workflow with their dependencies and states.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -11636,7 +11642,7 @@ type ClientInterface interface {
 
 	// ReplanWorkflowWithBody Add tasks to a workflow
 	//
-	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -11647,7 +11653,7 @@ type ClientInterface interface {
 
 	// ReplanWorkflow Add tasks to a workflow
 	//
-	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -12641,7 +12647,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -14111,7 +14117,7 @@ func (c *Client) GetWorker(ctx context.Context, agentID string, params *GetWorke
 
 // ListDefinitions List stored workflows
 //
-// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+// Returns the newest version of each stored workflow, without its tasks, ordered by name.
 //
 // Requires the scope `tools:call`.
 //
@@ -14130,7 +14136,7 @@ func (c *Client) ListDefinitions(ctx context.Context, params *ListDefinitionsPar
 
 // DeleteDefinition Delete a stored workflow
 //
-// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+// Deletes all versions of a stored workflow. Workflows that were started from it are not affected.
 //
 // Requires the scope `admin`.
 //
@@ -14168,7 +14174,7 @@ func (c *Client) GetDefinition(ctx context.Context, definitionID string, params 
 
 // PutDefinitionWithBody Store a workflow
 //
-// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 //
 // Requires the scope `admin`.
 //
@@ -14189,7 +14195,7 @@ func (c *Client) PutDefinitionWithBody(ctx context.Context, definitionID string,
 
 // PutDefinition Store a workflow
 //
-// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 //
 // Requires the scope `admin`.
 //
@@ -14210,7 +14216,7 @@ func (c *Client) PutDefinition(ctx context.Context, definitionID string, params 
 
 // ListWorkflows List workflows
 //
-// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
+// Returns workflows, newest first: those that the token started and, with the scope `workflows:approve`, those with an `approver`. A token that is bound to an agent gets the latter only if an agent of its subtree pays for them. A token with `admin` gets all. Workflows are kept for 30 days after they have ended.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -14229,9 +14235,9 @@ func (c *Client) ListWorkflows(ctx context.Context, params *ListWorkflowsParams,
 
 // StartWorkflowWithBody Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -14252,9 +14258,9 @@ func (c *Client) StartWorkflowWithBody(ctx context.Context, params *StartWorkflo
 
 // StartWorkflow Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -14275,7 +14281,7 @@ func (c *Client) StartWorkflow(ctx context.Context, params *StartWorkflowParams,
 
 // PlanWorkflowWithBody Check a workflow without starting it
 //
-// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 //
 // Requires the scope `tools:call`.
 //
@@ -14296,7 +14302,7 @@ func (c *Client) PlanWorkflowWithBody(ctx context.Context, contentType string, b
 
 // PlanWorkflow Check a workflow without starting it
 //
-// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 //
 // Requires the scope `tools:call`.
 //
@@ -14317,7 +14323,7 @@ func (c *Client) PlanWorkflow(ctx context.Context, body PlanWorkflowJSONRequestB
 
 // GetWorkflow Get a workflow
 //
-// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+// Returns a workflow with the results of its tasks and, if it is paused, its checkpoint. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -14336,7 +14342,7 @@ func (c *Client) GetWorkflow(ctx context.Context, workflowID string, params *Get
 
 // AbortWorkflowWithBody Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -14357,7 +14363,7 @@ func (c *Client) AbortWorkflowWithBody(ctx context.Context, workflowID string, p
 
 // AbortWorkflow Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -14378,7 +14384,7 @@ func (c *Client) AbortWorkflow(ctx context.Context, workflowID string, params *A
 
 // ListCheckpoints List the checkpoints of a workflow
 //
-// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+// Returns the checkpoints of a workflow with the tasks that they show and the decisions, newest first. A page of large checkpoints can have fewer entries than `limit`.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -14397,9 +14403,9 @@ func (c *Client) ListCheckpoints(ctx context.Context, workflowID string, params 
 
 // DecideOnCheckpointWithBody Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 //
-// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -14420,9 +14426,9 @@ func (c *Client) DecideOnCheckpointWithBody(ctx context.Context, workflowID stri
 
 // DecideOnCheckpoint Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 //
-// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -14443,7 +14449,7 @@ func (c *Client) DecideOnCheckpoint(ctx context.Context, workflowID string, chec
 
 // ContinueWorkflowWithBody Continue a workflow
 //
-// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 //
 // Requires the scope `tools:call`.
 //
@@ -14464,7 +14470,7 @@ func (c *Client) ContinueWorkflowWithBody(ctx context.Context, workflowID string
 
 // ContinueWorkflow Continue a workflow
 //
-// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 //
 // Requires the scope `tools:call`.
 //
@@ -14485,7 +14491,7 @@ func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params
 
 // GetWorkflowGraph Get the graph of a workflow
 //
-// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+// Returns the tasks of a workflow with their dependencies and states.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -14504,7 +14510,7 @@ func (c *Client) GetWorkflowGraph(ctx context.Context, workflowID string, params
 
 // ReplanWorkflowWithBody Add tasks to a workflow
 //
-// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 //
 // Requires the scope `tools:call`.
 //
@@ -14525,7 +14531,7 @@ func (c *Client) ReplanWorkflowWithBody(ctx context.Context, workflowID string, 
 
 // ReplanWorkflow Add tasks to a workflow
 //
-// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 //
 // Requires the scope `tools:call`.
 //
@@ -22291,7 +22297,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
+	// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -23099,7 +23105,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListDefinitionsWithResponse List stored workflows
 	//
-	// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+	// Returns the newest version of each stored workflow, without its tasks, ordered by name.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23110,7 +23116,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteDefinitionWithResponse Delete a stored workflow
 	//
-	// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+	// Deletes all versions of a stored workflow. Workflows that were started from it are not affected.
 	//
 	// Requires the scope `admin`.
 	//
@@ -23132,7 +23138,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutDefinitionWithBodyWithResponse Store a workflow
 	//
-	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 	//
 	// Requires the scope `admin`.
 	//
@@ -23143,7 +23149,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutDefinitionWithResponse Store a workflow
 	//
-	// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+	// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 	//
 	// Requires the scope `admin`.
 	//
@@ -23154,7 +23160,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListWorkflowsWithResponse List workflows
 	//
-	// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
+	// Returns workflows, newest first: those that the token started and, with the scope `workflows:approve`, those with an `approver`. A token that is bound to an agent gets the latter only if an agent of its subtree pays for them. A token with `admin` gets all. Workflows are kept for 30 days after they have ended.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -23165,9 +23171,9 @@ type ClientWithResponsesInterface interface {
 
 	// StartWorkflowWithBodyWithResponse Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23178,9 +23184,9 @@ type ClientWithResponsesInterface interface {
 
 	// StartWorkflowWithResponse Start a workflow
 	//
-	// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+	// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 	//
-	// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+	// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23191,7 +23197,7 @@ type ClientWithResponsesInterface interface {
 
 	// PlanWorkflowWithBodyWithResponse Check a workflow without starting it
 	//
-	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23202,7 +23208,7 @@ type ClientWithResponsesInterface interface {
 
 	// PlanWorkflowWithResponse Check a workflow without starting it
 	//
-	// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+	// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23213,7 +23219,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetWorkflowWithResponse Get a workflow
 	//
-	// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+	// Returns a workflow with the results of its tasks and, if it is paused, its checkpoint. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -23224,7 +23230,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithBodyWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23235,7 +23241,7 @@ type ClientWithResponsesInterface interface {
 
 	// AbortWorkflowWithResponse Abort a workflow
 	//
-	// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+	// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23246,7 +23252,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListCheckpointsWithResponse List the checkpoints of a workflow
 	//
-	// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+	// Returns the checkpoints of a workflow with the tasks that they show and the decisions, newest first. A page of large checkpoints can have fewer entries than `limit`.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -23257,9 +23263,9 @@ type ClientWithResponsesInterface interface {
 
 	// DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 	//
-	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -23270,9 +23276,9 @@ type ClientWithResponsesInterface interface {
 
 	// DecideOnCheckpointWithResponse Decide on a checkpoint
 	//
-	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+	// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 	//
-	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+	// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -23283,7 +23289,7 @@ type ClientWithResponsesInterface interface {
 
 	// ContinueWorkflowWithBodyWithResponse Continue a workflow
 	//
-	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23294,7 +23300,7 @@ type ClientWithResponsesInterface interface {
 
 	// ContinueWorkflowWithResponse Continue a workflow
 	//
-	// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+	// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23305,7 +23311,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetWorkflowGraphWithResponse Get the graph of a workflow
 	//
-	// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+	// Returns the tasks of a workflow with their dependencies and states.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -23316,7 +23322,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
 	//
-	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -23327,7 +23333,7 @@ type ClientWithResponsesInterface interface {
 
 	// ReplanWorkflowWithResponse Add tasks to a workflow
 	//
-	// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+	// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 	//
 	// Requires the scope `tools:call`.
 	//
@@ -33551,7 +33557,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tokens and webhooks `admin`. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested. With `workflow_id` a token also receives the events of a workflow that it started and that another agent pays for.
+// Events of tasks, sessions and workers require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -34803,7 +34809,7 @@ func (c *ClientWithResponses) GetWorkerWithResponse(ctx context.Context, agentID
 
 // ListDefinitionsWithResponse List stored workflows
 //
-// Returns the newest version of each stored workflow, without its tasks, in the order of their names.
+// Returns the newest version of each stored workflow, without its tasks, ordered by name.
 //
 // Requires the scope `tools:call`.
 //
@@ -34820,7 +34826,7 @@ func (c *ClientWithResponses) ListDefinitionsWithResponse(ctx context.Context, p
 
 // DeleteDefinitionWithResponse Delete a stored workflow
 //
-// Deletes all versions of a stored workflow. Workflows that were started from it go on.
+// Deletes all versions of a stored workflow. Workflows that were started from it are not affected.
 //
 // Requires the scope `admin`.
 //
@@ -34854,7 +34860,7 @@ func (c *ClientWithResponses) GetDefinitionWithResponse(ctx context.Context, def
 
 // PutDefinitionWithBodyWithResponse Store a workflow
 //
-// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 //
 // Requires the scope `admin`.
 //
@@ -34871,7 +34877,7 @@ func (c *ClientWithResponses) PutDefinitionWithBodyWithResponse(ctx context.Cont
 
 // PutDefinitionWithResponse Store a workflow
 //
-// Stores the next version of a workflow, which tokens with the scope `tools:call` start by its name. The tasks are executed with the token that starts the workflow. If the newest version has the same content, nothing is stored. Tools are looked up at the start.
+// Stores the next version of a workflow. Tokens with the scope `tools:call` can start it by its name; the tasks are executed with the permissions of the token that starts it. If the newest version has the same content, nothing is stored. Whether the tools exist is checked only when the workflow is started.
 //
 // Requires the scope `admin`.
 //
@@ -34888,7 +34894,7 @@ func (c *ClientWithResponses) PutDefinitionWithResponse(ctx context.Context, def
 
 // ListWorkflowsWithResponse List workflows
 //
-// Returns workflows, newest first. A token sees those that it started itself, and with the scope `workflows:approve` those with an `approver`, a token of an agent only those that agents of its subtree pay for; `admin` sees all. Workflows are kept for 30 days after their end.
+// Returns workflows, newest first: those that the token started and, with the scope `workflows:approve`, those with an `approver`. A token that is bound to an agent gets the latter only if an agent of its subtree pays for them. A token with `admin` gets all. Workflows are kept for 30 days after they have ended.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -34905,9 +34911,9 @@ func (c *ClientWithResponses) ListWorkflowsWithResponse(ctx context.Context, par
 
 // StartWorkflowWithBodyWithResponse Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -34924,9 +34930,9 @@ func (c *ClientWithResponses) StartWorkflowWithBodyWithResponse(ctx context.Cont
 
 // StartWorkflowWithResponse Start a workflow
 //
-// Executes tool calls, code and tasks of agents with dependencies, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. For an `intent` whose plan is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` it is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait; it is absent, and the response immediate, if the limit of waiting requests is reached.
+// Executes tool calls, code and agent tasks that depend on each other, like `agentcards:execute_dag` over MCP. The workflow is stored and survives restarts of the server. The response is 202 with the workflow, or 200 if it is already paused or has ended. If the plan for an `intent` is not complete or not certain, nothing is started, and the response is 200 with the plan. With `Prefer: wait=N` the response is 200 as soon as the workflow is paused or has ended, or 202 after N seconds. `Preference-Applied` contains the granted wait. If the limit of waiting requests is reached, the header is absent and the response is immediate.
 //
-// Tools are called with the token of this request: its policy and its budget apply. Tasks of agents require the scope `messages:send`. A token sees and changes its own workflows; `admin` all. With `approver`, other tokens with the scope `workflows:approve` see the workflow and decide on its checkpoints.
+// Tools are called with the permissions of this token: its policy and the budget of its agent apply. Agent tasks require the scope `messages:send`. A token can read and change the workflows that it started; a token with `admin` all workflows. With `approver`, other tokens with the scope `workflows:approve` can read the workflow and decide on its checkpoints.
 //
 // Requires the scope `tools:call`.
 //
@@ -34943,7 +34949,7 @@ func (c *ClientWithResponses) StartWorkflowWithResponse(ctx context.Context, par
 
 // PlanWorkflowWithBodyWithResponse Check a workflow without starting it
 //
-// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 //
 // Requires the scope `tools:call`.
 //
@@ -34960,7 +34966,7 @@ func (c *ClientWithResponses) PlanWorkflowWithBodyWithResponse(ctx context.Conte
 
 // PlanWorkflowWithResponse Check a workflow without starting it
 //
-// Checks a workflow or an intent as the start does, and returns its tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
+// Makes the same checks as the start of a workflow or an intent, and returns the tasks with their tools, classes and layers, and which of them need approval. Nothing is stored or executed. If the plan for an intent is not complete or not certain, `status` is `suggestion` or `explicit_required`.
 //
 // Requires the scope `tools:call`.
 //
@@ -34977,7 +34983,7 @@ func (c *ClientWithResponses) PlanWorkflowWithResponse(ctx context.Context, body
 
 // GetWorkflowWithResponse Get a workflow
 //
-// Returns a workflow with the results of its tasks and, if it is paused, with what its checkpoint shows. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
+// Returns a workflow with the results of its tasks and, if it is paused, its checkpoint. Results of more than 256 KiB are left out (`truncated`). With `wait` the response is delayed until the workflow is paused or has ended, but at most for `wait` seconds.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -34994,7 +35000,7 @@ func (c *ClientWithResponses) GetWorkflowWithResponse(ctx context.Context, workf
 
 // AbortWorkflowWithBodyWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -35011,7 +35017,7 @@ func (c *ClientWithResponses) AbortWorkflowWithBodyWithResponse(ctx context.Cont
 
 // AbortWorkflowWithResponse Abort a workflow
 //
-// Ends a workflow: no further task begins, running calls are cancelled, and the results so far are kept. Tasks that may have acted and did not respond in time are `uncertain`. Aborting an aborted workflow has no effect.
+// Ends a workflow: no further task begins, running calls are cancelled, and existing results are kept. A task that may have acted and did not respond in time becomes `uncertain`. Aborting an aborted workflow has no effect.
 //
 // Requires the scope `tools:call`.
 //
@@ -35028,7 +35034,7 @@ func (c *ClientWithResponses) AbortWorkflowWithResponse(ctx context.Context, wor
 
 // ListCheckpointsWithResponse List the checkpoints of a workflow
 //
-// Returns the checkpoints of a workflow with what they show and the decisions, newest first. A page of large checkpoints may be shorter than `limit`.
+// Returns the checkpoints of a workflow with the tasks that they show and the decisions, newest first. A page of large checkpoints can have fewer entries than `limit`.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -35045,9 +35051,9 @@ func (c *ClientWithResponses) ListCheckpointsWithResponse(ctx context.Context, w
 
 // DecideOnCheckpointWithBodyWithResponse Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 //
-// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -35064,9 +35070,9 @@ func (c *ClientWithResponses) DecideOnCheckpointWithBodyWithResponse(ctx context
 
 // DecideOnCheckpointWithResponse Decide on a checkpoint
 //
-// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. The same decision again has no effect.
+// Approves or rejects the tasks that a paused workflow shows (status `approval_required`), decides about tasks whose results were lost (status `uncertain`), or raises the budget (status `budget_exhausted`). An approval covers exactly what the checkpoint shows: if the arguments, the definition of a tool or the policy of the token have changed since, nothing is approved, and the response is 409 with the new `checkpoint_id` in `tool_details`. Repeating a decision has no effect.
 //
-// If the workflow has an `approver`, only tokens with the scope `workflows:approve` approve tasks and decide about lost results, and never the token that started it.
+// If the workflow has an `approver`, only tokens with the scope `workflows:approve` can approve tasks and decide about lost results; the token that started the workflow can only reject.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -35083,7 +35089,7 @@ func (c *ClientWithResponses) DecideOnCheckpointWithResponse(ctx context.Context
 
 // ContinueWorkflowWithBodyWithResponse Continue a workflow
 //
-// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 //
 // Requires the scope `tools:call`.
 //
@@ -35100,7 +35106,7 @@ func (c *ClientWithResponses) ContinueWorkflowWithBodyWithResponse(ctx context.C
 
 // ContinueWorkflowWithResponse Continue a workflow
 //
-// Confirms the results of a layer (status `layer_complete`), so that the next one begins. It has no effect on a workflow that runs.
+// Confirms the results of a layer (status `layer_complete`), so that the next layer begins. It has no effect on a running workflow.
 //
 // Requires the scope `tools:call`.
 //
@@ -35117,7 +35123,7 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 
 // GetWorkflowGraphWithResponse Get the graph of a workflow
 //
-// Returns the tasks of a workflow, the tasks that they depend on, and their states.
+// Returns the tasks of a workflow with their dependencies and states.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -35134,7 +35140,7 @@ func (c *ClientWithResponses) GetWorkflowGraphWithResponse(ctx context.Context, 
 
 // ReplanWorkflowWithBodyWithResponse Add tasks to a workflow
 //
-// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 //
 // Requires the scope `tools:call`.
 //
@@ -35151,7 +35157,7 @@ func (c *ClientWithResponses) ReplanWorkflowWithBodyWithResponse(ctx context.Con
 
 // ReplanWorkflowWithResponse Add tasks to a workflow
 //
-// Adds tasks to a workflow that runs or is paused, at most 10 times. What has begun or finished does not change, and a paused workflow stays paused. If it waits for an approval, or for a decision on lost results, the checkpoint is replaced by a new one with the same tasks, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or to later ones.
+// Adds tasks to a running or paused workflow, at most 10 times. Existing tasks do not change, and a paused workflow stays paused. If its checkpoint shows tasks (an approval, a decision on lost results, or an exhausted budget), a new checkpoint with the same tasks replaces it, because an approval covers the whole plan. If it validates layers, the new tasks belong to the next layer or a later one.
 //
 // Requires the scope `tools:call`.
 //

@@ -1,4 +1,4 @@
-// An MCP server over stdio with the tools that the scenarios tasks-* of the conformance suite call. It knows nothing of
+// An MCP server over stdio with the tools that the scenarios tasks-* of the conformance suite call. It does not support
 // tasks: comet turns its slow calls into tasks. The delays are longer than mcp.tasks_after in run.mjs.
 import { createInterface } from "node:readline";
 

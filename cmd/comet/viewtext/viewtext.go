@@ -1,4 +1,4 @@
-// Package viewtext has the functions of the templates that show responses.
+// Package viewtext has the template functions that format responses for the terminal.
 package viewtext
 
 import (
@@ -15,7 +15,7 @@ import (
 	"comet/internal/input"
 )
 
-// Funcs returns the functions by their names in templates.
+// Funcs returns the functions by name.
 func Funcs() template.FuncMap {
 	return template.FuncMap{
 		"join": Join, "json": JSON, "budget": budgetText, "upper": strings.ToUpper, "remaining": remainingText, "percent": percentText,
@@ -65,12 +65,12 @@ func percentText(part any) string {
 	return "-"
 }
 
-// oneLine is a text, which may have pages, in one line.
+// oneLine returns a text in one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
 
-// tookText is the time between two times; the second is now if it is missing.
+// tookText returns the time between two times; the second is now if it is missing.
 func tookText(from, to any) string {
 	begin, _ := time.Parse(time.RFC3339, fmt.Sprint(from)) // from is a time of the response
 	end, err := time.Parse(time.RFC3339, fmt.Sprint(to))

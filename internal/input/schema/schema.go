@@ -1,4 +1,4 @@
-// Package schema reads the JSON schemas of tools, which come from others, to validate values with them.
+// Package schema resolves the JSON schemas of tools, which are not trusted, and validates values with them.
 package schema
 
 import (
@@ -10,8 +10,8 @@ import (
 
 var reference = regexp.MustCompile(`"\$(?:ref|dynamicRef)"`)
 
-// Resolve returns a schema to validate with, nil for one that cannot be used: one that the library rejects, and one
-// with references, because the library overflows the stack where a schema refers to itself.
+// Resolve returns a schema for validation, or nil if it cannot be used: the library rejects it, or it has references, because
+// the library overflows the stack if a schema refers to itself.
 func Resolve(s *jsonschema.Schema) *jsonschema.Resolved {
 	text, err := json.Marshal(s)
 	if err != nil || reference.Match(text) {
@@ -31,7 +31,7 @@ func Of(decoded any) *jsonschema.Resolved {
 	return Resolve(s)
 }
 
-// Validate returns why JSON does not match a schema; nil allows everything.
+// Validate returns an error if JSON does not match a schema. A nil schema matches everything.
 func Validate(r *jsonschema.Resolved, text json.RawMessage) error {
 	if r == nil {
 		return nil

@@ -14,40 +14,40 @@ import (
 	"comet/models"
 )
 
-// The input schemas of the tools for workflows (AgentCards, “agentcards:execute_dag” and those after it).
+// The input schemas of the tools for workflows (AgentCards, “agentcards:execute_dag” and the following sections).
 const (
 	dagSchema = `{"type":"object","properties":{
-"intent":{"type":"string","maxLength":8000,"description":"What to do, in English or French, with the arguments; instead of workflow. A plan that is not certain or not complete is returned and not executed; destructive steps ask for approval"},
+"intent":{"type":"string","maxLength":8000,"description":"What to do, in English or French, with all arguments; instead of workflow. If the plan is not certain or not complete, it is returned and not executed; destructive tasks require approval"},
 "definition":{"type":"object","description":"A stored workflow, instead of workflow","properties":{
 "name":{"type":"string","minLength":1,"maxLength":64},
 "version":{"type":"integer","minimum":1,"description":"Default: the newest one"},
-"input":{"type":"object","description":"What $input.path in its arguments stands for"}},
+"input":{"type":"object","description":"The input; $input.path in arguments refers to it"}},
 "required":["name"],"additionalProperties":false},
-"workflow":{"type":"object","description":"The steps and their dependencies","properties":{
+"workflow":{"type":"object","description":"The tasks and their dependencies","properties":{
 "tasks":` + tasksSchema + `},
 "required":["tasks"],"additionalProperties":false},
-"per_layer_validation":{"type":"boolean","default":false,"description":"Pause after each layer; agentcards:continue goes on"},
+"per_layer_validation":{"type":"boolean","default":false,"description":"Pause after each layer; agentcards:continue starts the next one"},
 "config":{"type":"object","properties":{
 "per_layer_validation":{"type":"boolean"},
 "on_error":{"enum":["continue","abort"],"default":"continue","description":"Whether independent tasks still begin after one has failed"},
-"approvals":{"enum":["write","destructive"],"description":"Ask for approval before tools of this class or above"},
-"task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"timeout_ms of tasks without their own"},
-"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that the tasks may use together; reserved at the start"},
-"approver":{"enum":["caller","other","human"],"default":"caller","description":"Who approves tasks: the token that starts the workflow, another token with the scope workflows:approve, or a person"}},
+"approvals":{"enum":["write","destructive"],"description":"Require approval for tasks of this class or above"},
+"task_timeout_ms":{"type":"integer","minimum":1,"maximum":86400000,"description":"timeout_ms of tasks that do not set it"},
+"budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"Tokens that all tasks may use in total; reserved at the start"},
+"approver":{"enum":["caller","other","human"],"default":"caller","description":"Who can approve tasks: the token that starts the workflow (caller), another token with the scope workflows:approve (other), or such a token of a person (human)"}},
 "additionalProperties":false}},
 "additionalProperties":false}`
 	tasksSchema = `{"type":"array","minItems":1,"maxItems":500,"items":{"type":"object","properties":{
 "id":{"type":"string","description":"Unique in the workflow"},
 "type":{"enum":["mcp_tool","code_execution","agent_task"],"default":"mcp_tool"},
 "tool":{"type":"string","description":"serverId:toolName"},
-"arguments":{"type":"object","description":"$id.result, with a path such as .items[0], stands for the result of another task"},
-"depends_on":{"type":"array","items":{"type":"string"},"description":"Tasks that must succeed first; references add theirs"},
-"code":{"type":"string","maxLength":102400,"description":"For code_execution; arguments are its context, deps has the results of depends_on"},
+"arguments":{"type":"object","description":"$id.result, optionally with a path such as .items[0], is replaced by the result of another task"},
+"depends_on":{"type":"array","items":{"type":"string"},"description":"Ids of tasks that must succeed first; tasks that arguments refer to are added"},
+"code":{"type":"string","maxLength":102400,"description":"For code_execution: TypeScript or JavaScript; arguments is its context, and deps contains the results of depends_on"},
 "capability":{"type":"string","description":"For agent_task: the required capability"},
 "agent_id":{"type":"string","description":"For agent_task: the agent"},
 "budget":{"type":"integer","minimum":1,"description":"For agent_task: maximum tokens"},
-"timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"Of an attempt; default config.task_timeout_ms, then 30000. For agent_task: how long an attempt may be silent, at least 100; default of the task class"},
-"approve":{"type":"boolean","description":"Ask for approval, with the final arguments, before the task begins"}},
+"timeout_ms":{"type":"integer","minimum":0,"maximum":86400000,"description":"Timeout of an attempt; default config.task_timeout_ms, else 30000. For agent_task: how long an attempt may be silent, at least 100; default that of the task class"},
+"approve":{"type":"boolean","description":"Require approval of the final arguments before the task begins"}},
 "required":["id"],"additionalProperties":false}}`
 	continueSchema = `{"type":"object","properties":{
 "workflow_id":{"type":"string"},
@@ -59,7 +59,7 @@ const (
 "required":["workflow_id","reason"],"additionalProperties":false}`
 	replanSchema = `{"type":"object","properties":{
 "workflow_id":{"type":"string"},
-"new_requirement":{"type":"string","minLength":1,"maxLength":8000,"description":"What to add, in English or French, with the arguments. A plan that is not certain or not complete is returned and not added; destructive steps ask for approval"},
+"new_requirement":{"type":"string","minLength":1,"maxLength":8000,"description":"What to add, in English or French, with all arguments. If the plan is not certain or not complete, it is returned and not added; destructive tasks require approval"},
 "available_context":{"type":"object","description":"Values for arguments of the same names"},
 "workflow":{"type":"object","description":"The tasks to add, instead of a plan for new_requirement. They may depend on each other and on all tasks of the workflow","properties":{
 "tasks":` + tasksSchema + `},
@@ -71,7 +71,7 @@ const (
 "approved":{"type":"boolean"},
 "feedback":{"type":"string","maxLength":2000},
 "digest":{"type":"string","description":"The digest of the checkpoint; the decision is rejected if the digest differs"},
-"resolution":{"enum":["retry","accept","skip","raise"],"description":"For tasks whose results were lost: run them again, use results as theirs, or skip them. For an exhausted budget: raise it"},
+"resolution":{"enum":["retry","accept","skip","raise"],"description":"For tasks whose results were lost: run them again (retry), use results as their results (accept), or skip them (skip). For an exhausted budget: raise it (raise)"},
 "budget":{"type":"integer","minimum":1,"maximum":1000000000000,"description":"For raise: the new total"},
 "results":{"type":"object","description":"For accept: the results by task id"}},
 "required":["workflow_id","checkpoint_id","approved"],"additionalProperties":false}`
@@ -89,10 +89,10 @@ func (b *builtins) workflowTools() []tools.Builtin {
 		}
 	}
 	return []tools.Builtin{
-		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, a stored one, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments stands for the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
+		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, a stored workflow, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments is replaced by the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
 		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
-		tool("abort", "Abort a workflow", "Aborts a workflow and returns its completed layers and partial results.", abortSchema, b.abortWorkflow),
-		tool("replan", "Add tasks to a workflow", "Adds tasks to a workflow that runs or is paused: the plan for new_requirement, or the given workflow. What has finished stays as it is, and a paused workflow stays paused.", replanSchema, b.replanWorkflow),
+		tool("abort", "Abort a workflow", "Aborts a workflow, and returns the number of its completed layers and its partial results.", abortSchema, b.abortWorkflow),
+		tool("replan", "Add tasks to a workflow", "Adds tasks to a running or paused workflow: those of workflow, or the plan for new_requirement. Existing tasks do not change, and a paused workflow stays paused.", replanSchema, b.replanWorkflow),
 		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, b.decideOnCheckpoint),
 	}
 }
@@ -244,7 +244,7 @@ func (b *builtins) decideOnCheckpoint(ctx context.Context, c *tools.Invocation) 
 	return b.awaitWorkflow(ctx, c, d.WorkflowID, err)
 }
 
-// pointed returns the error for arguments that violate the rules of plans or intents, otherwise err.
+// pointed returns INVALID_ARGUMENTS for arguments that violate the rules of plans or intents, and other errors unchanged.
 func pointed(c *tools.Invocation, err error) error {
 	switch {
 	case !errs.Is(err, errs.InvalidRequest):

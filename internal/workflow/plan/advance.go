@@ -28,7 +28,7 @@ const (
 	PauseApproval Pause = "approval"
 	// PauseUncertain waits for a decision on uncertain steps.
 	PauseUncertain Pause = "uncertain"
-	// PauseBudget waits for more tokens.
+	// PauseBudget waits for a larger budget.
 	PauseBudget Pause = "budget"
 )
 
@@ -44,7 +44,7 @@ type Progress struct {
 	AbortOnError bool
 	// MaxRunning limits the running steps.
 	MaxRunning int
-	// Cost returns the tokens that a step needs to begin, and Left is what is left for steps that begin; nil for no limit.
+	// Cost returns the tokens that a step needs to begin, nil for no limit. Left is the number of tokens for further steps.
 	Cost func(step int) int64
 	Left int64
 }
@@ -125,7 +125,7 @@ func (p *Plan) Next(now Progress) Next {
 	return out
 }
 
-// covers reports whether the tokens that are left cover a step, and subtracts what it needs.
+// covers reports whether the remaining tokens cover a step, and subtracts the tokens that it needs.
 func (now *Progress) covers(step int) bool {
 	if now.Cost == nil {
 		return true

@@ -17,11 +17,11 @@ import (
 // inputName is the name of the input in references: $input.path.
 const inputName = "input"
 
-// NewTemplate is New for steps that may refer to an input; no step can have the id input.
+// NewTemplate is New for steps that may refer to an input. No step can have the id “input”.
 func NewTemplate(steps []Step, at string) (*Plan, error) { return newPlan(0, steps, at, true) }
 
-// Bind sets the input of a template. The error lists the references to what the input does not have, with JSON pointers
-// below at.
+// Bind sets the input of a template. The error lists the references to parts that the input does not have, with JSON
+// pointers below at.
 func (p *Plan) Bind(value json.RawMessage, at string) error {
 	if err := p.SetInput(value); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (p *Plan) Bind(value json.RawMessage, at string) error {
 	return missing.Err()
 }
 
-// SetInput is Bind without its check.
+// SetInput is Bind without the check of the references.
 func (p *Plan) SetInput(value json.RawMessage) (err error) {
 	p.input, err = decode(value)
 	return err
@@ -72,9 +72,9 @@ func ParseSchema(text json.RawMessage, at string) (*Schema, error) {
 	if len(text) > MaxSchema {
 		v.Add(errs.InvalidRequest, at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
 	} else if err := json.Unmarshal(text, s.root); err != nil {
-		v.Add(errs.InvalidRequest, at, "schema", "this is not a JSON Schema: %s", input.Clip(err.Error()))
+		v.Add(errs.InvalidRequest, at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
 	} else if s.resolve(s.root) == nil {
-		v.Add(errs.InvalidRequest, at, "schema", "the schema is not valid, or has $ref or $dynamicRef, which are not supported")
+		v.Add(errs.InvalidRequest, at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
 	}
 	return s, v.Err()
 }
@@ -107,7 +107,7 @@ func (s *Schema) Complete(value json.RawMessage, at string) (json.RawMessage, er
 // maxViolations limits the violations of an input that are listed.
 const maxViolations = 20
 
-// check adds the violations of a value: those of its members if they explain why it is not valid.
+// check adds the violations of a value, or those of its members if they explain why the value is invalid.
 func (s *Schema) check(schema *jsonschema.Schema, value any, at string, found *errs.Violations) {
 	r := s.resolve(schema)
 	if r == nil || len(*found) >= maxViolations {
@@ -150,7 +150,7 @@ func (s *Schema) rejects(part *jsonschema.Schema, value any) bool {
 	return r != nil && r.Validate(value) != nil
 }
 
-// resolve returns a part of the schema to validate with, nil if it cannot be used.
+// resolve returns a part of the schema for validation, nil if it cannot be used.
 func (s *Schema) resolve(part *jsonschema.Schema) *jsonschema.Resolved {
 	r, known := s.resolved[part]
 	if !known {

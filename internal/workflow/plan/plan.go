@@ -43,11 +43,11 @@ type Step struct {
 	Capability string `json:"capability,omitempty" example:"web_search"`
 	AgentID    string `json:"agent_id,omitempty" example:"research-web-01" maxLength:"64"` // The agent, for agent_task.
 	Budget     *int64 `json:"budget,omitempty" example:"4000" minimum:"1"`                 // Maximum number of tokens, for agent_task.
-	// Maximum duration of an attempt in milliseconds; by default, and for 0, that of the workflow. For agent_task it is how
+	// Timeout of an attempt in milliseconds; 0 and the default are the timeout of the workflow. For agent_task it is how
 	// long an attempt may be silent, at least 100; the default is that of the class of the task.
 	TimeoutMS int64 `json:"timeout_ms,omitempty" example:"30000" minimum:"0" maximum:"86400000"`
 	Approve   bool  `json:"approve,omitempty" example:"true"` // Whether to ask for approval before it begins.
-	// FirstLayer is the lowest layer of the step, for one that is added when earlier layers were confirmed.
+	// FirstLayer is the lowest layer of the step, for a step that is added after layers were confirmed.
 	FirstLayer int `json:"-"`
 } // @name WorkflowTask
 
@@ -95,7 +95,7 @@ func New(steps []Step, at string) (*Plan, error) {
 }
 
 // Extend returns the plan with further steps, which may depend on all steps. The error lists every violation with a JSON
-// pointer below at, which is the list of the added steps.
+// pointer below at, the pointer of the added steps.
 func (p *Plan) Extend(steps []Step, at string) (*Plan, error) {
 	if len(steps) == 0 {
 		var v errs.Violations
@@ -243,7 +243,7 @@ func (c *checker) checkArguments(i int, s *Step) (referenced map[int]string) {
 			to, known := c.index[r.step]
 			switch {
 			case r.typo && known && i < c.added && to >= c.added:
-				c.fail(to, "/id", "unique", "with this id the text %q of the step %q would become a reference", input.Clip(r.text), s.ID)
+				c.fail(to, "/id", "unique", "this id would turn the text %q of the step %q into a reference; choose another id", input.Clip(r.text), s.ID)
 			case r.input && !r.escaped:
 				c.references++
 			case r.escaped, r.typo && !known: // a text

@@ -24,8 +24,8 @@ const (
 )
 
 // referencePattern matches a reference: $t1.result and $OUTPUT[t1], each with a path such as .files[0]["a b"].
-// Group 1 is "$" for an escaped one, 2 and 4 are ids, 3 is the name after the id unless it is result, the last one is the
-// path. templatePattern also matches $input without a name, as group 5.
+// Group 1 is "$" for an escaped reference, 2 and 4 are ids, 3 is the name after the id unless it is result, and the last one is
+// the path. templatePattern also matches $input without a name, as group 5.
 var (
 	referencePattern = regexp.MustCompile(`(\$?)\$(?:` + referenceExpression + `)(` + pathExpression + `)`)
 	templatePattern  = regexp.MustCompile(`(\$?)\$(?:` + referenceExpression + `|(` + inputName + `)\b)(` + pathExpression + `)`)
@@ -143,8 +143,8 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Literal returns arguments in which nothing is a reference, for a plan whose only step has an id: Resolve returns the
-// arguments as they were.
+// Literal escapes the references in arguments, for a plan with a single step of an id: Resolve then returns the original
+// arguments.
 func Literal(arguments json.RawMessage, id string) (json.RawMessage, error) {
 	if !mayRefer(arguments) {
 		return arguments, nil

@@ -88,7 +88,7 @@ func _() {}
 // A workflow is paused.
 //
 //	@Summary		A workflow is paused
-//	@Description	Sent when a checkpoint of a workflow waits for a decision. `GET /api/v1/workflows/{workflow_id}` returns what it shows.
+//	@Description	Sent when a checkpoint of a workflow waits for a decision. `GET /api/v1/workflows/{workflow_id}` returns the checkpoint.
 //	@ID				onWorkflowPaused
 //	@Param			data	body	workflow.EventData	true	"The workflow and its checkpoint"
 //	@Router			/x-webhooks/workflow.paused [post]
@@ -97,7 +97,7 @@ func _() {}
 // A workflow has been resumed.
 //
 //	@Summary		A workflow has been resumed
-//	@Description	Sent when a decision lets a paused workflow go on.
+//	@Description	Sent when a decision continues a paused workflow.
 //	@ID				onWorkflowResumed
 //	@Param			data	body	workflow.EventData	true	"The workflow"
 //	@Router			/x-webhooks/workflow.resumed [post]
