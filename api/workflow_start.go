@@ -19,7 +19,7 @@ type workflowDraft struct {
 	// A sentence in English or French that states what to do, with all arguments, at most 8,000 bytes; instead of `workflow`.
 	Intent     *string             `json:"intent" validate:"omitnil,min=1,max=8000" example:"Read the file config.json" minLength:"1" maxLength:"8000" extensions:"x-nullable"`
 	Definition *workflowInvocation `json:"definition" validate:"omitnil" extensions:"x-nullable"` // A stored workflow, instead of `workflow`.
-	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow. With `definition`, the stricter value of the request and the stored workflow applies.
+	Config     *workflowConfig     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow. Of each option of the request and a stored workflow, the stricter value applies; `task_timeout_ms` of the request takes precedence.
 }
 
 // workflowInvocation selects a stored workflow.

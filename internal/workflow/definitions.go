@@ -52,6 +52,9 @@ type Invocation struct {
 type storedPlan struct {
 	Tasks    []plan.Step `json:"tasks"`
 	Settings Settings    `json:"settings"`
+	// Budget and Approver are those of Settings, which does not encode them.
+	Budget   int64    `json:"budget,omitempty"`
+	Approver Approver `json:"approver,omitempty"`
 }
 
 var definitionName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -111,7 +114,7 @@ func (d *Definition) row() (row workflows.Definition, err error) {
 		}
 		row.InputSchema = schema.Bytes()
 	}
-	row.Plan, err = json.Marshal(storedPlan{d.Steps, d.Settings})
+	row.Plan, err = json.Marshal(storedPlan{d.Steps, d.Settings, d.Settings.Budget, d.Settings.Approver})
 	return row, err
 }
 
@@ -139,6 +142,7 @@ func newDefinition(row workflows.Definition) (Definition, error) {
 	var stored storedPlan
 	err := json.Unmarshal(row.Plan, &stored)
 	d.Steps, d.Settings = stored.Tasks, stored.Settings
+	d.Settings.Budget, d.Settings.Approver = stored.Budget, stored.Approver
 	return d, err
 }
 
@@ -209,11 +213,18 @@ func (x *execution) define(ctx context.Context, from Invocation, at string) erro
 	return x.plan.Bind(value, at)
 }
 
-// with returns the stricter ones of two settings.
+// with returns the stricter ones of two settings; the timeout of s takes precedence.
 func (s Settings) with(other Settings) Settings {
 	out := Settings{
 		ValidateLayers: s.ValidateLayers || other.ValidateLayers, AbortOnError: s.AbortOnError || other.AbortOnError,
 		Approvals: cmp.Or(s.Approvals, other.Approvals), TimeoutMS: cmp.Or(s.TimeoutMS, other.TimeoutMS),
+		Budget: cmp.Or(s.Budget, other.Budget), Approver: cmp.Or(s.Approver, other.Approver),
+	}
+	if s.Budget > 0 && other.Budget > 0 {
+		out.Budget = min(s.Budget, other.Budget)
+	}
+	if other.Approver == ApproverHuman {
+		out.Approver = ApproverHuman
 	}
 	if s.Approvals == models.ToolWrite || other.Approvals == models.ToolWrite {
 		out.Approvals = models.ToolWrite

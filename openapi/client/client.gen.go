@@ -8191,7 +8191,7 @@ type WorkflowDefinitionRef struct {
 
 // WorkflowDraft The body of a request to start a workflow.
 type WorkflowDraft struct {
-	// Config Options of the workflow. With `definition`, the stricter value of the request and the stored workflow applies.
+	// Config Options of the workflow. Of each option of the request and a stored workflow, the stricter value applies; `task_timeout_ms` of the request takes precedence.
 	Config *WorkflowConfig `json:"config,omitempty" yaml:"config,omitempty"`
 
 	// Definition A stored workflow, instead of `workflow`.
