@@ -144,7 +144,8 @@ func TestDecidable(t *testing.T) {
 	})
 }
 
-// TestOnlyTheOwnerDecidesAboutOthers: approvers neither continue, abort nor raise, and decide about lost results.
+// TestOnlyTheOwnerDecidesAboutOthers checks that approvers cannot continue, abort or raise the budget, but can decide about
+// lost results.
 func TestOnlyTheOwnerDecidesAboutOthers(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "layers and budgets", workflow.Options{}, func(t *testing.T, f *fixture) {
@@ -182,7 +183,7 @@ func TestOnlyTheOwnerDecidesAboutOthers(t *testing.T) {
 	})
 }
 
-// TestAgentsDoNotApproveTheirOwnSteps: the agent of a step never approves it, whatever the policy.
+// TestAgentsDoNotApproveTheirOwnSteps checks that an agent cannot approve a step that it executes, whatever the policy.
 func TestAgentsDoNotApproveTheirOwnSteps(t *testing.T) {
 	t.Parallel()
 	const named, offered = `[{"id": "a", "type": "agent_task", "agent_id": "orch-my-team", "approve": true}]`, `[{"id": "a", "type": "agent_task", "capability": "custom:x", "approve": true}]`

@@ -222,7 +222,7 @@ func TestRejectedReplans(t *testing.T) {
 			`[{"id":"c","tool":"paper:note","arguments":{"x":"$aa.result"}}]`:                                       "did you mean $a.result?",
 			`[{"id":"c","tool":"paper:note","depends_on":["d"]},{"id":"d","tool":"paper:note","depends_on":["c"]}]`: "/workflow/tasks/0/depends_on: the dependencies of the steps form a cycle: c → d → c",
 			`[{"id":"price","tool":"paper:note"}]`:                                                                  "/workflow/tasks/0/id: this id would turn the text \"$price.usd\" of the step \"b\" into a reference",
-			`[{"id":"c","tool":"paper:note"},{"id":"cost","tool":"paper:note"}]`:                                    "/workflow/tasks/1/id: with this id the text \"$cost.usd\"",
+			`[{"id":"c","tool":"paper:note"},{"id":"cost","tool":"paper:note"}]`:                                    "/workflow/tasks/1/id: this id would turn the text \"$cost.usd\"",
 			`[{"id":"c","tool":"agentcards:replan"}]`:                                                               "a step may not call agentcards:replan",
 			`[{"id":"c","type":"agent_task","agent_id":"x","budget":0}]`:                                            "/workflow/tasks/0/budget",
 			`[{"id":"c","tool":"paper:note","retries":1}]`:                                                          "retries",

@@ -541,7 +541,8 @@ func TestIntent(t *testing.T) {
 	})
 }
 
-// TestSpansOfSteps: each attempt of a step is a span below that of the start, in the trace of the request, also after a pause.
+// TestSpansOfSteps checks that each attempt of a step is a child span of the start, in the trace of the request, even after a
+// pause.
 func TestSpansOfSteps(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()

@@ -9,7 +9,7 @@ import (
 	"comet/internal/workflow/outline"
 )
 
-// TestGraphsEscapeNames: names of tools come from upstreams and may contain any characters.
+// TestGraphsEscapeNames checks that names of tools, which upstreams choose freely, are escaped.
 func TestGraphsEscapeNames(t *testing.T) {
 	t.Parallel()
 	tasks := []outline.Task{

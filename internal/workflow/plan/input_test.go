@@ -47,7 +47,7 @@ func TestTemplates(t *testing.T) {
 	require.NoError(t, err, "other plans may have a step named input")
 }
 
-// TestBindNamesWhatIsMissing: each missing part is named once.
+// TestBindNamesWhatIsMissing checks that the error names each missing part once.
 func TestBindNamesWhatIsMissing(t *testing.T) {
 	p, err := plan.NewTemplate([]plan.Step{
 		{ID: "a", Tool: "a:b", Arguments: json.RawMessage(`{"x":"$input.a/b","y":["$input.list[2]","$input[\"a/b\"].c"],"z":"$$input.not"}`)},
@@ -61,7 +61,7 @@ func TestBindNamesWhatIsMissing(t *testing.T) {
 	require.Equal(t, []string{"/in/a", "/in/list/2", "/in/a~1b/c"}, pointers)
 }
 
-// TestExtend: steps are added behind the others, which do not change.
+// TestExtend checks that steps are added after the existing ones, which do not change.
 func TestExtend(t *testing.T) {
 	p, err := plan.NewTemplate([]plan.Step{{ID: "a", Tool: "x:y"}, {ID: "b", Tool: "x:y", DependsOn: []string{"a"}}}, "")
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// FuzzInput: a text of the input never becomes a reference, whatever surrounds it, and no schema or input causes a panic.
+// FuzzInput checks that a string in the input never becomes a reference, and that no schema or input causes a panic.
 func FuzzInput(f *testing.F) {
 	f.Add("<$input.v>", "$s.result", `{"properties":{"v":{"type":"string"}}}`)
 	f.Add("$OUTPUT[$input.v]", "s", `{"required":["w"],"additionalProperties":false}`)
