@@ -60,6 +60,12 @@ func newDefinitionView(d workflow.Definition) definitionView {
 	if d.Settings.Approvals != "" {
 		v.Config.Approvals = new(d.Settings.Approvals)
 	}
+	if d.Settings.Approver != workflow.ApproverCaller {
+		v.Config.Approver = new(string(d.Settings.Approver))
+	}
+	if d.Settings.Budget != 0 {
+		v.Config.Budget = new(d.Settings.Budget)
+	}
 	if d.Settings.TimeoutMS != 0 {
 		v.Config.TaskTimeoutMS = new(d.Settings.TimeoutMS)
 	}

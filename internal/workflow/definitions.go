@@ -214,6 +214,13 @@ func (s Settings) with(other Settings) Settings {
 	out := Settings{
 		ValidateLayers: s.ValidateLayers || other.ValidateLayers, AbortOnError: s.AbortOnError || other.AbortOnError,
 		Approvals: cmp.Or(s.Approvals, other.Approvals), TimeoutMS: cmp.Or(s.TimeoutMS, other.TimeoutMS),
+		Approver: cmp.Or(s.Approver, other.Approver), Budget: cmp.Or(s.Budget, other.Budget),
+	}
+	if s.Budget > 0 && other.Budget > 0 {
+		out.Budget = min(s.Budget, other.Budget)
+	}
+	if other.Approver == ApproverHuman {
+		out.Approver = ApproverHuman
 	}
 	if s.Approvals == models.ToolWrite || other.Approvals == models.ToolWrite {
 		out.Approvals = models.ToolWrite

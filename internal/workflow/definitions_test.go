@@ -116,6 +116,20 @@ func TestDefinitions(t *testing.T) {
 		require.Equal(t, "layer_complete", v["status"])
 		require.Equal(t, "approval_required", f.call(t, "continue", map[string]any{"workflow_id": v["workflow_id"]})["status"])
 	})
+	testOnDatabases(t, "the smaller budget and the stricter approver apply", workflow.Options{}, func(t *testing.T, f *fixture) {
+		d := workflow.Definition{Name: "report", Steps: []plan.Step{{ID: "a", Tool: "paper:shred", Approve: true}}, Settings: workflow.Settings{Budget: 5000, Approver: workflow.ApproverHuman}}
+		_, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), &d, nil)
+		require.NoError(t, err)
+		args := invoking("")
+		args["config"] = map[string]any{"budget": 9000, "approver": "other"}
+		v := f.call(t, "execute_dag", args)
+		require.InDelta(t, 5000, v["budget"].(map[string]any)["total"], 0)
+		require.Equal(t, "human", v["approver"])
+		args["config"] = map[string]any{"budget": 400}
+		v = f.call(t, "execute_dag", args)
+		require.InDelta(t, 400, v["budget"].(map[string]any)["total"], 0)
+		require.Equal(t, "human", v["approver"])
+	})
 	testOnDatabases(t, "the caller's own permissions apply", workflow.Options{}, func(t *testing.T, f *fixture) {
 		f.save(t, "", plan.Step{ID: "a", Tool: "paper:shred"})
 		f.SetPolicy(t, `{"deny":[{"tool":"paper:shred"}]}`)
