@@ -111,8 +111,8 @@ func (g *Server) updateTask(ctx context.Context, by models.Principal, p *taskPar
 	if !answered || !isPaused(t.View) {
 		return nil
 	}
-	answer := &mcp.ElicitResult{}
-	if json.Unmarshal(raw, answer) != nil || answer.Action == "" {
+	answer, err := elicitResultOf(raw)
+	if err != nil {
 		return invalidParams("params.inputResponses.%s must be the result of an elicitation", t.CheckpointID)
 	}
 	_, err = g.decide(ctx, by, t.View, answer)
