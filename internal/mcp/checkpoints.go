@@ -109,7 +109,7 @@ func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.R
 		}
 		switch {
 		case r.tasks:
-			return g.createdTask(ctx, r.by.Principal, id)
+			return g.createdTask(t), nil
 		case r.newest:
 			return g.askWithResult(ctx, r, args, t.View)
 		case r.session == nil:
