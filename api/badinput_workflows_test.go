@@ -232,7 +232,7 @@ func badDefinitions() []badInput {
 		run("of a text", `"good"`, "invalid-request /definition type"), run("without a name", `{}`, "invalid-request /definition/name required"), run("of nothing", `{"name":"none"}`, "not-found "),
 		run("of version 0", `{"name":"good","version":0,"input":{"q":"x"}}`, "invalid-request /definition/version min"), run("of version 2", `{"name":"good","version":2,"input":{"q":"x"}}`, "not-found "),
 		run("with an unknown member", `{"name":"good","inputs":{}}`, "invalid-request /definition/inputs unknown_field"),
-		{name: "run: both", target: "/api/v1/workflows", body: `{"definition":{"name":"good"},` + goodWorkflow[1:], want: "invalid-request /definition unexpected"},
+		{name: "run: both", target: "/api/v1/workflows", body: `{"definition":{"name":"good"},` + goodWorkflow[1:], want: "invalid-request /definition exclusive"},
 		run("without an input", `{"name":"good"}`, "invalid-request /definition/input/q required"), input("with an input of null", `null`, "invalid-request /definition/input/q required"),
 		input("with an input of a list", `[]`, "invalid-request /definition/input object"), input("with an input of a text", `"x"`, "invalid-request /definition/input object"),
 		input("with a number for a text", `{"q":1}`, "invalid-request /definition/input/q schema"), input("with an unknown member of the input", `{"q":"x","r":1}`, "invalid-request /definition/input/r unexpected"),

@@ -12,31 +12,31 @@ const definitionsPath = "/api/v1/workflow-definitions"
 
 // definitionDraft is the body of a request to store a workflow.
 type definitionDraft struct {
-	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                      // The tasks. `$input.path` in arguments is replaced by a part of the input.
-	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                                 // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                                 // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
+	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                 // The tasks. `$input.path` in arguments is replaced by a part of the input.
+	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                            // Options of the workflow.
+	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                            // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
 	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Daily report" maxLength:"2000" extensions:"x-nullable"` // The purpose of the workflow.
 }
 
 // definitionView is a version of a stored workflow.
 type definitionView struct {
-	Name        string          `json:"name" example:"nightly-report"`                     // The name.
-	Version     int64           `json:"version" example:"3"`                               // The version, from 1. A version never changes.
+	Name        string          `json:"name" example:"nightly-report"`                // The name.
+	Version     int64           `json:"version" example:"3"`                          // The version, from 1. A version never changes.
 	Description string          `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
-	Workflow    workflow.Graph  `json:"workflow"`                                          // The tasks.
-	Config      workflowConfig  `json:"config"`                                            // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`       // JSON Schema for the input; absent if none was stored.
-	CreatedBy   string          `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
-	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
+	Workflow    workflow.Graph  `json:"workflow"`                                     // The tasks.
+	Config      workflowConfig  `json:"config"`                                       // Options of the workflow.
+	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`  // JSON Schema for the input; absent if none was stored.
+	CreatedBy   string          `json:"created_by" example:"ci"`                      // Name of the token that stored the version.
+	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`    // When the version was stored.
 }
 
 // definitionItem is a stored workflow in a list.
 type definitionItem struct {
-	Name        string    `json:"name" example:"nightly-report"`                     // The name.
-	Version     int64     `json:"version" example:"3"`                               // The newest version.
+	Name        string    `json:"name" example:"nightly-report"`                // The name.
+	Version     int64     `json:"version" example:"3"`                          // The newest version.
 	Description string    `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
-	CreatedBy   string    `json:"created_by" example:"ci"`                           // Name of the token that stored the version.
-	CreatedAt   time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`         // When the version was stored.
+	CreatedBy   string    `json:"created_by" example:"ci"`                      // Name of the token that stored the version.
+	CreatedAt   time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`    // When the version was stored.
 }
 
 func newDefinitionItem(d workflow.Definition) definitionItem {

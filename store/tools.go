@@ -129,6 +129,7 @@ func (tx Tools) AddCalls(list []models.ToolCall) error {
 // Calls returns the calls that q selects, the newest first.
 func (r toolReader) Calls(q ToolCallQuery) ([]models.ToolCall, error) {
 	var where filter.Clause
+	where.Equal("id", q.ID)
 	where.Equal("agent_id", q.AgentID)
 	where.Equal("token_id", q.TokenID)
 	where.Equal("server", q.Server)
@@ -147,8 +148,8 @@ func (tx Tools) PurgeCalls(before time.Time, limit int) (int64, error) {
 
 // ToolCallQuery selects a page of tool calls, newest first. Zero fields do not filter.
 type ToolCallQuery struct {
-	AgentID, TokenID, Server, Tool, TaskID, ParentID string
-	Outcome                                          string
-	Before                                           string // an id; "" for the newest
-	Limit                                            int
+	ID, AgentID, TokenID, Server, Tool, TaskID, ParentID, Outcome string
+
+	Before string // an id; "" for the newest
+	Limit  int
 }

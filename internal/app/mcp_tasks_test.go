@@ -173,6 +173,7 @@ func TestMCPTasks(t *testing.T) {
 			}
 			return mcptest.Texts(fmt.Sprint(a.Action, a.Content["n"])), nil
 		})
+		slowBegan, slow := gated(paper, &mcp.Tool{Name: "slow"}, done)
 		h := openHub(t, database, tasksAfter(time.Millisecond), paper, old)
 		who := h.holder(t, "")
 		c, foreign := who.asking(elicits+","+withTasks), h.holder(t, "").asking(withTasks)
@@ -257,6 +258,21 @@ func TestMCPTasks(t *testing.T) {
 			made := c.call(t, "agentcards:execute_dag", json.RawMessage(`{"workflow":{"tasks":[{"id":"a","tool":"paper:echo"},{"id":"b","tool":"paper:echo","depends_on":["a"]}]},"per_layer_validation":true}`))
 			c.reply(t, c.await(t, made.TaskID, "input_required"), map[string]any{"action": "decline"})
 			require.Equal(t, "cancelled", c.task(t, made.TaskID).Status)
+		})
+
+		t.Run("ADecisionOnAWorkflowOfAnotherTokenIsNoTask", func(t *testing.T) {
+			made := c.call(t, "agentcards:execute_dag", json.RawMessage(`{"workflow":{"tasks":[{"id":"a","tool":"paper:slow","approve":true}]}}`))
+			asked := c.await(t, made.TaskID, "input_required")
+			go func() {
+				select {
+				case <-slowBegan:
+					close(slow)
+				case <-t.Context().Done():
+				}
+			}()
+			out := h.asking(elicits+","+withTasks).call(t, "agentcards:approval_response", map[string]any{"workflow_id": made.TaskID, "checkpoint_id": asked.key(t), "approved": true})
+			require.Equal(t, "complete", out.ResultType)
+			require.Equal(t, "complete", out.StructuredContent["status"])
 		})
 
 		t.Run("AClientMustDeclareTheExtension", func(t *testing.T) {

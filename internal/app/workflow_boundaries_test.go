@@ -207,7 +207,7 @@ func TestATaskOfAToolIsNotRepeatedAfterAKill(t *testing.T) {
 				}
 			})
 			k.serve(t, boundary{})
-			request := map[string]any{"capabilities": []string{"custom:acts:act"}, "timeout_ms": 3000, "request_id": "once"}
+			request := map[string]any{"capabilities": []string{"custom:acts:act"}, "timeout_ms": 600_000, "request_id": "once"}
 			var task struct {
 				ID            string
 				State, Error  string
@@ -217,7 +217,7 @@ func TestATaskOfAToolIsNotRepeatedAfterAKill(t *testing.T) {
 				_, _, _ = k.client.do(t.Context(), http.MethodPost, "/api/v1/tasks", request)
 				return k.current.Load().hasExited()
 			}, "the task calls the tool")
-			k.serve(t, boundary{})
+			k.serve(t, boundary{Ahead: 595 * time.Second}) // the attempt times out in a moment
 			status, body, err := k.client.do(t.Context(), http.MethodPost, "/api/v1/tasks", request)
 			require.NoError(t, err)
 			require.Less(t, status, 300, "%s", body)

@@ -3,6 +3,7 @@ package mcp
 import (
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync"
 
@@ -22,7 +23,7 @@ type questionRound struct {
 	answers mcp.InputResponseMap
 }
 
-// add adds questions of a task. Their keys are never used again.
+// add adds questions of a task, and removes those that were withdrawn. Their keys are never used again.
 func (a *taskQuestions) add(task string, q question) {
 	round := &questionRound{question: q, names: map[string]string{}, answers: mcp.InputResponseMap{}}
 	for name := range q.requests {
@@ -30,7 +31,7 @@ func (a *taskQuestions) add(task string, q question) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.rounds[task] = append(a.rounds[task], round)
+	a.rounds[task] = append(slices.DeleteFunc(a.rounds[task], func(old *questionRound) bool { return old.isWithdrawn() }), round)
 }
 
 // requestsOf returns the open questions of a task, by key.
@@ -48,25 +49,32 @@ func (a *taskQuestions) requestsOf(task string) mcp.InputRequestMap {
 	return out
 }
 
-// answer passes the responses to open questions on when a round has all of them. It ignores other responses.
+// answer passes the responses to open questions on when a round has all of them. It ignores other responses. If one of
+// them is invalid, none has an effect.
 func (a *taskQuestions) answer(task string, responses map[string]json.RawMessage) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	decoded := mcp.InputResponseMap{}
 	for _, round := range a.rounds[task] {
-		for key, raw := range responses {
-			name, open := round.names[key]
-			if !open {
+		for key, name := range round.names {
+			raw, answered := responses[key]
+			if !answered {
 				continue
 			}
 			response, err := responseTo(round.requests[name], raw)
 			if err != nil {
 				return invalidParams("params.inputResponses.%s is not a response to its question", printable(key))
 			}
-			round.answers[name] = response
-			delete(round.names, key)
+			decoded[key] = response
 		}
 	}
 	left := slices.DeleteFunc(a.rounds[task], func(round *questionRound) bool {
+		for key, name := range round.names {
+			if response, answered := decoded[key]; answered {
+				round.answers[name] = response
+				delete(round.names, key)
+			}
+		}
 		if len(round.names) == 0 {
 			round.reply <- round.answers
 		}
@@ -85,11 +93,21 @@ func (a *taskQuestions) forget(task string) {
 	delete(a.rounds, task)
 }
 
+// elicitResultOf decodes the response to an elicitation.
+func elicitResultOf(raw json.RawMessage) (*mcp.ElicitResult, error) {
+	out := &mcp.ElicitResult{}
+	err := json.Unmarshal(raw, out)
+	if err == nil && out.Action == "" {
+		err = errors.New("the action is missing")
+	}
+	return out, err
+}
+
 // responseTo decodes the response to a question.
 func responseTo(q mcp.InputRequest, raw json.RawMessage) (out mcp.InputResponse, err error) {
 	switch q.(type) {
 	case *mcp.ElicitParams:
-		out = &mcp.ElicitResult{}
+		return elicitResultOf(raw)
 	case *mcp.ListRootsParams: //nolint:staticcheck // clients of all revisions have it
 		out = &mcp.ListRootsResult{} //nolint:staticcheck // clients of all revisions have it
 	default:

@@ -73,11 +73,40 @@ func TestTaskQuestions(t *testing.T) {
 		require.Empty(t, a.rounds)
 	})
 
+	t.Run("are removed with the next question if they were withdrawn", func(t *testing.T) {
+		t.Parallel()
+		a := setup()
+		for range 10 {
+			q, withdrawn := ask("which")
+			a.add("wf", q)
+			close(withdrawn)
+		}
+		require.Len(t, a.rounds["wf"], 1)
+	})
+
 	t.Run("accept only responses to them", func(t *testing.T) {
 		t.Parallel()
 		a := setup()
 		q, _ := ask("which")
 		a.add("wf", q)
-		require.ErrorContains(t, a.answer("wf", map[string]json.RawMessage{keyOf(t, a, "which"): json.RawMessage(`5`)}), "is not a response to its question")
+		for _, wrong := range []string{`5`, `null`, `{}`, `{"action":""}`} {
+			require.ErrorContains(t, a.answer("wf", map[string]json.RawMessage{keyOf(t, a, "which"): json.RawMessage(wrong)}), "is not a response to its question", wrong)
+		}
+		require.Empty(t, q.reply)
+	})
+
+	t.Run("stay open if one of several responses is invalid", func(t *testing.T) {
+		t.Parallel()
+		a := setup()
+		first, _ := ask("which")
+		second, _ := ask("why")
+		a.add("wf", first)
+		a.add("wf", second)
+		which, why := keyOf(t, a, "which"), keyOf(t, a, "why")
+		require.Error(t, a.answer("wf", map[string]json.RawMessage{which: accept, why: json.RawMessage(`5`)}))
+		require.Equal(t, which, keyOf(t, a, "which"))
+		require.NoError(t, a.answer("wf", map[string]json.RawMessage{which: accept, why: accept}))
+		require.Len(t, first.reply, 1)
+		require.Len(t, second.reply, 1)
 	})
 }

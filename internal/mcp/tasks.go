@@ -111,8 +111,8 @@ func (g *Server) updateTask(ctx context.Context, by models.Principal, p *taskPar
 	if !answered || !isPaused(t.View) {
 		return nil
 	}
-	answer := &mcp.ElicitResult{}
-	if json.Unmarshal(raw, answer) != nil || answer.Action == "" {
+	answer, err := elicitResultOf(raw)
+	if err != nil {
 		return invalidParams("params.inputResponses.%s must be the result of an elicitation", t.CheckpointID)
 	}
 	_, err = g.decide(ctx, by, t.View, answer)
@@ -132,14 +132,10 @@ func (g *Server) cancelTask(ctx context.Context, by models.Principal, p *taskPar
 }
 
 // createdTask returns the reply to a call that has become a task. The task is stored.
-func (g *Server) createdTask(ctx context.Context, by models.Principal, id string) (toolReply, error) {
-	t, err := g.task(ctx, by, id)
-	if err != nil {
-		return toolReply{}, err
-	}
+func (g *Server) createdTask(t workflow.Task) toolReply {
 	out := g.describeTask(t)
 	out.ResultType, out.InputRequests, out.Result, out.Error = "task", nil, nil, nil
-	return toolReply{task: out}, nil
+	return toolReply{task: out}
 }
 
 // awaitTask returns the reply to a call that has lasted too long for its request: it becomes a task. A call that cannot
@@ -160,10 +156,15 @@ func (g *Server) awaitTask(ctx context.Context, r clientRequest, out callOutcome
 			}
 		}
 		if call.workflow != "" {
-			reply, err := g.createdTask(ctx, r.by.Principal, call.workflow)
-			return reply, out, err
+			t, err := g.opts.Workflows.Task(ctx, r.by.Principal, call.workflow)
+			switch {
+			case err == nil:
+				return g.createdTask(t), out, nil
+			case tools.ErrorName(err) != "WORKFLOW_NOT_FOUND": // that of another token, which is no task of this client
+				return toolReply{}, out, toRPCError(err)
+			}
 		}
-		call.after, call.waits = 0, true
+		call.after, call.waits = 0, call.workflow == ""
 		out = g.suspended.next(ctx, call)
 	}
 	return toolReply{}, out, nil

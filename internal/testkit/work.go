@@ -119,6 +119,17 @@ func (w *Work) WaitForWorker(t testing.TB, agentID string, is func(models.Worker
 	return out
 }
 
+// Receive returns a value that must arrive.
+func Receive[T any](t testing.TB, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(Timeout):
+		require.Fail(t, "nothing was received")
+	}
+	return v
+}
+
 // Ended reports whether a task has ended.
 func Ended(t models.Task) bool { return t.State.Ended() }
 

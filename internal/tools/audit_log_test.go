@@ -46,6 +46,31 @@ func TestRejectedRecordDoesNotBlockOthers(t *testing.T) {
 	})
 }
 
+// TestASettledBillIsRecordedOnce: the calls of a bill have one record and one event each if the caller's commit succeeded, but
+// the caller does not know it.
+func TestASettledBillIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		auditLog := newAuditLog(db.Store, usage.New(db.Store, nil), db.Now, slog.New(slog.DiscardHandler))
+		svc := &Service{auditLog: auditLog, log: slog.New(slog.DiscardHandler)}
+		stored, lost := NewAllowance(10).NewBill(), NewAllowance(10).NewBill()
+		for _, b := range []*Bill{stored, lost, lost} {
+			b.add(newRecord(t, db).ToolCall, 0)
+		}
+		require.NoError(t, db.Write(t.Context(), stored.RecordIn))
+		for _, b := range []*Bill{stored, lost, lost} {
+			svc.SettleBill(t.Context(), b)
+		}
+		calls, err := db.Store.Tools(t.Context()).Calls(store.ToolCallQuery{Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, calls, 3)
+		sent, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM events WHERE type = 'tool.called'")
+		require.NoError(t, err)
+		require.Equal(t, 3, sent)
+		require.NoError(t, auditLog.Stop(t.Context()))
+	})
+}
+
 // newRecord returns the record of a call.
 func newRecord(t *testing.T, db *storetest.DB) callRecord {
 	t.Helper()

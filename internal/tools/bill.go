@@ -88,8 +88,8 @@ func (b *Bill) RecordIn(tx *store.Tx) error {
 	return writeRows(tx, entries)
 }
 
-// SettleBill stores the records and the charges of a bill whose caller has not stored them. Charges that are already
-// stored are not repeated.
+// SettleBill stores the records and the charges of a bill unless its caller has stored them, because the outcome of
+// the caller's commit may be unknown.
 func (svc *Service) SettleBill(ctx context.Context, b *Bill) {
 	if b == nil || len(b.calls) == 0 {
 		return
@@ -98,7 +98,11 @@ func (svc *Service) SettleBill(ctx context.Context, b *Bill) {
 	defer cancel()
 	payer := b.calls[0].AgentID
 	if err := svc.auditLog.ledger.Write(ctx, func(tx *store.Tx) error {
-		err := b.RecordIn(tx)
+		recorded, err := tx.Tools().Calls(store.ToolCallQuery{ID: b.calls[0].ID, Limit: 1})
+		if err != nil || len(recorded) > 0 {
+			return err
+		}
+		err = b.RecordIn(tx)
 		if facts := b.Facts(); err == nil && len(facts) > 0 {
 			_, err = svc.auditLog.ledger.DrawIn(tx, payer, "", facts, 0)
 		}

@@ -231,12 +231,16 @@ func (svc *Service) publish() {
 	svc.opts.OnChange(upstream.Change{Kind: upstream.Tools})
 }
 
-// WaitForUpstreams waits at most timeout until every upstream has started or failed once.
-func (svc *Service) WaitForUpstreams(ctx context.Context, timeout time.Duration) {
+// WaitForUpstreams waits at most timeout until every upstream has started or failed once, and reports whether that is so.
+func (svc *Service) WaitForUpstreams(ctx context.Context, timeout time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for !svc.upstreamsSettled() && background.Sleep(ctx, 20*time.Millisecond) == nil {
+	for !svc.upstreamsSettled() {
+		if background.Sleep(ctx, 20*time.Millisecond) != nil {
+			return false
+		}
 	}
+	return true
 }
 
 // upstreamsSettled reports whether every upstream has started, with its tools known, or failed.

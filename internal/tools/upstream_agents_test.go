@@ -72,11 +72,11 @@ func TestAnUpstreamIsAnAgent(t *testing.T) {
 
 		t.Run("a cancelled task ends the call", func(t *testing.T) {
 			task := submit(t, s, admin, "custom:Paper-1:held", "{}")
-			<-began
+			testkit.Receive(t, began)
 			s.Work.WaitForTask(t, task.ID, func(task models.Task) bool { return task.Progress == 25 })
 			_, err := s.Work.Cancel(t.Context(), task.ID, "no longer needed", nil)
 			require.NoError(t, err)
-			require.ErrorIs(t, <-ended, context.Canceled)
+			require.ErrorIs(t, testkit.Receive(t, ended), context.Canceled)
 			require.Equal(t, models.TaskCancelled, s.Work.WaitForTask(t, task.ID, testkit.Ended).State)
 		})
 
@@ -134,11 +134,15 @@ func TestATaskIsNotRepeatedBlindly(t *testing.T) {
 					Capabilities: []string{"custom:paper:act"}, Parameters: []byte("{}"), Override: orchestrator.Override{TimeoutMS: 1000},
 				}, nil)
 				require.NoError(t, err)
-				<-began
+				testkit.Receive(t, began)
 				s = c.lose(t, s, paper)
-				task := s.Work.WaitForTask(t, made.Task.ID, func(task models.Task) bool { return task.State.Ended() || task.WaitingFor == models.WaitForRetry })
-				db.Clock.Advance(time.Second) // until the retry
-				task = s.Work.WaitForTask(t, task.ID, testkit.Ended)
+				task := s.Work.WaitForTask(t, made.Task.ID, func(task models.Task) bool {
+					lost := task.WaitingFor == models.NotWaiting && task.Attempt == 1
+					if left := task.Deadline.Sub(db.Now()); left > 0 && (lost || task.WaitingFor == models.WaitForRetry) {
+						db.Clock.Advance(left)
+					}
+					return task.State.Ended()
+				})
 				if c.repeated {
 					require.Equal(t, models.TaskDone, task.State, task.Error)
 					require.Greater(t, paper.Calls(), int64(1))

@@ -52,9 +52,6 @@ type Invocation struct {
 type storedPlan struct {
 	Tasks    []plan.Step `json:"tasks"`
 	Settings Settings    `json:"settings"`
-	// Budget and Approver are those of Settings, which does not encode them.
-	Budget   int64    `json:"budget,omitempty"`
-	Approver Approver `json:"approver,omitempty"`
 }
 
 var definitionName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -114,7 +111,7 @@ func (d *Definition) row() (row workflows.Definition, err error) {
 		}
 		row.InputSchema = schema.Bytes()
 	}
-	row.Plan, err = json.Marshal(storedPlan{d.Steps, d.Settings, d.Settings.Budget, d.Settings.Approver})
+	row.Plan, err = json.Marshal(storedPlan{d.Steps, d.Settings})
 	return row, err
 }
 
@@ -142,7 +139,6 @@ func newDefinition(row workflows.Definition) (Definition, error) {
 	var stored storedPlan
 	err := json.Unmarshal(row.Plan, &stored)
 	d.Steps, d.Settings = stored.Tasks, stored.Settings
-	d.Settings.Budget, d.Settings.Approver = stored.Budget, stored.Approver
 	return d, err
 }
 
@@ -218,7 +214,7 @@ func (s Settings) with(other Settings) Settings {
 	out := Settings{
 		ValidateLayers: s.ValidateLayers || other.ValidateLayers, AbortOnError: s.AbortOnError || other.AbortOnError,
 		Approvals: cmp.Or(s.Approvals, other.Approvals), TimeoutMS: cmp.Or(s.TimeoutMS, other.TimeoutMS),
-		Budget: cmp.Or(s.Budget, other.Budget), Approver: cmp.Or(s.Approver, other.Approver),
+		Approver: cmp.Or(s.Approver, other.Approver), Budget: cmp.Or(s.Budget, other.Budget),
 	}
 	if s.Budget > 0 && other.Budget > 0 {
 		out.Budget = min(s.Budget, other.Budget)

@@ -29,9 +29,9 @@ type Settings struct {
 	// Call says that the only step is a tool call of a client, whose result is stored unchanged (Hold).
 	Call bool `json:"call,omitempty"`
 	// Budget is the number of tokens that the steps may use, 0 for no limit.
-	Budget int64 `json:"-"`
+	Budget int64 `json:"budget,omitempty"`
 	// Approver says which principals can approve steps.
-	Approver Approver `json:"-"`
+	Approver Approver `json:"approver,omitempty"`
 	// Traceparent is the W3C trace context of the start; Begin sets it.
 	Traceparent string `json:"traceparent,omitempty"`
 }

@@ -78,7 +78,7 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 // CheckpointRecord is a checkpoint of a workflow with its decision.
 type CheckpointRecord struct {
 	CheckpointID string `json:"checkpoint_id" example:"cp_034530bbngmsf6j6dh3xtmbr50"`                 // The checkpoint's id.
-	Pause        string `json:"pause" enums:"layer,approval,uncertain,budget" example:"approval"`        // What it asks for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
+	Pause        string `json:"pause" enums:"layer,approval,uncertain,budget" example:"approval"`      // What it asks for: the confirmation of a layer, an approval, a decision on lost results, or a larger budget.
 	Layer        int    `json:"layer,omitempty" example:"1"`                                           // Number of the completed layer, from 1; only after a layer.
 	State        string `json:"state" enums:"open,approved,rejected,stale,expired" example:"approved"` // The state; `stale` means that the shown tasks have changed, so that nothing was approved.
 	Resolution   string `json:"resolution,omitempty" enums:"retry,accept,skip,raise" example:"retry"`  // What was decided about tasks whose results were lost, or `raise` for a raised budget.

@@ -27,16 +27,16 @@ type Requirement struct {
 
 // Replanned is a workflow after steps were added (AgentCards, “agentcards:replan”).
 type Replanned struct {
-	Status         string   `json:"status" enums:"replanned" example:"replanned"`                                                        // Always `replanned`.
-	WorkflowID     string   `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                                                 // The workflow's id.
-	NewRequirement string   `json:"new_requirement,omitempty" example:"parse the XML files"`                                             // The text of the request.
-	NewTasksCount  int      `json:"new_tasks_count" example:"1"`                                                                         // Number of new tasks.
-	NewTaskIDs     []string `json:"new_task_ids" example:"t4"`                                                                           // Ids of the new tasks.
-	TotalTasks     int      `json:"total_tasks" example:"4"`                                                                             // Number of all tasks.
-	TotalLayers    int      `json:"total_layers" example:"3"`                                                                            // Number of layers.
-	Revision       int      `json:"revision" example:"1"`                                                                                // How many times tasks were added, at most 10.
+	Status         string   `json:"status" enums:"replanned" example:"replanned"`                                                                                        // Always `replanned`.
+	WorkflowID     string   `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                                                                                 // The workflow's id.
+	NewRequirement string   `json:"new_requirement,omitempty" example:"parse the XML files"`                                                                             // The text of the request.
+	NewTasksCount  int      `json:"new_tasks_count" example:"1"`                                                                                                         // Number of new tasks.
+	NewTaskIDs     []string `json:"new_task_ids" example:"t4"`                                                                                                           // Ids of the new tasks.
+	TotalTasks     int      `json:"total_tasks" example:"4"`                                                                                                             // Number of all tasks.
+	TotalLayers    int      `json:"total_layers" example:"3"`                                                                                                            // Number of layers.
+	Revision       int      `json:"revision" example:"1"`                                                                                                                // How many times tasks were added, at most 10.
 	WorkflowStatus string   `json:"workflow_status" enums:"running,layer_complete,approval_required,uncertain,budget_exhausted,complete,error" example:"layer_complete"` // The state of the workflow.
-	Options        []string `json:"options" example:"continue,replan,abort"`                                                             // The possible next operations.
+	Options        []string `json:"options" example:"continue,replan,abort"`                                                                                             // The possible next operations.
 	// The checkpoint that waits for a decision. If the previous checkpoint showed tasks, this one replaces it, because an
 	// approval covers the whole plan.
 	CheckpointID string             `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`

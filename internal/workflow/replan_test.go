@@ -194,7 +194,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 	})
 	testOnDatabases(t, "a workflow without a holder is adopted with the new steps", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
-		f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
+		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
 		receive(t, began)
 		id := f.waitForRunning(t)
 		_, err := f.replica().Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:note", DependsOn: []string{"a"}}}})
@@ -203,6 +203,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		receive(t, began)
 		close(proceed)
 		require.Len(t, f.requireComplete(t, id).TaskResults, 2)
+		receive(t, first)
 	})
 }
 

@@ -108,6 +108,7 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 		ctx, opts.Timeout = parent, 0
 	}
 	res, err := e.Tools.CallTool(ctx, s.caller, s.toolName(), s.arguments, opts)
+	late := errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil // whatever the timeout has interrupted
 	if s.raw {
 		o.value, err = rawOutcome(res, err)
 	} else if err == nil {
@@ -119,7 +120,7 @@ func (e *environment) runToolStep(parent context.Context, s step) (o outcome) {
 		}
 	}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded) && parent.Err() == nil:
+	case late && parent.Err() == nil:
 		o.err = tools.NewError(errs.Timeout, "TIMEOUT", "the step took longer than %d ms", s.timeout.Milliseconds())
 		o.lost = !s.repeatable
 	case err == nil && s.Type == plan.KindCode:

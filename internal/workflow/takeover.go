@@ -15,7 +15,7 @@ import (
 const (
 	// adoptAtOnce is the number of workflows that one query returns.
 	adoptAtOnce = 50
-	// upstreamsWait is how long decisions and the adoption of workflows wait until the upstreams have started.
+	// upstreamsWait is how long decisions and an attempt to adopt workflows wait until the upstreams have started.
 	upstreamsWait = 20 * time.Second
 )
 
@@ -26,7 +26,9 @@ func (e *Engine) adopt(ctx context.Context, _ *jobs.Job) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
+	if !e.Tools.WaitForUpstreams(ctx, upstreamsWait) {
+		return errors.New("the upstreams have not started yet")
+	}
 	var failed error
 	for after := ""; ; {
 		ids, err := workflows.Orphans(e.Store.Reads(ctx), after, adoptAtOnce)

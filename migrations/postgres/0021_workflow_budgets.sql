@@ -4,11 +4,11 @@
 ALTER TABLE workflows ADD COLUMN budget BIGINT NOT NULL DEFAULT 0; -- tokens, 0 for no limit
 ALTER TABLE workflows ADD COLUMN used BIGINT NOT NULL DEFAULT 0; -- tokens of its steps
 ALTER TABLE workflows ADD COLUMN reserved BIGINT NOT NULL DEFAULT 0; -- the rest of its reservation
-ALTER TABLE workflows ADD COLUMN reservation_id TEXT NOT NULL DEFAULT ''; -- of the payer, '' for none
+ALTER TABLE workflows ADD COLUMN reservation_id TEXT COLLATE "C" NOT NULL DEFAULT ''; -- of the payer, '' for none
 ALTER TABLE workflows ADD COLUMN result_bytes BIGINT NOT NULL DEFAULT 0; -- of all results
-ALTER TABLE workflows ADD COLUMN approver TEXT NOT NULL DEFAULT ''; -- who approves: '' for the owner, other, human
+ALTER TABLE workflows ADD COLUMN approver TEXT COLLATE "C" NOT NULL DEFAULT ''; -- who approves: '' for the owner, other, human
 ALTER TABLE workflow_steps ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0; -- of all attempts, if the workflow has a budget
-ALTER TABLE checkpoints ADD COLUMN via TEXT NOT NULL DEFAULT ''; -- how it was decided: '' for a token, dashboard, elicitation
+ALTER TABLE checkpoints ADD COLUMN via TEXT COLLATE "C" NOT NULL DEFAULT ''; -- how it was decided: '' for a token, dashboard, elicitation
 CREATE INDEX workflows_approvals ON workflows (id) WHERE state = 1 AND approver <> '';
 
 -- +goose Down

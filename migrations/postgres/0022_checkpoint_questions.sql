@@ -1,7 +1,7 @@
 -- Questions to MCP clients about checkpoints (multi round-trip requests).
 
 -- +goose Up
-ALTER TABLE checkpoints ADD COLUMN ask TEXT NOT NULL DEFAULT ''; -- the key of the question, '' for none
+ALTER TABLE checkpoints ADD COLUMN ask TEXT COLLATE "C" NOT NULL DEFAULT ''; -- the key of the question, '' for none
 
 -- +goose Down
 ALTER TABLE checkpoints DROP COLUMN ask;

@@ -25,7 +25,7 @@ for (const era of ["legacy", "modern"]) {
 
   test(`over HTTP, ${era}: tools`, async () => {
     const { tools } = await inspect(target(), "--method", "tools/list");
-    assert.equal(tools.length, 7);
+    assert.equal(tools.length, 8);
     const found = await inspect(target(), "--method", "tools/call", "--tool-name", "agentcards__search_tools", "--tool-arg", "query=read a text file");
     assert.equal(found.structuredContent.tools[0].name, "filesystem:read_text_file");
   });
