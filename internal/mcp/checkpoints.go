@@ -102,9 +102,9 @@ func (g *Server) decide(ctx context.Context, by models.Principal, v workflow.Vie
 // askAboutPause asks the client of a call for the decision on the open checkpoint of the workflow that the call has waited
 // for. reply is the result of the call, which a client that cannot be asked gets.
 func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.RawMessage, id string, reply toolReply) (toolReply, error) {
-	for {
+	for r.can.Forms() {
 		t, err := g.opts.Workflows.Task(ctx, r.by.Principal, id)
-		if err != nil || !isPaused(t.View) || !r.can.Forms() {
+		if err != nil || !isPaused(t.View) {
 			return reply, nil //nolint:nilerr // the workflow of another token, or the result is complete
 		}
 		switch {
@@ -123,6 +123,7 @@ func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.R
 			return toolReply{}, err
 		}
 	}
+	return reply, nil
 }
 
 // awaitWorkflow waits until a workflow is paused or has ended, and returns its state as the result of a tool.
