@@ -136,8 +136,10 @@ func TestATaskIsNotRepeatedBlindly(t *testing.T) {
 				require.NoError(t, err)
 				testkit.Receive(t, began)
 				s = c.lose(t, s, paper)
+				begun := time.Now()
 				task := s.Work.WaitForTask(t, made.Task.ID, func(task models.Task) bool {
-					lost := task.WaitingFor == models.NotWaiting && task.Attempt == 1
+					// After 5 seconds the worker has reported the end of the attempt, or given up.
+					lost := task.WaitingFor == models.NotWaiting && task.Attempt == 1 && time.Since(begun) > 10*time.Second
 					if left := task.Deadline.Sub(db.Now()); left > 0 && (lost || task.WaitingFor == models.WaitForRetry) {
 						db.Clock.Advance(left)
 					}
