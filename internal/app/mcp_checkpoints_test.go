@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -21,6 +22,12 @@ import (
 
 // asksForApproval is a workflow whose only step needs approval.
 const asksForApproval = `{"workflow":{"tasks":[{"id":"a","tool":"paper:echo","arguments":{"n":1},"approve":true}]}}`
+
+// asksForBudget is a workflow whose budget does not cover its only step.
+const asksForBudget = `{"workflow":{"tasks":[{"id":"a","tool":"paper:echo","arguments":{"text":"more than one token"}}]},"config":{"budget":1}}`
+
+// asksForPerson is a workflow whose only step needs the approval of a person.
+const asksForPerson = `{"workflow":{"tasks":[{"id":"a","tool":"paper:echo","arguments":{"n":1},"approve":true}]},"config":{"approver":"human"}}`
 
 // TestMCPCheckpointsInResults checks questions about checkpoints in the results of calls (2026-07-28).
 func TestMCPCheckpointsInResults(t *testing.T) {
@@ -75,6 +82,38 @@ func TestMCPCheckpointsInResults(t *testing.T) {
 			require.Equal(t, "complete", again.StructuredContent["status"])
 		})
 
+		t.Run("ADeclinedBudgetLeavesTheCheckpointOpen", func(t *testing.T) {
+			c, declined := h.holder(t, "").asking(elicits), map[string]any{"action": "decline"} // its workflows stay paused
+			raises := func(budget any) map[string]any { return accepts(map[string]any{"decision": "raise", "budget": budget}) }
+			try := func(t *testing.T, response any) (taskReply, *jsonrpc.Error) {
+				t.Helper()
+				asked := c.call(t, dag, json.RawMessage(asksForBudget))
+				require.Equal(t, "input_required", asked.ResultType)
+				require.Contains(t, asked.InputRequests[asked.key(t)].Params.Message, "Budget: 1 tokens, of which 0 are used")
+				return c.try(t, "tools/call", dag, callOf(dag, json.RawMessage(asksForBudget), "requestState", asked.RequestState,
+					"inputResponses", map[string]any{asked.key(t): response}))
+			}
+			out, _ := try(t, declined)
+			require.Equal(t, "budget_exhausted", out.StructuredContent["status"])
+			_, failed := try(t, raises(1.5))
+			require.EqualValues(t, -32602, failed.Code)
+			out, _ = try(t, raises(1))
+			require.Contains(t, out.Content[0].Text, "the budget of 1 tokens is exhausted")
+			out, _ = try(t, raises(1000))
+			require.Equal(t, "complete", out.StructuredContent["status"])
+			out, _ = try(t, accepts(map[string]any{"decision": "abort"}))
+			require.Equal(t, "rejected", out.StructuredContent["status"])
+		})
+
+		t.Run("APersonApprovesByForm", func(t *testing.T) {
+			asked := c.call(t, dag, json.RawMessage(asksForPerson))
+			id, _, _ := strings.Cut(asked.RequestState, ".")
+			refused := c.call(t, "agentcards:approval_response", map[string]any{"workflow_id": id, "checkpoint_id": asked.key(t), "approved": true})
+			require.Contains(t, refused.Content[0].Text, "APPROVAL_DENIED")
+			out := c.must(t, "tools/call", dag, answer(asked, asksForPerson, "approve"))
+			require.Equal(t, "complete", out.StructuredContent["status"])
+		})
+
 		t.Run("AnEarlierDecisionWins", func(t *testing.T) {
 			asked := ask(t)
 			who.decidePaused(t, false)
@@ -127,6 +166,21 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 			require.Equal(t, "complete", execute(t, asksForApproval, says("accept", "approve")).Status)
 			require.Equal(t, "rejected", execute(t, asksForApproval, says("accept", "reject")).Status)
 			require.Equal(t, "rejected", execute(t, asksForApproval, says("decline", "")).Status)
+		})
+
+		t.Run("APersonApprovesByForm", func(t *testing.T) {
+			require.Equal(t, "complete", execute(t, asksForPerson, says("accept", "approve")).Status)
+		})
+
+		t.Run("ABudgetIsRaisedByForm", func(t *testing.T) {
+			raises := func(content map[string]any) func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				return func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					return &mcp.ElicitResult{Action: "accept", Content: content}, nil
+				}
+			}
+			require.Equal(t, "complete", execute(t, asksForBudget, raises(map[string]any{"decision": "raise", "budget": 1000})).Status)
+			s := h.holder(t, "").speak(t, sessions, &mcp.ClientOptions{ElicitationHandler: raises(map[string]any{"decision": "raise", "budget": 1 << 40})})
+			requireFailed(t, "INVALID_ARGUMENTS", called(t, s, "agentcards:execute_dag", json.RawMessage(asksForBudget)))
 		})
 
 		t.Run("EachPauseIsAQuestion", func(t *testing.T) {
