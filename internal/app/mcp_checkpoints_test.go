@@ -63,6 +63,11 @@ func TestMCPCheckpointsInResults(t *testing.T) {
 			require.Equal(t, "complete", out.StructuredContent["status"])
 			_, failed = c.try(t, "tools/call", dag, answer(asked, asksForApproval, "approve"))
 			require.EqualValues(t, -32602, failed.Code, "once")
+			require.Contains(t, failed.Message, "wf_", "the error names the workflow")
+			for _, state := range []string{"wf_\x00.cp_x.y", "wf_" + strings.Repeat("x", 126)} {
+				_, failed = c.try(t, "tools/call", dag, callOf(dag, json.RawMessage(asksForApproval), "requestState", state))
+				require.Contains(t, failed.Message, "params.requestState must be")
+			}
 		})
 
 		t.Run("ARejectionHasAReason", func(t *testing.T) {
