@@ -217,9 +217,9 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 				defer close(decided)
 				res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})
 			}()
-			<-asked
+			receive(t, asked)
 			who.decidePaused(t, true)
-			<-decided
+			receive(t, decided)
 			require.NoError(t, err)
 			require.Contains(t, mcptest.TextOf(t, res), `"status":"complete"`)
 		})
