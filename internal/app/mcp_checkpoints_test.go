@@ -246,6 +246,10 @@ func TestMCPTasksOverStdio(t *testing.T) {
 	}
 	made := map[string]taskReply{}
 	for name, c := range clients {
+		eventually(t, func() bool {
+			out := c.call(t, "paper:echo", map[string]any{})
+			return out.ResultType == "task" || out.Content[0].Text == "{}"
+		}, "the upstream is ready")
 		made[name] = c.call(t, "paper:press", map[string]any{})
 		require.Equal(t, "task", made[name].ResultType, name)
 		require.Equal(t, "working", c.task(t, made[name].TaskID).Status, name)
