@@ -63,6 +63,11 @@ func TestMCPCheckpointsInResults(t *testing.T) {
 			require.Equal(t, "complete", out.StructuredContent["status"])
 			_, failed = c.try(t, "tools/call", dag, answer(asked, asksForApproval, "approve"))
 			require.EqualValues(t, -32602, failed.Code, "once")
+			require.Contains(t, failed.Message, "wf_", "the error names the workflow")
+			for _, state := range []string{"wf_\x00.cp_x.y", "wf_" + strings.Repeat("x", 126)} {
+				_, failed = c.try(t, "tools/call", dag, callOf(dag, json.RawMessage(asksForApproval), "requestState", state))
+				require.Contains(t, failed.Message, "params.requestState must be")
+			}
 		})
 
 		t.Run("ARejectionHasAReason", func(t *testing.T) {
@@ -212,9 +217,9 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 				defer close(decided)
 				res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})
 			}()
-			<-asked
+			receive(t, asked)
 			who.decidePaused(t, true)
-			<-decided
+			receive(t, decided)
 			require.NoError(t, err)
 			require.Contains(t, mcptest.TextOf(t, res), `"status":"complete"`)
 		})
@@ -241,6 +246,10 @@ func TestMCPTasksOverStdio(t *testing.T) {
 	}
 	made := map[string]taskReply{}
 	for name, c := range clients {
+		eventually(t, func() bool {
+			out := c.call(t, "paper:echo", map[string]any{})
+			return out.ResultType == "task" || out.Content[0].Text == "{}"
+		}, "the upstream is ready")
 		made[name] = c.call(t, "paper:press", map[string]any{})
 		require.Equal(t, "task", made[name].ResultType, name)
 		require.Equal(t, "working", c.task(t, made[name].TaskID).Status, name)

@@ -222,7 +222,7 @@ func (g *Server) resumeDecision(ctx context.Context, r clientRequest, args json.
 		return toolReply{}, toRPCError(err)
 	}
 	if !asked {
-		return toolReply{}, invalidParams("no workflow waits for this requestState: it has its answer, or belongs to another call, which continues by itself")
+		return toolReply{}, invalidParams("no workflow waits for this requestState: it has its answer, or belongs to another call, which continues by itself (%s)", parts[0])
 	}
 	id, checkpoint := parts[0], parts[1]
 	t, err := g.task(ctx, r.by.Principal, id)

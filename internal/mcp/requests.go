@@ -75,13 +75,16 @@ func newRequestChecker() requestChecker {
 			return ""
 		}),
 		"tools/call": paramsOf(func(p *mcp.CallToolParamsRaw) string {
+			if mistake := identifier("requestState", p.RequestState); mistake != "" && p.RequestState != "" {
+				return mistake
+			}
 			return required("name", p.Name) + checkResponses(p.InputResponses)
 		}),
 		"tools/list": paramsOf[mcp.ListToolsParams](nil),
-		getTask:      paramsOf(func(p *taskParams) string { return required("taskId", p.TaskID) }),
-		cancelTask:   paramsOf(func(p *taskParams) string { return required("taskId", p.TaskID) }),
+		getTask:      paramsOf(func(p *taskParams) string { return identifier("taskId", p.TaskID) }),
+		cancelTask:   paramsOf(func(p *taskParams) string { return identifier("taskId", p.TaskID) }),
 		updateTask: paramsOf(func(p *taskParams) string {
-			if mistake := required("taskId", p.TaskID); mistake != "" || p.InputResponses != nil {
+			if mistake := identifier("taskId", p.TaskID); mistake != "" || p.InputResponses != nil {
 				return mistake
 			}
 			return "params.inputResponses is missing"
@@ -133,6 +136,14 @@ func required(name, value string) string {
 		return "params." + name + " is missing"
 	}
 	return ""
+}
+
+// identifier checks a value that names something stored.
+func identifier(name, value string) string {
+	if len(value) > 128 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "params." + name + " must be at most 128 printable ASCII characters"
+	}
+	return required(name, value)
 }
 
 func oneOf(name, value string, words ...string) string {

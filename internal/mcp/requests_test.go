@@ -116,6 +116,15 @@ func TestParameterChecks(t *testing.T) {
 		require.Equal(t, unknownMethod("unknown/method", ""), check(t, `{"jsonrpc":"2.0","id":1,"method":"unknown/method","params":7}`))
 	})
 
+	t.Run("reject ids that cannot be stored", func(t *testing.T) {
+		t.Parallel()
+		for _, method := range []string{getTask, cancelTask, updateTask} {
+			mistake := check(t, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{"taskId":"wf_\u0000","inputResponses":{}}}`)
+			require.NotNil(t, mistake)
+			require.Contains(t, mistake.Message, "params.taskId must be")
+		}
+	})
+
 	t.Run("accept nothing that the SDK cannot read, and name the parameter", func(t *testing.T) {
 		t.Parallel()
 		rejected := 0
