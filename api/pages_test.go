@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -179,4 +181,19 @@ func TestProblemPages(t *testing.T) {
 	response, _ := browse(s.handler, http.MethodGet, "/api/v1/none", browser)
 	require.Equal(t, contentTypeProblem, response.Header.Get("Content-Type"))
 	require.Equal(t, http.StatusNotFound, response.StatusCode)
+}
+
+// TestPagesEscapeTheirValues checks that the templates of pages, which text/template executes, print values only through html.
+func TestPagesEscapeTheirValues(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("docs/*.html")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, action := range regexp.MustCompile(`\{\{-? *([^ }]*)`).FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, []string{"html", "if", "range", "end"}, action[1], "%s: %s", file, action[0])
+		}
+	}
 }

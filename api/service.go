@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"embed"
-	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"text/template"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -108,6 +108,7 @@ func writePage(w http.ResponseWriter, r *http.Request, name string, data any) er
 
 const contentTypePage = "text/html; charset=utf-8"
 
+// renderPage executes a template. Its values are not escaped by themselves: templates must write {{html .Name}}.
 func renderPage(page *bytes.Buffer, name string, data any) error {
 	return template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(page, data)
 }

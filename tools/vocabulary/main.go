@@ -1,22 +1,21 @@
 // Command vocabulary generates the compressed vocabulary of third_party/tokenizer. It reads the tokens
 // of o200k_base from github.com/tiktoken-go/tokenizer and writes them in the format that
-// third_party/tokenizer/codec describes. Run it in the folder tools after an update of that library.
+// third_party/tokenizer/codec describes. It needs the command bzip2. Run it in the folder tools after an update of that library.
 package main
 
 import (
 	"bytes"
-	"compress/gzip"
-	"errors"
 	"flag"
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 
 	"github.com/tiktoken-go/tokenizer/codec"
 )
 
 func main() {
-	out := flag.String("out", "../third_party/tokenizer/codec/o200k_base.vocab.gz", "output file")
+	out := flag.String("out", "../third_party/tokenizer/codec/o200k_base.vocab.bz2", "output file")
 	flag.Parse()
 	packed, err := pack()
 	if err == nil {
@@ -42,12 +41,7 @@ func pack() ([]byte, error) {
 		}
 		lengths, text = append(lengths, byte(len(token))), append(text, token...)
 	}
-	var packed bytes.Buffer
-	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	_, err = writer.Write(append(append(lengths, 0), text...))
-	err = errors.Join(err, writer.Close())
-	return packed.Bytes(), err
+	pack := exec.Command("bzip2", "--best", "--stdout")
+	pack.Stdin = bytes.NewReader(append(append(lengths, 0), text...))
+	return pack.Output()
 }

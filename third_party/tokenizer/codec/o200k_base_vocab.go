@@ -2,18 +2,18 @@ package codec
 
 import (
 	"bytes"
-	"compress/gzip"
+	"compress/bzip2"
 	_ "embed"
 	"io"
 	"strings"
 	"sync"
 )
 
-// o200kBasePacked is a gzip file. It contains the lengths of all tokens, one byte each, in the order of
+// o200kBasePacked is a bzip2 file. It contains the lengths of all tokens, one byte each, in the order of
 // the ids from 0; then a zero byte; then the tokens in the same order. No token is empty, so the zero
 // byte is unambiguous.
 //
-//go:embed o200k_base.vocab.gz
+//go:embed o200k_base.vocab.bz2
 var o200kBasePacked []byte
 
 var (
@@ -22,12 +22,8 @@ var (
 )
 
 func o200kBaseVocabInit() {
-	reader, err := gzip.NewReader(bytes.NewReader(o200kBasePacked))
-	if err != nil {
-		panic(err) // embedded
-	}
 	var all strings.Builder
-	if _, err := io.Copy(&all, reader); err != nil {
+	if _, err := io.Copy(&all, bzip2.NewReader(bytes.NewReader(o200kBasePacked))); err != nil {
 		panic(err) // embedded
 	}
 	lengths, text, _ := strings.Cut(all.String(), "\x00")
