@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"math"
@@ -41,7 +42,7 @@ func pack() ([]byte, error) {
 		}
 		lengths, text = append(lengths, byte(len(token))), append(text, token...)
 	}
-	pack := exec.Command("bzip2", "--best", "--stdout")
+	pack := exec.CommandContext(context.Background(), "bzip2", "--best", "--stdout")
 	pack.Stdin = bytes.NewReader(append(append(lengths, 0), text...))
 	return pack.Output()
 }
