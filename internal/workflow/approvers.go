@@ -29,11 +29,8 @@ const (
 // Via is how a person has decided without a token of their own.
 type Via string
 
-// Values of Via; "" is a decision of the token of the request.
-const (
-	ViaElicitation Via = "elicitation"
-	ViaDashboard   Via = "dashboard"
-)
+// ViaElicitation is the reply to a form of an MCP client; "" is a decision of the token of the request.
+const ViaElicitation Via = "elicitation"
 
 // visible returns a workflow, or WORKFLOW_NOT_FOUND if it is unknown, or belongs to another token and the principal can
 // neither administer nor approve it.

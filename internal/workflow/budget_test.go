@@ -205,10 +205,10 @@ func TestBudgetOfParallelSteps(t *testing.T) {
 			_ = json.Unmarshal(res.StructuredContent.(json.RawMessage), &v)
 			out <- v
 		}()
-		receive(t, began)
+		testkit.Receive(t, began)
 		require.Empty(t, began)
 		close(proceed)
-		v := receive(t, out)
+		v := testkit.Receive(t, out)
 		require.Equal(t, "budget_exhausted", v["status"], "%v", v)
 		requireStates(t, v, "success", "pending")
 		require.Empty(t, began, "the other has not begun")
@@ -231,9 +231,9 @@ func TestBudgetAfterAdoption(t *testing.T) {
 				"workflow": json.RawMessage(`{"tasks":[{"id":"a","tool":"paper:slow"},{"id":"b","tool":"paper:note","depends_on":["a"]}]}`), "config": budgetOf(5000),
 			})
 		}()
-		receive(t, began)
+		testkit.Receive(t, began)
 		f.release(t)
-		receive(t, began) // the second attempt
+		testkit.Receive(t, began) // the second attempt
 		close(proceed)
 		id := ""
 		require.Eventually(t, func() bool {

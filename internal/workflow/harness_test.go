@@ -183,14 +183,3 @@ func (f *fixture) inState(t *testing.T, state int) string {
 	}
 	return ids[0]
 }
-
-// receive receives a value that must arrive.
-func receive[T any](t *testing.T, from <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(testkit.Timeout):
-		require.Fail(t, "nothing was received")
-	}
-	return v
-}

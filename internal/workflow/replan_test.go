@@ -129,7 +129,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		testOnDatabases(t, name, workflow.Options{}, func(t *testing.T, f *fixture) {
 			began, proceed := f.gate(t, "slow", nil)
 			first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
-			receive(t, began)
+			testkit.Receive(t, began)
 			id := f.waitForRunning(t)
 			got, err := engine(f).Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{
 				{ID: "c", Tool: "paper:slow"}, {ID: "d", Tool: "paper:echo", Arguments: json.RawMessage(`{"b":"$b.result"}`)},
@@ -137,9 +137,9 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "running", got.WorkflowStatus)
 			require.Equal(t, []string{"c", "d"}, got.NewTaskIDs)
-			receive(t, began) // the new step, while the first one runs
+			testkit.Receive(t, began) // the new step, while the first one runs
 			close(proceed)
-			v := receive(t, first)
+			v := testkit.Receive(t, first)
 			require.Equal(t, "complete", v["status"], "%v", v)
 			requireStates(t, v, "success", "success", "success", "success")
 			require.Equal(t, map[string]any{"b": "noted"}, v["results"].(map[string]any)["d"])
@@ -155,7 +155,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		text, err := json.Marshal(append(tasks, plan.Step{ID: "last", Tool: "paper:slow"}))
 		require.NoError(t, err)
 		first := f.start(t, string(text))
-		receive(t, began)
+		testkit.Receive(t, began)
 		id := f.waitForRunning(t)
 		var all sync.WaitGroup
 		for i := range 10 {
@@ -171,7 +171,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		all.Wait()
 		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:replan", replanning(view{"workflow_id": id}, `[{"id": "z", "tool": "paper:note"}]`))
 		close(proceed)
-		v := receive(t, first)
+		v := testkit.Receive(t, first)
 		require.Equal(t, "complete", v["status"], "%v", v)
 		require.InDelta(t, 10, v["revision"], 0)
 		require.Equal(t, 30, f.count(t, "note"))
@@ -184,26 +184,26 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
 		defer close(proceed)
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		id := f.waitForRunning(t)
 		_, err := f.replica().Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:slow"}, {ID: "c", Tool: "paper:note", DependsOn: []string{"b"}}}})
 		require.NoError(t, err)
 		got := f.call(t, "abort", map[string]any{"workflow_id": id, "reason": "enough"})
 		requireStates(t, got, "skipped", "skipped", "skipped")
-		require.Equal(t, got, receive(t, first))
+		require.Equal(t, got, testkit.Receive(t, first))
 	})
 	testOnDatabases(t, "a workflow without a holder is adopted with the new steps", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		id := f.waitForRunning(t)
 		_, err := f.replica().Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:note", DependsOn: []string{"a"}}}})
 		require.NoError(t, err)
 		f.release(t)
-		receive(t, began)
+		testkit.Receive(t, began)
 		close(proceed)
 		require.Len(t, f.requireComplete(t, id).TaskResults, 2)
-		receive(t, first)
+		testkit.Receive(t, first)
 	})
 }
 

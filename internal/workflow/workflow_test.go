@@ -213,7 +213,7 @@ func TestUncertainSteps(t *testing.T) {
 		t.Helper()
 		began, proceed := f.gate(t, "slow", nil)
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:echo", "arguments": {"a": "$a.result"}}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		f.release(t)
 		var id string
 		require.Eventually(t, func() bool {
@@ -223,7 +223,7 @@ func TestUncertainSteps(t *testing.T) {
 		v, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
 		require.NoError(t, err)
 		require.Equal(t, "uncertain", v.Status)
-		receive(t, first) // the call of the fenced holder is cancelled
+		testkit.Receive(t, first) // the call of the fenced holder is cancelled
 		close(proceed)
 		return view{"workflow_id": v.WorkflowID, "checkpoint_id": v.CheckpointID}
 	}
@@ -254,9 +254,9 @@ func TestUncertainSteps(t *testing.T) {
 		began, proceed := f.gate(t, "slow", nil)
 		defer close(proceed)
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		f.paper.CloseConnections()
-		require.Equal(t, "uncertain", receive(t, first)["status"])
+		require.Equal(t, "uncertain", testkit.Receive(t, first)["status"])
 	})
 	testOnDatabases(t, "a step that takes too long is uncertain unless it may be repeated", workflow.Options{}, func(t *testing.T, f *fixture) {
 		v := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}]`)
@@ -271,11 +271,11 @@ func TestAdoption(t *testing.T) {
 	testOnDatabases(t, "read", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		f.release(t)
-		receive(t, began) // the second attempt
+		testkit.Receive(t, began) // the second attempt
 		close(proceed)
-		v := receive(t, first)
+		v := testkit.Receive(t, first)
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, v["workflow_id"].(string))
 			return err == nil && got.Status == "complete"
@@ -285,10 +285,10 @@ func TestAdoption(t *testing.T) {
 	testOnDatabases(t, "agent", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, proceed := f.gate(t, "slow", nil)
 		first := f.start(t, `[{"id": "a", "type": "agent_task", "capability": "custom:paper:slow"}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		f.release(t)
 		close(proceed)
-		v := receive(t, first)
+		v := testkit.Receive(t, first)
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, v["workflow_id"].(string))
 			return err == nil && got.Status == "complete"
@@ -305,7 +305,7 @@ func TestChecksAfterTheWaitForASlot(t *testing.T) {
 		t.Helper()
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		second := make(chan view, 1)
 		go func() {
 			defer close(second)
@@ -321,8 +321,8 @@ func TestChecksAfterTheWaitForASlot(t *testing.T) {
 		}, testkit.Timeout, time.Millisecond)
 		change()
 		close(proceed)
-		receive(t, first)
-		return receive(t, second)
+		testkit.Receive(t, first)
+		return testkit.Receive(t, second)
 	}
 	testOnDatabases(t, "a policy", workflow.Options{Slots: 1}, func(t *testing.T, f *fixture) {
 		v := waiting(t, f, map[string]any{"workflow": json.RawMessage(`{"tasks":[{"id":"a","tool":"paper:shred"}]}`)}, func() { f.SetPolicy(t, `{"deny":[{"tool":"paper:shred"}]}`) })
@@ -346,13 +346,13 @@ func TestUnknownCommits(t *testing.T) {
 	testOnDatabases(t, "the version has changed", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		require.NoError(t, f.db.Write(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.Exec("UPDATE workflows SET version = version + 1")
 			return err
 		}))
 		close(proceed)
-		id := receive(t, first)["workflow_id"].(string)
+		id := testkit.Receive(t, first)["workflow_id"].(string)
 		require.Eventually(t, func() bool {
 			got, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
 			return err == nil && got.Status == "complete"
@@ -366,25 +366,25 @@ func TestAbortOfARunningWorkflow(t *testing.T) {
 	testOnDatabases(t, "what ran is cancelled, and uncertain if it may have acted", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, ended := f.paper.Held()
 		first := f.start(t, `[{"id": "a", "tool": "paper:held"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		var id string
 		require.Eventually(t, func() bool { id = f.running(t); return id != "" }, testkit.Timeout, time.Millisecond)
 		got := f.call(t, "abort", map[string]any{"workflow_id": id, "reason": "enough"})
 		require.Equal(t, "aborted", got["status"])
 		requireStates(t, got, "uncertain", "skipped")
-		require.ErrorIs(t, receive(t, ended), context.Canceled)
-		require.Equal(t, got, receive(t, first))
+		require.ErrorIs(t, testkit.Receive(t, ended), context.Canceled)
+		require.Equal(t, got, testkit.Receive(t, first))
 	})
 	testOnDatabases(t, "abort by a process that does not hold the workflow cancels its calls", workflow.Options{StepTimeout: time.Hour}, func(t *testing.T, f *fixture) {
 		acts, _ := f.gate(t, "act", nil)
 		reads, _ := f.gate(t, "read", mcptest.Reads())
 		out := f.start(t, `[{"id": "a", "tool": "paper:act"}, {"id": "b", "tool": "paper:read"}, {"id": "c", "tool": "paper:note", "depends_on": ["a"]}]`)
-		receive(t, acts)
-		receive(t, reads)
+		testkit.Receive(t, acts)
+		testkit.Receive(t, reads)
 		other := workflow.New(f.tools.Workflows.Dependencies, nil) // it holds no workflow
 		require.NoError(t, other.Abort(t.Context(), f.Principal, f.running(t), "wrong folder"))
 		require.NoError(t, other.Stop(t.Context()))
-		v := receive(t, out) // when the calls of the holder have ended
+		v := testkit.Receive(t, out) // when the calls of the holder have ended
 		require.Equal(t, "aborted", v["status"], "%v", v)
 		require.Equal(t, "wrong folder", v["reason"])
 		requireStates(t, v, "uncertain", "skipped", "skipped")
@@ -402,10 +402,10 @@ func TestAuthority(t *testing.T) {
 	testOnDatabases(t, "a revoked token begins no further step", workflow.Options{}, func(t *testing.T, f *fixture) {
 		began, proceed := f.gate(t, "slow", mcptest.Reads())
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:shred", "depends_on": ["a"]}]`)
-		receive(t, began)
+		testkit.Receive(t, began)
 		require.NoError(t, f.tools.Tokens.Revoke(t.Context(), testkit.Admin(), f.Principal.TokenID, nil))
 		close(proceed)
-		v := receive(t, first)
+		v := testkit.Receive(t, first)
 		require.Equal(t, "error", v["status"])
 		requireStates(t, v, "success", "skipped")
 		require.Contains(t, v["reason"], "revoked")

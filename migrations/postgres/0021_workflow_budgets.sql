@@ -8,7 +8,7 @@ ALTER TABLE workflows ADD COLUMN reservation_id TEXT COLLATE "C" NOT NULL DEFAUL
 ALTER TABLE workflows ADD COLUMN result_bytes BIGINT NOT NULL DEFAULT 0; -- of all results
 ALTER TABLE workflows ADD COLUMN approver TEXT COLLATE "C" NOT NULL DEFAULT ''; -- who approves: '' for the owner, other, human
 ALTER TABLE workflow_steps ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0; -- of all attempts, if the workflow has a budget
-ALTER TABLE checkpoints ADD COLUMN via TEXT COLLATE "C" NOT NULL DEFAULT ''; -- how it was decided: '' for a token, dashboard, elicitation
+ALTER TABLE checkpoints ADD COLUMN via TEXT COLLATE "C" NOT NULL DEFAULT ''; -- how it was decided: '' for a token, elicitation
 CREATE INDEX workflows_approvals ON workflows (id) WHERE state = 1 AND approver <> '';
 
 -- +goose Down

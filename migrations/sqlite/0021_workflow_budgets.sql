@@ -8,7 +8,7 @@ ALTER TABLE workflows ADD COLUMN reservation_id TEXT NOT NULL DEFAULT ''; -- of 
 ALTER TABLE workflows ADD COLUMN result_bytes INTEGER NOT NULL DEFAULT 0; -- of all results
 ALTER TABLE workflows ADD COLUMN approver TEXT NOT NULL DEFAULT ''; -- who approves: '' for the owner, other, human
 ALTER TABLE workflow_steps ADD COLUMN tokens INTEGER NOT NULL DEFAULT 0; -- of all attempts, if the workflow has a budget
-ALTER TABLE checkpoints ADD COLUMN via TEXT NOT NULL DEFAULT ''; -- how it was decided: '' for a token, dashboard, elicitation
+ALTER TABLE checkpoints ADD COLUMN via TEXT NOT NULL DEFAULT ''; -- how it was decided: '' for a token, elicitation
 CREATE INDEX workflows_approvals ON workflows (id) WHERE state = 1 AND approver <> '';
 
 -- +goose Down
