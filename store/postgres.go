@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/store/pipeline"
 	"comet/store/sqlerr"
 )
 
@@ -23,7 +24,8 @@ import (
 const postgresWriteTries = 8
 
 // openPostgresPool opens a pool whose sessions have comet's settings; the settings in the URL take
-// precedence, then those in special.
+// precedence, then those in special. Transactions are pipelined unless there are special settings: statements of
+// migrations depend on the schema that earlier ones create.
 func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(opts.DatabaseURL)
 	if err != nil {
@@ -42,7 +44,11 @@ func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) 
 			cfg.RuntimeParams[name] = value
 		}
 	}
-	db := opts.openPool(stdlib.GetConnector(*cfg))
+	connector := stdlib.GetConnector(*cfg)
+	if special == nil {
+		connector = pipeline.Connector(connector)
+	}
+	db := opts.openPool(connector)
 	db.SetMaxOpenConns(opts.MaxConnections)
 	db.SetMaxIdleConns(opts.MaxConnections)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -127,7 +133,7 @@ func (w *postgresWriter) once(ctx context.Context, fn func(*Tx) error) error {
 		return err
 	}
 	if err := sqlTx.Commit(); err != nil {
-		if sqlerr.Retryable(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
+		if sqlerr.RolledBack(err) {
 			return sqlerr.Translate(err)
 		}
 		return errs.Wrap(errs.Unavailable, err, "the connection to the database was lost during the commit; whether the change was stored is unknown")

@@ -64,10 +64,14 @@ func (r reader) exec(query string, args ...any) (int64, error) {
 	return n, sqlerr.Translate(err)
 }
 
-// run is exec for statements about any number of rows.
+// run is exec for statements about any number of rows. On PostgreSQL its error may be that of a later statement or of the
+// commit.
 func (r reader) run(query string, args ...any) error {
-	_, err := r.exec(query, args...)
-	return err
+	if namesNoRow(args) {
+		return nil
+	}
+	_, err := r.conn.ExecContext(r.ctx, r.engine.bind(query), args...)
+	return sqlerr.Translate(err)
 }
 
 // purge runs a statement that deletes rows of a kind that are older than before, and returns their number. If it
@@ -96,7 +100,8 @@ func (r reader) lock(statement string, args ...any) error {
 	if r.store.Alone() {
 		return nil
 	}
-	return r.run(statement, args...)
+	_, err := r.exec(statement, args...)
+	return err
 }
 
 // runClosure runs fn in its own goroutine, so that a Goexit in fn ends only that and is reported as

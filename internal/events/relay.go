@@ -17,8 +17,13 @@ type Relay struct {
 	feed  *Feed
 	opts  Options
 	poll  *background.PollLoop
-	head  int64 // the newest position for which the feed was woken
+	head  int64     // the newest position for which the feed was woken
+	next  time.Time // when the next events may be numbered
 }
+
+// numberingInterval is the shortest time between two transactions that number events, so that numbering the events of
+// small transactions does not cost more than these transactions. The first events after a pause do not wait.
+const numberingInterval = 5 * time.Millisecond
 
 // Deliveries writes the rows that must exist exactly once per event.
 type Deliveries interface {
@@ -72,6 +77,10 @@ func (r *Relay) round(ctx context.Context) (time.Duration, error) {
 		if err != nil || !waiting {
 			return r.opts.Poll, err
 		}
+		if err := background.Sleep(ctx, time.Until(r.next)); err != nil {
+			return 0, err
+		}
+		r.next = time.Now().Add(numberingInterval)
 		if err := r.number(ctx); err != nil {
 			return 0, err
 		}

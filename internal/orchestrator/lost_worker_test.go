@@ -77,6 +77,10 @@ func TestLostWorker(t *testing.T) {
 		for range 5 {
 			h.DB.Clock.Advance(10 * time.Second)
 		}
+		require.Eventually(t, func() bool { // the job has run and waits for the next time
+			at, waits, err := h.DB.Jobs(t.Context()).NextAt([]string{"worker.lost"})
+			return err == nil && waits && at.Equal(h.DB.Now().Add(10*time.Second))
+		}, testkit.Timeout, time.Millisecond)
 		require.Equal(t, 1, h.task(t, id).Attempt)
 		h.worker(t, "b", 1, "work")
 		h.advanceUntil(t, id, 10*time.Second, waitsFor(models.WaitForRetry))

@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"gorm.io/gorm"
 	"modernc.org/sqlite"
@@ -135,4 +136,11 @@ func classify(err error) (errs.Code, string) {
 func Retryable(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
+}
+
+// RolledBack reports whether the database has rolled back a transaction instead of committing it. After other errors of
+// a commit this is unknown.
+func RolledBack(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)
 }

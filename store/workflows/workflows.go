@@ -213,7 +213,7 @@ func Result(from store.Source, id string, position int) (json.RawMessage, error)
 // CountActive returns the numbers of workflows of a token and of all tokens that have not ended; all is at most limit. It
 // locks the row of the token only, so starts of several tokens on PostgreSQL do not count each other.
 func CountActive(tx *store.Tx, tokenID string, limit int) (own, all int, err error) {
-	if _, err = store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
+	if err = tx.Run("SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
 		return 0, 0, err
 	}
 	type counts struct{ Own, AllOwners int }
@@ -253,8 +253,7 @@ func Save(tx *store.Tx, w Workflow) error {
 
 // SetReservation stores the reservation of a workflow and what is left of it. Save precedes it in the transaction.
 func SetReservation(tx *store.Tx, id, reservationID string, reserved int64) error {
-	_, err := tx.Exec("UPDATE workflows SET reservation_id = ?, reserved = ? WHERE id = ?", reservationID, reserved, id)
-	return err
+	return tx.Run("UPDATE workflows SET reservation_id = ?, reserved = ? WHERE id = ?", reservationID, reserved, id)
 }
 
 // AddSteps stores further steps of a workflow.
@@ -279,10 +278,9 @@ const maxText = 4000
 
 // SaveStep stores the state of a step, except for its task.
 func SaveStep(tx *store.Tx, s Step) error {
-	_, err := tx.Exec(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, tokens = ?, result = ?
+	return tx.Run(`UPDATE workflow_steps SET state = ?, attempt = ?, repeatable = ?, approved = ?, error_code = ?, error = ?, started_at = ?, ended_at = ?, tokens = ?, result = ?
 		WHERE workflow_id = ? AND position = ?`,
 		s.State, s.Attempt, s.Repeatable, s.Approved, s.ErrorCode, columns.Text(s.Error, maxText), s.StartedAt, s.EndedAt, s.Tokens, s.Result, s.WorkflowID, s.Position)
-	return err
 }
 
 // SetTask stores the task of the running attempt of an agent step. It returns ErrFenced if the attempt no longer runs.
@@ -344,8 +342,7 @@ func Decide(tx *store.Tx, c Checkpoint) error {
 
 // Ask stores the key of the last question to a client about a checkpoint, "" for none.
 func Ask(tx *store.Tx, checkpoint, key string) error {
-	_, err := tx.Exec("UPDATE checkpoints SET ask = ? WHERE id = ?", key, checkpoint)
-	return err
+	return tx.Run("UPDATE checkpoints SET ask = ? WHERE id = ?", key, checkpoint)
 }
 
 // IsAsked reports whether key is that of the last question about a checkpoint of a token's workflow, or returns errs.NotFound.
@@ -374,7 +371,7 @@ func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
 		return 0, err
 	}
 	for _, table := range []string{"checkpoints WHERE workflow_id ", "workflow_steps WHERE workflow_id ", "workflows WHERE id "} {
-		if _, err := tx.Exec("DELETE FROM "+table+store.In(tx), store.Keys(ids)); err != nil {
+		if err := tx.Run("DELETE FROM "+table+store.In(tx), store.Keys(ids)); err != nil {
 			return 0, err
 		}
 	}

@@ -85,7 +85,7 @@ func AddRuns(tx *store.Tx, nodes []Node) error {
 // SetRanks stores the ranks and communities of known tools.
 func SetRanks(tx *store.Tx, nodes []Node) error {
 	for _, n := range slices.SortedFunc(slices.Values(nodes), byTool) {
-		if _, err := tx.Exec("UPDATE tool_nodes SET rank = ?, community = ? WHERE tool = ?", n.Rank, n.Community, n.Tool); err != nil {
+		if err := tx.Run("UPDATE tool_nodes SET rank = ?, community = ? WHERE tool = ?", n.Rank, n.Community, n.Tool); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func Vectors(ctx context.Context, s *store.Store, digests []string) ([]Vector, e
 func SaveVectors(tx *store.Tx, vectors []Vector) error {
 	for _, v := range vectors {
 		raw, _ := binary.Append(nil, binary.LittleEndian, v.Vector) // numbers cannot fail
-		if _, err := tx.Exec("INSERT INTO tool_vectors (digest, vector, last_used) VALUES (?, ?, ?) ON CONFLICT (digest) DO UPDATE SET vector = excluded.vector",
+		if err := tx.Run("INSERT INTO tool_vectors (digest, vector, last_used) VALUES (?, ?, ?) ON CONFLICT (digest) DO UPDATE SET vector = excluded.vector",
 			v.Digest, raw, tx.Now()); err != nil {
 			return err
 		}
@@ -149,8 +149,7 @@ func SaveVectors(tx *store.Tx, vectors []Vector) error {
 
 // UseVectors marks vectors as used, so that they are not purged.
 func UseVectors(tx *store.Tx, digests []string) error {
-	_, err := tx.Exec("UPDATE tool_vectors SET last_used = ? WHERE digest "+store.In(tx), tx.Now(), store.Keys(slices.Sorted(slices.Values(digests))))
-	return err
+	return tx.Run("UPDATE tool_vectors SET last_used = ? WHERE digest "+store.In(tx), tx.Now(), store.Keys(slices.Sorted(slices.Values(digests))))
 }
 
 // PurgeVectors deletes up to limit vectors that were last used before a time, and counts them.
