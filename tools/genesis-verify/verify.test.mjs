@@ -6,7 +6,7 @@ import { spawn } from "node:child_process";
 import { verify as verifySignature, createPublicKey } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { canonicalize } from "./jcs.mjs";
+import { canonicalize, isWellFormed } from "./jcs.mjs";
 import { verifyMessage } from "./seed.mjs";
 import { print } from "./vectors.mjs";
 
@@ -64,9 +64,9 @@ function randomString() {
   let text = "";
   for (let i = random(6); i > 0; i--) {
     const c = oneOf(characters);
-    const raw = c.isWellFormed() && c >= " " && c !== '"' && c !== "\\";
+    const raw = isWellFormed(c) && c >= " " && c !== '"' && c !== "\\";
     if (raw && random(3) > 0) text += c;
-    else text += c !== "/" && (!c.isWellFormed() || random(2) > 0) ? units(c) : JSON.stringify(c).slice(1, -1);
+    else text += c !== "/" && (!isWellFormed(c) || random(2) > 0) ? units(c) : JSON.stringify(c).slice(1, -1);
   }
   return `"${text}"`;
 }
@@ -138,7 +138,9 @@ function canonicalOrNone(text) {
 }
 
 test("100,000 random values have the texts of JSON.stringify and RFC 8785", async () => {
-  const texts = [...Array(100_000)].map(() => randomValue(0));
+  const different = new Set();
+  while (different.size < 100_000) different.add(randomValue(0));
+  const texts = [...different];
   const lines = await codec("forms", texts.map((text) => JSON.stringify(text) + "\n").join(""));
   assert.equal(lines.length, 2 * texts.length);
   let none = 0, repeated = 0;
@@ -148,7 +150,6 @@ test("100,000 random values have the texts of JSON.stringify and RFC 8785", asyn
     if (lines[2 * i + 1] === "-") none++;
     if (repeatsName(text)) repeated++;
   });
-  const different = new Set(texts).size;
-  console.log(`${texts.length} values, ${different} different; ${none} without a canonical form, ${repeated} with repeated names`);
-  assert.ok(different > 50_000 && none > 1000 && none < 50_000 && repeated > 500);
+  console.log(`${texts.length} values; ${none} without a canonical form, ${repeated} with repeated names`);
+  assert.ok(none > 1000 && none < 50_000 && repeated > 500);
 });

@@ -119,15 +119,11 @@ func (m Message) Format() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return join(members, func(m member) jsontext.Value {
-		if m.name == "timestamp" {
-			return m.sent
-		}
-		return m.printed
-	}), nil
+	return join(members, func(m member) jsontext.Value { return m.sent }), nil
 }
 
-// render returns the members of the message with the present values of its fields.
+// render returns the members of the message with the present values of its fields, all but the
+// timestamp as JavaScript prints them.
 func (m Message) render() ([]member, error) {
 	if m.Body == nil {
 		return nil, invalid(problemAt("", "has no body"))
@@ -149,6 +145,11 @@ func (m Message) render() ([]member, error) {
 	parsed, err := Parse(append(append(head[:len(head)-1], ','), body[1:]...))
 	if err != nil {
 		return nil, err
+	}
+	for i, m := range parsed.members {
+		if m.name != "timestamp" {
+			parsed.members[i].sent, parsed.members[i].repeats = m.printed, false
+		}
 	}
 	return parsed.members, nil
 }
