@@ -41,26 +41,21 @@ const (
 
 var eventTypePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+$`)
 
-func isEventType(text string) bool { return len(text) <= maxName && eventTypePattern.MatchString(text) }
+func isEventType(c *checker, path string, r rule, m member) {
+	c.isText(path, r, m, "", func(text string) bool { return len(text) <= maxName && eventTypePattern.MatchString(text) })
+}
 
-// event reads the members of an EVENT.
-func (o *object) event() Event {
-	e := Event{
-		EventType: o.text("eventType", required, "words with full stops between them, such as workflow.completed", isEventType),
-		EventName: o.name("eventName", required, maxName, "a name for people"),
-		Payload:   o.anyValue("payload", required),
+// eventRules are the rules of the members of an EVENT with the given guarantee.
+func eventRules(guarantee Guarantee) []rule {
+	return []rule{
+		{name: "eventType", required: required, kind: '"', want: "words with full stops between them, such as workflow.completed", check: isEventType},
+		name("eventName", required, maxName, "a name for people"),
+		{name: "payload", required: required, want: "a JSON value, null if there is none", check: isShort, most: maxEventPayload},
+		{name: "metadata", required: required, kind: '{', want: "an object with schemaVersion and contentType", check: hasFields, fields: []rule{
+			name("schemaVersion", required, maxName, "the version of the payload's schema"),
+			name("contentType", required, maxName, "the media type of the payload"),
+		}},
+		word("deliveryGuarantee", string(AtMostOnce), string(AtLeastOnce), string(ExactlyOnce)),
+		name("deduplicationId", guarantee == ExactlyOnce, maxName, "an id that repetitions of the event have in common"),
 	}
-	if len(e.Payload) > maxEventPayload {
-		o.report("payload", "is longer than %d bytes", maxEventPayload)
-	}
-	if in, ok := o.inner("metadata", required, "an object with schemaVersion and contentType"); ok {
-		e.Metadata = Metadata{
-			SchemaVersion: in.name("schemaVersion", required, maxName, "the version of the payload's schema"),
-			ContentType:   in.name("contentType", required, maxName, "the media type of the payload"),
-		}
-		in.end()
-	}
-	e.DeliveryGuarantee = oneOf(o, "deliveryGuarantee", AtMostOnce, AtLeastOnce, ExactlyOnce)
-	e.DeduplicationID = o.name("deduplicationId", presence(e.DeliveryGuarantee == ExactlyOnce), maxName, "an id that repetitions of the event have in common")
-	return e
 }

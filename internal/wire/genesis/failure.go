@@ -31,15 +31,15 @@ const (
 	ErrorAgent      ErrorType = "AGENT_ERROR"
 )
 
-// failure reads the members of an ERROR.
-func (o *object) failure() Failure {
-	return Failure{
-		OriginalMessageID:  o.name("originalMessageId", optional, maxName, "the id of the message that failed"),
-		ErrorType:          oneOf(o, "errorType", ErrorRouting, ErrorTimeout, ErrorValidation, ErrorAgent),
-		ErrorCode:          o.name("errorCode", required, maxName, "the code of the error"),
-		Message:            o.prose("message", "a message for people"),
-		Details:            o.free("details", optional, "an object"),
-		RetryAfterMS:       o.integer("retryAfter", optional, 0, maxMilliseconds, "a duration in milliseconds"),
-		FallbackSuggestion: o.agent("fallbackSuggestion", optional),
+// failureRules are the rules of the members of an ERROR.
+func failureRules() []rule {
+	return []rule{
+		name("originalMessageId", optional, maxName, "the id of the message that failed"),
+		word("errorType", string(ErrorRouting), string(ErrorTimeout), string(ErrorValidation), string(ErrorAgent)),
+		name("errorCode", required, maxName, "the code of the error"),
+		prose("message", "a message for people"),
+		details("details"),
+		milliseconds("retryAfter", 0),
+		agent("fallbackSuggestion", optional),
 	}
 }

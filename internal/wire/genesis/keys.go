@@ -23,6 +23,9 @@ const (
 // digits, or its SubjectPublicKeyInfo in base64, in base64url or as PEM. Padding may be missing. It
 // rejects the keys of small order, for which anyone can make signatures.
 func ParsePublicKey(text string) (ed25519.PublicKey, error) {
+	if len(text) > maxKey {
+		return nil, errors.New("it is too long")
+	}
 	raw, err := decodeKey(text)
 	if err != nil {
 		return nil, err

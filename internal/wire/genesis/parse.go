@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"comet/internal/input"
@@ -26,9 +28,11 @@ import (
 // The raw parts of the message are slices of raw, which must not be changed while they are used.
 func Parse(raw []byte) (Message, error) {
 	members, problem := readMessage(raw)
-	var problems []Problem
-	o := &object{problems: &problems, members: members}
-	m, version := o.header()
+	m := Message{Type: Type(textOf(members, "type")), members: members}
+	c := &checker{}
+	c.object("", members, slices.Concat(headerRules(m.Type), m.bodyRules(), signatureRules()))
+	m.readHeader(c.problems)
+	version := textOf(members, "version")
 	switch {
 	case problem != nil:
 		return m, invalid(*problem)
@@ -36,96 +40,144 @@ func Parse(raw []byte) (Message, error) {
 		return m, &Error{Code: CodeUnsupportedVersion, Problems: []Problem{
 			problemAt("/version", "must be %q, not %s", Version, input.Quote(version)),
 		}}
+	case slices.ContainsFunc(c.problems, m.isMistake):
+		return m, invalid(c.problems...)
 	}
-	body := o.body(m.Type)
-	m.Timestamp = valueOf(o.integer("timestamp", required, 1, math.MaxInt64, "nanoseconds since 1970"))
-	before := len(problems)
-	missing := o.signatures(&m)
-	o.end()
-	switch {
-	case len(problems) == 0:
-		m.Body, m.members = body, members
-		return m, nil
-	case before == 0 && missing == len(problems):
-		m.Body, m.members = body, members
-		return m, &Error{Code: CodeSignatureRequired, Problems: problems}
+	if slices.ContainsFunc(members, func(m member) bool { return m.repeats }) {
+		raw = join(members, member.received)
 	}
-	return m, invalid(problems...)
+	if err := m.read(raw); err != nil {
+		return m, invalid(problemAt("", "cannot be read: %s", err))
+	}
+	if len(c.problems) > 0 {
+		return m, &Error{Code: CodeSignatureRequired, Problems: c.problems}
+	}
+	return m, nil
 }
 
-// header reads the members before the body. Which of them are required depends on the type.
-func (o *object) header() (m Message, version string) {
-	m.ID = o.uuid("id")
-	m.Type = oneOf(o, "type", TypeRequest, TypeResponse, TypeEvent, TypeError)
-	version = o.text("version", required, strconv.Quote(Version), func(text string) bool { return text != "" })
-	if m.From = o.agent("from", required); m.From == Broadcast {
-		o.report("from", "must be the id of the sender, not %s", input.Quote(Broadcast))
-	}
-	if m.To = o.agent("to", presence(m.Type != TypeEvent)); m.To == Broadcast && (m.Type == TypeResponse || m.Type == TypeError) {
-		o.report("to", "must be the id of one agent, not %s", input.Quote(Broadcast))
-	}
-	if m.Type != TypeEvent {
-		m.CorrelationID = o.name("correlationId", presence(m.Type == TypeResponse), maxName, "the id that a REQUEST and its RESPONSE have in common")
-	}
-	return m, version
+// isMistake reports whether a problem is another one than a missing signature or public key.
+func (m *Message) isMistake(p Problem) bool {
+	return p.Pointer != "/signature" && p.Pointer != "/publicKey" || find(m.members, p.Pointer[1:]) != nil
 }
 
-func (o *object) agent(name string, p presence) string {
-	return o.name(name, p, maxName, "the id of an agent")
+// readHeader reads the members before the body that have no problem.
+func (m *Message) readHeader(problems []Problem) {
+	text := func(name string) string {
+		if slices.ContainsFunc(problems, func(p Problem) bool { return p.Pointer == "/"+name }) {
+			return ""
+		}
+		return textOf(m.members, name)
+	}
+	m.ID, m.From, m.To = text("id"), text("from"), text("to")
+	if m.Type = Type(text("type")); m.Type != TypeEvent {
+		m.CorrelationID = text("correlationId")
+	}
 }
 
-// uuid returns a required UUID in the spelling of the sender.
-func (o *object) uuid(name string) string {
-	const form = "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11"
-	return o.text(name, required, "a UUID such as "+form, func(text string) bool {
-		id, err := uuid.Parse(text)
-		return err == nil && len(text) == len(form) && id != uuid.Nil
-	})
-}
-
-func (o *object) body(t Type) Body {
-	switch t {
+// read reads the body and the members behind it of a valid message.
+func (m *Message) read(raw []byte) (err error) {
+	m.Timestamp, _ = strconv.ParseInt(string(find(m.members, "timestamp").sent), 10, 64)
+	m.Signature, m.SignatureJCS = m.signature("signature"), m.signature("signatureJcs")
+	m.PublicKey, _ = ParsePublicKey(textOf(m.members, "publicKey"))
+	switch m.Type {
 	case TypeRequest:
-		return o.request()
+		m.Body, err = decode[Request](raw)
 	case TypeResponse:
-		return o.response()
+		m.Body, err = decode[Response](raw)
 	case TypeEvent:
-		return o.event()
+		m.Body, err = decode[Event](raw)
 	case TypeError:
-		return o.failure()
+		m.Body, err = decode[Failure](raw)
+	}
+	return err
+}
+
+// signature returns a signature, nil if it is missing.
+func (m *Message) signature(name string) []byte {
+	if find(m.members, name) == nil {
+		return nil
+	}
+	raw, _ := decodeBase64(textOf(m.members, name))
+	return raw
+}
+
+func decode[T Body](raw []byte) (Body, error) {
+	var body T
+	err := json.Unmarshal(raw, &body, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return body, err
+}
+
+// headerRules are the rules of the members before the body of a message of the given type.
+func headerRules(t Type) []rule {
+	to := name("to", t != TypeEvent, maxName, "the id of an agent, or "+Broadcast)
+	if t == TypeResponse || t == TypeError {
+		to = agent("to", required)
+	}
+	rules := []rule{
+		{name: "id", required: required, kind: '"', want: uuidWant, check: isUUID},
+		word("type", string(TypeRequest), string(TypeResponse), string(TypeEvent), string(TypeError)),
+		{name: "version", required: required, kind: '"', want: strconv.Quote(Version), check: isName, most: maxName},
+		agent("from", required),
+		to,
+	}
+	if t == TypeEvent {
+		return rules
+	}
+	return append(rules, name("correlationId", t == TypeResponse, maxName, "the id that a REQUEST and its RESPONSE have in common"))
+}
+
+// bodyRules are the rules of the members of the body. Some depend on other members.
+func (m *Message) bodyRules() []rule {
+	switch m.Type {
+	case TypeRequest:
+		return requestRules()
+	case TypeResponse:
+		return responseRules(Status(textOf(m.members, "status")))
+	case TypeEvent:
+		return eventRules(Guarantee(textOf(m.members, "deliveryGuarantee")))
+	case TypeError:
+		return failureRules()
 	}
 	return nil
 }
 
-// signatures reads the members behind the body, and returns how many of the required ones are
-// missing.
-func (o *object) signatures(m *Message) (missing int) {
-	m.Signature = o.signature("signature", required)
-	m.SignatureJCS = o.signature("signatureJcs", optional)
-	key := o.text("publicKey", required, keyWant, func(text string) bool { return len(text) <= maxKey })
-	if key != "" {
-		var err error
-		if m.PublicKey, err = ParsePublicKey(key); err != nil {
-			o.report("publicKey", "must be %s: %s", keyWant, err)
-		}
+// signatureRules are the rules of the members behind the body.
+func signatureRules() []rule {
+	timestamp := integer("timestamp", 1, math.MaxInt64, "nanoseconds since 1970")
+	timestamp.required = true
+	const signature = "an Ed25519 signature: 64 bytes in base64"
+	return []rule{
+		timestamp,
+		{name: "signature", required: required, kind: '"', want: signature, check: isSignature},
+		{name: "signatureJcs", kind: '"', want: signature, check: isSignature},
+		{name: "publicKey", required: required, kind: '"', want: keyWant, check: isKey},
 	}
-	for _, name := range []string{"signature", "publicKey"} {
-		if !slices.ContainsFunc(o.members, func(m member) bool { return m.name == name }) {
-			missing++
-		}
-	}
-	return missing
 }
 
-func (o *object) signature(name string, p presence) []byte {
-	var signature []byte
-	o.text(name, p, "an Ed25519 signature: 64 bytes in base64", func(text string) bool {
+const uuidForm = "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11"
+const uuidWant = "a UUID such as " + uuidForm
+
+// isUUID accepts a UUID in the form with hyphens.
+func isUUID(c *checker, path string, r rule, m member) {
+	c.isText(path, r, m, "", func(text string) bool {
+		id, err := uuid.Parse(text)
+		return err == nil && len(text) == len(uuidForm) && id != uuid.Nil
+	})
+}
+
+func isSignature(c *checker, path string, r rule, m member) {
+	c.isText(path, r, m, "", func(text string) bool {
 		raw, err := decodeBase64(text)
-		if err != nil || len(raw) != ed25519.SignatureSize {
-			return false
+		return err == nil && len(raw) == ed25519.SignatureSize
+	})
+}
+
+func isKey(c *checker, path string, r rule, m member) {
+	c.isText(path, r, m, "", func(text string) bool {
+		_, err := ParsePublicKey(text)
+		if err != nil {
+			c.report(path, r.name, "must be %s: %s", r.want, err)
 		}
-		signature = raw
 		return true
 	})
-	return signature
 }

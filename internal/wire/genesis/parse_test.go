@@ -77,7 +77,7 @@ func TestParseRefusesValues(t *testing.T) {
 		{"request", "/from", `""`, "", "the id of an agent"},
 		{"request", "/from", `"a\u0000b"`, "", "no control characters"},
 		{"request", "/from", `"\ud800"`, "", "half of a surrogate pair"},
-		{"request", "/from", `"broadcast"`, "", "must be the id of the sender"},
+		{"request", "/from", `"broadcast"`, "", "must be the id of one agent"},
 		{"request", "/to", `"` + strings.Repeat("é", 65) + `"`, "", "1 to 128 bytes"},
 		{"request", "/intent", `"` + strings.Repeat("x", genesis.MaxIntent+1) + `"`, "", "1 to 64 bytes"},
 		{"request", "/confidence", `1.1`, "", "from 0 to 1, not 1.1"},

@@ -2,6 +2,7 @@ package genesis
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -73,82 +74,52 @@ func (p Priority) String() string {
 
 func priorityNames() []string { return []string{"LOW", "NORMAL", "HIGH", "CRITICAL"} }
 
-// request reads the members of a REQUEST.
-func (o *object) request() Request {
-	r := Request{
-		Intent:     o.name("intent", required, maxIntent, "the name of a capability such as analyze_data"),
-		Confidence: valueOf(o.confidence(required)),
-		Entities:   o.entities(),
-		Payload:    o.anyValue("payload", required),
-		Context:    o.free("context", required, "an object, {} if there is no context"),
-		Priority:   o.priority(),
-		TimeoutMS:  o.milliseconds("timeout"),
-		TTLMS:      o.milliseconds("ttl"),
-	}
-	if len(r.Context) > maxContext {
-		o.report("context", "is longer than %d bytes", maxContext)
-	}
-	if in, ok := o.inner("options", required, "an object, {} for no option"); ok {
-		r.Options = Options{
-			RequiresAck:          valueOf(in.boolean("requiresAck", optional)),
-			RequiresResponse:     in.boolean("requiresResponse", optional),
-			AllowPartialResponse: valueOf(in.boolean("allowPartialResponse", optional)),
-			MaxResponseTimeMS:    in.milliseconds("maxResponseTime"),
-			Stream:               valueOf(in.boolean("stream", optional)),
-		}
-		in.end()
-	}
-	return r
-}
-
-func (o *object) priority() Priority {
-	const want = "LOW, NORMAL, HIGH or CRITICAL, or their numbers 0 to 3"
-	m := o.get("priority", required, want)
-	if m == nil {
-		return Low
-	}
-	for p, name := range priorityNames() {
-		if text := string(m.printed); text == `"`+name+`"` || text == fmt.Sprint(p) {
-			return Priority(p)
-		}
-	}
-	o.mismatch("priority", required, want, m.sent)
-	return Low
-}
-
-func (o *object) entities() []Entity {
-	const want = "an array of entities, [] if there is none"
-	array := o.array("entities", required, maxEntities, want)
-	if array == nil {
-		return nil
-	}
-	all := make([]Entity, len(array.members))
-	for i := range all {
-		in, ok := array.inner(array.members[i].name, required, "an object with type, value and confidence")
-		if !ok {
-			continue
-		}
-		e := Entity{
-			Type:        in.name("type", required, maxName, "the type of the entity"),
-			Value:       in.prose("value", "the found text"),
-			Confidence:  valueOf(in.confidence(required)),
-			StartOffset: in.integer("startOffset", optional, 0, maxOffset, "a number of UTF-16 code units"),
-			EndOffset:   in.integer("endOffset", optional, 0, maxOffset, "a number of UTF-16 code units"),
-			Metadata:    in.free("metadata", optional, "an object"),
-		}
-		if e.StartOffset != nil && e.EndOffset != nil && *e.StartOffset > *e.EndOffset {
-			in.report("endOffset", "must not be less than startOffset, which is %d", *e.StartOffset)
-		}
-		in.end()
-		all[i] = e
-	}
-	return all
-}
-
-// anyValue returns a value of any kind as it was received, nil if it is missing.
-func (o *object) anyValue(name string, p presence) jsontext.Value {
-	if m := o.get(name, p, "a JSON value, null if there is none"); m != nil {
-		return m.received()
-	}
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Priority) UnmarshalJSON(value []byte) error {
+	*p = Priority(priorityOf(value))
 	return nil
+}
+
+// priorityOf returns a priority by its name or number, -1 for another value.
+func priorityOf(value jsontext.Value) int {
+	text := string(appendString(nil, value))
+	for p, name := range priorityNames() {
+		if text == strconv.Quote(name) || text == strconv.Itoa(p) {
+			return p
+		}
+	}
+	return -1
+}
+
+func isPriority(c *checker, path string, r rule, m member) {
+	if priorityOf(m.sent) < 0 {
+		c.mismatch(path, r, m, "")
+	}
+}
+
+// requestRules are the rules of the members of a REQUEST.
+func requestRules() []rule {
+	offset := "a number of UTF-16 code units"
+	entity := rule{required: required, kind: '{', want: "an object with type, value and confidence", check: hasFields, fields: []rule{
+		name("type", required, maxName, "the type of the entity"),
+		prose("value", "the found text"),
+		confidence(required),
+		integer("startOffset", 0, maxOffset, offset),
+		integer("endOffset", 0, maxOffset, offset),
+		details("metadata"),
+	}}
+	return []rule{
+		name("intent", required, maxIntent, "the name of a capability such as analyze_data"),
+		confidence(required),
+		{name: "entities", required: required, kind: '[', want: "an array of entities, [] if there is none", check: hasElements, most: maxEntities, fields: []rule{entity}},
+		{name: "payload", required: required, want: "a JSON value, null if there is none"},
+		{name: "context", required: required, kind: '{', want: "an object, {} if there is no context", check: isShort, most: maxContext},
+		{name: "priority", required: required, want: "LOW, NORMAL, HIGH or CRITICAL, or their numbers 0 to 3", check: isPriority},
+		milliseconds("timeout", 1),
+		milliseconds("ttl", 1),
+		{name: "options", required: required, kind: '{', want: "an object, {} for no option", check: hasFields, fields: []rule{
+			boolean("requiresAck", optional), boolean("requiresResponse", optional), boolean("allowPartialResponse", optional),
+			milliseconds("maxResponseTime", 1), boolean("stream", optional),
+		}},
+	}
 }

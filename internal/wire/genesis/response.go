@@ -40,40 +40,25 @@ type ErrorDetails struct {
 	Retryable bool           `json:"retryable"`
 }
 
-// response reads the members of a RESPONSE.
-func (o *object) response() Response {
-	r := Response{
-		RequestID: o.uuid("requestId"),
-		Status:    oneOf(o, "status", Succeeded, Failed, Partial),
-		Data:      o.anyValue("data", optional),
+// responseRules are the rules of the members of a RESPONSE with the given status.
+func responseRules(status Status) []rule {
+	failure := rule{name: "error", required: status == Failed, kind: '{', want: "an object with code, message and retryable", check: hasFields, fields: []rule{
+		name("code", required, maxName, "the code of the error"),
+		prose("message", "a message for people"),
+		details("details"),
+		boolean("retryable", required),
+		{name: "stack", kind: '"', want: "a string"},
+	}}
+	if status == Succeeded {
+		failure = rule{name: "error", kind: '-', want: "left out if status is SUCCESS"} // no value is of this kind
 	}
-	if r.Error = o.errorDetails(presence(r.Status == Failed)); r.Status == Succeeded && r.Error != nil {
-		o.report("error", "must be left out if status is SUCCESS")
+	return []rule{
+		{name: "requestId", required: required, kind: '"', want: uuidWant, check: isUUID},
+		word("status", string(Succeeded), string(Failed), string(Partial)),
+		{name: "data", want: "a JSON value"},
+		failure,
+		confidence(optional),
+		{name: "sources", kind: '[', want: "an array of strings", check: hasElements, most: maxSources, fields: []rule{prose("", "a source")}},
+		{name: "processingTime", kind: '0', want: "a duration in milliseconds of 0 or more", check: isNumber, most: maxMilliseconds},
 	}
-	r.Confidence = o.confidence(optional)
-	const want = "an array of strings"
-	if array := o.array("sources", optional, maxSources, want); array != nil {
-		r.Sources = make([]string, len(array.members))
-		for i := range r.Sources {
-			r.Sources[i] = array.prose(array.members[i].name, "a source")
-		}
-	}
-	r.ProcessingTimeMS = o.number("processingTime", optional, float64(maxMilliseconds), "a duration in milliseconds of 0 or more")
-	return r
-}
-
-func (o *object) errorDetails(p presence) *ErrorDetails {
-	in, ok := o.inner("error", p, "an object with code, message and retryable")
-	if !ok {
-		return nil
-	}
-	e := &ErrorDetails{
-		Code:      in.name("code", required, maxName, "the code of the error"),
-		Message:   in.prose("message", "a message for people"),
-		Details:   in.free("details", optional, "an object"),
-		Retryable: valueOf(in.boolean("retryable", required)),
-	}
-	in.kind("stack", optional, '"', "a string")
-	in.end()
-	return e
 }

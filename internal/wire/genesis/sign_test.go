@@ -133,7 +133,7 @@ func TestSignRefuses(t *testing.T) {
 		require.Equal(t, withoutBody(before), withoutBody(c.m))
 	}
 	_, err := good.Format()
-	requireProblem(t, err, genesis.CodeInvalidMessage, "/signature", "64 bytes in base64")
+	require.ErrorContains(t, err, "/signature must be an Ed25519 signature: 64 bytes in base64")
 	_, err = genesis.Message{}.Signed(genesis.AsSent)
 	requireProblem(t, err, genesis.CodeInvalidMessage, "", "has no body")
 
