@@ -42,7 +42,9 @@ const (
 var eventTypePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+$`)
 
 func isEventType(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, "", func(text string) bool { return len(text) <= maxName && eventTypePattern.MatchString(text) })
+	if text, ok := c.text(path, r, m); ok && (len(text) > maxName || !eventTypePattern.MatchString(text)) {
+		c.mismatch(path, r, m, "")
+	}
 }
 
 // eventRules are the rules of the members of an EVENT with the given guarantee.

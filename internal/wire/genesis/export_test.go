@@ -41,3 +41,14 @@ func (m Message) Sent() map[string]jsontext.Value {
 
 // SignedV1 is signedV1.
 var SignedV1 = signedV1
+
+// String returns the name of the form.
+func (f Form) String() string {
+	switch f {
+	case AsSent:
+		return "as sent"
+	case AsJavaScript:
+		return "as JavaScript prints it"
+	}
+	return "JCS"
+}

@@ -24,17 +24,6 @@ const (
 	JCS
 )
 
-// String returns the name of the form.
-func (f Form) String() string {
-	switch f {
-	case AsSent:
-		return "as sent"
-	case AsJavaScript:
-		return "as JavaScript prints it"
-	}
-	return "JCS"
-}
-
 // signedV1 returns the names of the members that the profile v1 signs.
 func signedV1() []string {
 	return []string{"id", "type", "from", "to", "intent", "payload", "timestamp"}

@@ -5,10 +5,9 @@ import (
 	"cmp"
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
-	"unicode/utf16"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -104,7 +103,7 @@ func (p *printer) object() error {
 	if err := p.open('{'); err != nil {
 		return err
 	}
-	var few [fewMembers]printed
+	var few [16]printed
 	members := few[:0]
 	for p.dec.PeekKind() != '}' {
 		name, err := p.dec.ReadValue()
@@ -122,7 +121,7 @@ func (p *printer) object() error {
 		m.end = len(p.out)
 		members = append(members, m)
 	}
-	if len(members) > 0 {
+	if len(members) > 1 {
 		p.arrange(members)
 	}
 	return p.close('}')
@@ -144,31 +143,17 @@ func (p *printer) arrange(members []printed) {
 	}
 }
 
-// fewMembers is up to how many members it is faster to compare all pairs of names than to hash them.
-const fewMembers = 16
-
 // unique removes repeated names from members.
 func (p *printer) unique(members []printed) []printed {
-	// Different names are printed differently.
-	name := func(m printed) []byte { return p.out[m.begin:m.colon] }
-	var positions map[string]int
-	if len(members) > fewMembers {
-		positions = make(map[string]int, len(members))
-	}
+	positions := make(map[string]int, len(members))
 	unique := members[:0]
 	for _, m := range members {
-		at, repeated := positions[string(name(m))]
-		if positions == nil {
-			at = slices.IndexFunc(unique, func(u printed) bool { return bytes.Equal(name(u), name(m)) })
-			repeated = at >= 0
-		}
-		switch {
-		case repeated:
+		name := p.out[m.begin:m.colon] // different names are printed differently
+		if at, repeated := positions[string(name)]; repeated {
 			unique[at], p.repeats = m, true
 			continue
-		case positions != nil:
-			positions[string(name(m))] = len(unique)
 		}
+		positions[string(name)] = len(unique)
 		unique = append(unique, m)
 	}
 	return unique
@@ -207,49 +192,22 @@ func appendNumber(dst, text []byte) (out []byte, ok bool) {
 	return jsontext.AppendFloat(dst, double, 64), true
 }
 
+// escapePattern matches what a backslash begins in a valid string: a surrogate pair or another escape.
+var escapePattern = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.`)
+
 // appendString appends a valid quoted string with the escapes of JavaScript.
 func appendString(dst, quoted []byte) []byte {
-	for {
-		at := bytes.IndexByte(quoted, '\\')
-		if at < 0 {
-			return append(dst, quoted...)
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return append(dst, quoted...)
+	}
+	if out, err := jsontext.AppendFormat(dst, quoted); err == nil {
+		return out
+	}
+	return append(dst, escapePattern.ReplaceAllFunc(quoted, func(escape []byte) []byte {
+		text, err := jsontext.AppendFormat(nil, `"`+string(escape)+`"`)
+		if err != nil { // half of a surrogate pair
+			return bytes.ToLower(escape)
 		}
-		dst = append(dst, quoted[:at]...)
-		escape := quoted[at:]
-		switch escape[1] {
-		case 'u':
-			unit, size := codeUnit(escape), 6
-			if utf16.IsSurrogate(unit) && len(escape) > 12 && escape[6] == '\\' && escape[7] == 'u' {
-				if r := utf16.DecodeRune(unit, codeUnit(escape[6:])); r != utf8.RuneError {
-					unit, size = r, 12
-				}
-			}
-			dst, quoted = appendCharacter(dst, unit), escape[size:]
-		case '/':
-			dst, quoted = append(dst, '/'), escape[2:]
-		default:
-			dst, quoted = append(dst, escape[:2]...), escape[2:]
-		}
-	}
-}
-
-// codeUnit returns the UTF-16 code unit of an escape with four hex digits.
-func codeUnit(escape []byte) rune {
-	unit, _ := strconv.ParseUint(string(escape[2:6]), 16, 16) // the JSON is valid
-	return rune(unit)
-}
-
-// appendCharacter appends a character, or half of a surrogate pair, of a string.
-func appendCharacter(dst []byte, r rune) []byte {
-	switch {
-	case r == '"' || r == '\\':
-		return append(dst, '\\', byte(r))
-	case r >= ' ' && !utf16.IsSurrogate(r):
-		return utf8.AppendRune(dst, r)
-	}
-	if short := bytes.IndexByte([]byte("\b\t\n\f\r"), byte(r)); short >= 0 && r < ' ' {
-		return append(dst, '\\', "btnfr"[short])
-	}
-	const hex = "0123456789abcdef"
-	return append(dst, '\\', 'u', hex[r>>12], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+		return text[1 : len(text)-1]
+	})...)
 }

@@ -63,19 +63,12 @@ func decodeKey(text string) ([]byte, error) {
 
 // decodeBase64 decodes base64 or base64url with or without padding.
 func decodeBase64(text string) ([]byte, error) {
-	encoding := base64.RawStdEncoding
-	if strings.ContainsAny(text, "-_") {
-		encoding = base64.RawURLEncoding
+	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		if raw, err := encoding.Strict().DecodeString(text); err == nil && !strings.ContainsAny(text, "\r\n") {
+			return raw, nil
+		}
 	}
-	unpadded := strings.TrimRight(text, "=")
-	if padding := len(text) - len(unpadded); padding > 0 && len(text)%4 != 0 || padding > 2 || strings.ContainsAny(text, "\r\n") {
-		return nil, errors.New("it is not valid base64")
-	}
-	raw, err := encoding.Strict().DecodeString(unpadded)
-	if err != nil {
-		return nil, errors.New("it is not valid base64")
-	}
-	return raw, nil
+	return nil, errors.New("it is not valid base64")
 }
 
 // hasSmallOrder reports whether the order of a key divides 8.

@@ -40,15 +40,7 @@ func readMessage(data []byte) ([]member, *Problem) {
 	case len(bytes.TrimLeft(data, " \t\r\n")) == 0:
 		return nil, new(problemAt("", "is empty; send a JSON object"))
 	case !utf8.Valid(data):
-		at := 0
-		for utf8.FullRune(data[at:]) {
-			r, size := utf8.DecodeRune(data[at:])
-			if r == utf8.RuneError && size == 1 {
-				break
-			}
-			at += size
-		}
-		return nil, new(problemAt("", "is not valid UTF-8 at byte %d", at))
+		return nil, new(problemAt("", "is not valid UTF-8"))
 	}
 	p := newPrinter(data)
 	members, problem := readMembers(p, data, "")
@@ -71,7 +63,7 @@ func readMembers(p *printer, data []byte, path string) ([]member, *Problem) {
 		return nil, new(problemAt(path, "must be an object, not %s", describe(value)))
 	}
 	_, _ = p.dec.ReadToken() // the brace that was peeked
-	members := make([]member, 0, 24)
+	members := make([]member, 0, 6)
 	for p.dec.PeekKind() != '}' {
 		m, problem := readMember(p, data, path)
 		if problem != nil {
@@ -100,7 +92,7 @@ func readMember(p *printer, data []byte, path string) (member, *Problem) {
 	if err != nil {
 		return member{}, syntaxProblem(path, err)
 	}
-	unquoted, err := jsontext.AppendUnquote(nil, quoted)
+	unquoted, err := unquote(quoted)
 	if err != nil {
 		return member{}, new(problemAt(path, "has a member whose name contains half of a surrogate pair"))
 	}

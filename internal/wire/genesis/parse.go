@@ -159,25 +159,22 @@ const uuidWant = "a UUID such as " + uuidForm
 
 // isUUID accepts a UUID in the form with hyphens.
 func isUUID(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, "", func(text string) bool {
-		id, err := uuid.Parse(text)
-		return err == nil && len(text) == len(uuidForm) && id != uuid.Nil
-	})
+	text, ok := c.text(path, r, m)
+	if id, err := uuid.Parse(text); ok && (err != nil || len(text) != len(uuidForm) || id == uuid.Nil) {
+		c.mismatch(path, r, m, "")
+	}
 }
 
 func isSignature(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, "", func(text string) bool {
-		raw, err := decodeBase64(text)
-		return err == nil && len(raw) == ed25519.SignatureSize
-	})
+	text, ok := c.text(path, r, m)
+	if raw, err := decodeBase64(text); ok && (err != nil || len(raw) != ed25519.SignatureSize) {
+		c.mismatch(path, r, m, "")
+	}
 }
 
 func isKey(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, "", func(text string) bool {
-		_, err := ParsePublicKey(text)
-		if err != nil {
-			c.report(path, r.name, "must be %s: %s", r.want, err)
-		}
-		return true
-	})
+	text, ok := c.text(path, r, m)
+	if _, err := ParsePublicKey(text); ok && err != nil {
+		c.report(path, r.name, "must be %s: %s", r.want, err)
+	}
 }

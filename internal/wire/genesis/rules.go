@@ -1,6 +1,7 @@
 package genesis
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -117,20 +118,21 @@ func (c *checker) object(path string, members []member, rules []rule) {
 	}
 }
 
-// isText checks a string with a function that returns whether it is valid.
-func (c *checker) isText(path string, r rule, m member, limits string, ok func(text string) bool) {
-	if text, err := jsontext.AppendUnquote(nil, m.sent); err != nil {
+// text returns a string; it reports halves of surrogate pairs.
+func (c *checker) text(path string, r rule, m member) (text string, ok bool) {
+	raw, err := unquote(m.sent)
+	if err != nil {
 		c.report(path, r.name, "must not contain half of a surrogate pair")
-	} else if !ok(string(text)) {
-		c.mismatch(path, r, m, limits)
 	}
+	return string(raw), err == nil
 }
 
 // isName accepts a printable string of up to most bytes.
 func isName(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, fmt.Sprintf(" (1 to %d bytes, no control characters)", r.most), func(text string) bool {
-		return text != "" && len(text) <= int(r.most) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
-	})
+	text, ok := c.text(path, r, m)
+	if ok && (text == "" || len(text) > int(r.most) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })) {
+		c.mismatch(path, r, m, fmt.Sprintf(" (1 to %d bytes, no control characters)", r.most))
+	}
 }
 
 // isAgent accepts the id of one agent.
@@ -142,14 +144,16 @@ func isAgent(c *checker, path string, r rule, m member) {
 
 // isProse accepts a string, which may be empty, without NUL, which some databases cannot store.
 func isProse(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, fmt.Sprintf(" (up to %d bytes, no NUL character)", maxText), func(text string) bool {
-		return len(text) <= maxText && strings.IndexByte(text, 0) < 0
-	})
+	if text, ok := c.text(path, r, m); ok && (len(text) > maxText || strings.IndexByte(text, 0) >= 0) {
+		c.mismatch(path, r, m, fmt.Sprintf(" (up to %d bytes, no NUL character)", maxText))
+	}
 }
 
 // isWord accepts one of words.
 func isWord(c *checker, path string, r rule, m member) {
-	c.isText(path, r, m, "", func(text string) bool { return slices.Contains(r.words, text) })
+	if text, ok := c.text(path, r, m); ok && !slices.Contains(r.words, text) {
+		c.mismatch(path, r, m, "")
+	}
 }
 
 // isNumber accepts a number from 0 to most.
@@ -226,8 +230,17 @@ func textOf(members []member, name string) string {
 	if m == nil || m.sent.Kind() != '"' {
 		return ""
 	}
-	text, _ := jsontext.AppendUnquote(nil, m.sent)
+	text, _ := unquote(m.sent)
 	return string(text)
+}
+
+// unquote returns the value of a valid quoted string. It copies only if the string has escapes. The
+// error is that the string contains half of a surrogate pair.
+func unquote(quoted []byte) ([]byte, error) {
+	if bytes.IndexByte(quoted, '\\') < 0 {
+		return quoted[1 : len(quoted)-1], nil
+	}
+	return jsontext.AppendUnquote(nil, quoted)
 }
 
 // kindOf returns the kind of a value, 't' for both booleans.
@@ -246,7 +259,7 @@ func describe(value jsontext.Value) string {
 	case '[':
 		return "an array"
 	case '"':
-		text, _ := jsontext.AppendUnquote(nil, value) // replaces halves of surrogate pairs
+		text, _ := unquote(value) // replaces halves of surrogate pairs
 		return input.Quote(string(text))
 	}
 	return input.Clip(string(value))

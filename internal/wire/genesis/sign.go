@@ -3,8 +3,6 @@ package genesis
 import (
 	"bytes"
 	"crypto/ed25519"
-	"fmt"
-	"math"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -94,21 +92,12 @@ func (m Message) CheckTime(now time.Time) error {
 	if skew.Abs() <= MaxSkew {
 		return nil
 	}
-	hint := ""
-	for _, unit := range []struct {
-		name string
-		time.Duration
-	}{{"seconds", time.Second}, {"milliseconds", time.Millisecond}, {"microseconds", time.Microsecond}} {
-		if m.Timestamp <= math.MaxInt64/int64(unit.Duration) && time.Unix(0, m.Timestamp*int64(unit.Duration)).Sub(now).Abs() <= MaxSkew {
-			hint = fmt.Sprintf("; it looks like %s, multiply it by %d", unit.name, int64(unit.Duration))
-		}
-	}
 	side := "after"
 	if skew < 0 {
 		side = "before"
 	}
-	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the time here, in nanoseconds since 1970, not %s %s it%s",
-		input.Duration(MaxSkew), input.Duration(skew.Abs().Truncate(time.Second)), side, hint)
+	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the time here, in nanoseconds since 1970, not %s %s it",
+		input.Duration(MaxSkew), input.Duration(skew.Abs().Truncate(time.Second)), side)
 }
 
 // Format returns a message of ours, which Sign has signed, as JSON on one line. Values are printed

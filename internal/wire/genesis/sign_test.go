@@ -215,11 +215,8 @@ func TestCheckTime(t *testing.T) {
 	for timestamp, detail := range map[int64]string{
 		now.Add(genesis.MaxSkew + 1).UnixNano():    "must be at most 5m from the time here, in nanoseconds since 1970, not 5m after it",
 		now.Add(-genesis.MaxSkew - 1e9).UnixNano(): "not 5m1s before it",
-		now.UnixMilli(): "; it looks like milliseconds, multiply it by 1000000",
-		now.UnixMicro(): "; it looks like microseconds, multiply it by 1000",
-		now.Unix():      "; it looks like seconds, multiply it by 1000000000",
-		math.MaxInt64:   "after it",
-		1:               "before it",
+		math.MaxInt64: "after it",
+		1:             "before it",
 	} {
 		requireProblem(t, at(timestamp), genesis.CodeClockSkew, "/timestamp", detail)
 	}
