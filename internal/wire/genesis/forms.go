@@ -1,7 +1,6 @@
 package genesis
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 
@@ -53,9 +52,9 @@ func (m Message) Signed(form Form) ([]byte, error) {
 		}
 	}
 	if form == AsJavaScript {
-		return join(signed, func(m member) jsontext.Value { return m.printed }), nil
+		return join(signed, member.javaScript), nil
 	}
-	text := jsontext.Value(join(signed, func(m member) jsontext.Value { return m.sent }))
+	text := jsontext.Value(join(signed, member.asSent))
 	_ = text.Compact() // the values are valid
 	return text, nil
 }
@@ -82,24 +81,20 @@ func canonical(members []member) ([]byte, error) {
 	signed := slices.DeleteFunc(slices.Clone(members), func(m member) bool {
 		return m.name == "signature" || m.name == "signatureJcs"
 	})
-	text := jsontext.Value(join(signed, func(m member) jsontext.Value { return m.sent }))
-	err := text.Canonicalize()
-	if err == nil {
-		return text, nil
+	text := jsontext.Value(join(signed, member.asSent))
+	if err := text.Canonicalize(); err != nil {
+		pointer := ""
+		if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			pointer, err = string(syntactic.JSONPointer), syntactic.Err
+		}
+		return nil, invalid(problemAt(pointer, "has no canonical form (RFC 8785): %s", err))
 	}
-	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		return nil, invalid(problemAt(string(syntactic.JSONPointer), "has no canonical form (RFC 8785): %s", cmp.Or(syntactic.Err, err)))
-	}
-	return nil, invalid(problemAt("", "has no canonical form (RFC 8785): %s", err))
+	return text, nil
 }
 
 // join returns the object of the members with a value of each.
 func join(members []member, value func(member) jsontext.Value) []byte {
-	size := 2
-	for _, m := range members {
-		size += len(m.name) + len(value(m)) + 4
-	}
-	text := append(make([]byte, 0, size), '{')
+	text := []byte{'{'}
 	for i, m := range members {
 		if i > 0 {
 			text = append(text, ',')

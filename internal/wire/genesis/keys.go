@@ -64,7 +64,7 @@ func decodeKey(text string) ([]byte, error) {
 // decodeBase64 decodes base64 or base64url with or without padding.
 func decodeBase64(text string) ([]byte, error) {
 	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-		if raw, err := encoding.Strict().DecodeString(text); err == nil && !strings.ContainsAny(text, "\r\n") {
+		if raw, err := encoding.Strict().DecodeString(text); err == nil && len(raw) > 0 && !strings.ContainsAny(text, "\r\n") {
 			return raw, nil
 		}
 	}

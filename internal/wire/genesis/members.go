@@ -22,6 +22,10 @@ type member struct {
 	repeats bool
 }
 
+func (m member) asSent() jsontext.Value { return m.sent }
+
+func (m member) javaScript() jsontext.Value { return m.printed }
+
 // received returns the value as it was sent. If an object in it repeats a name, the result is what
 // JavaScript prints, so that every reader of the value finds the same member.
 func (m member) received() jsontext.Value {

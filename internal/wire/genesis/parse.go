@@ -25,7 +25,7 @@ import (
 // that repeats a name is refused, too. In values that the protocol does not define, such as a
 // payload, the last one of repeated members counts, as in JavaScript.
 //
-// The raw parts of the message are slices of raw, which must not be changed while they are used.
+// The message refers to raw, which must not be changed while it is used.
 func Parse(raw []byte) (Message, error) {
 	members, problem := readMessage(raw)
 	m := Message{Type: Type(textOf(members, "type")), members: members}
@@ -77,7 +77,8 @@ func (m *Message) readHeader(problems []Problem) {
 // read reads the body and the members behind it of a valid message.
 func (m *Message) read(raw []byte) (err error) {
 	m.Timestamp, _ = strconv.ParseInt(string(find(m.members, "timestamp").sent), 10, 64)
-	m.Signature, m.SignatureJCS = m.signature("signature"), m.signature("signatureJcs")
+	m.Signature, _ = decodeBase64(textOf(m.members, "signature")) // nil if it is missing
+	m.SignatureJCS, _ = decodeBase64(textOf(m.members, "signatureJcs"))
 	m.PublicKey, _ = ParsePublicKey(textOf(m.members, "publicKey"))
 	switch m.Type {
 	case TypeRequest:
@@ -90,15 +91,6 @@ func (m *Message) read(raw []byte) (err error) {
 		m.Body, err = decode[Failure](raw)
 	}
 	return err
-}
-
-// signature returns a signature, nil if it is missing.
-func (m *Message) signature(name string) []byte {
-	if find(m.members, name) == nil {
-		return nil
-	}
-	raw, _ := decodeBase64(textOf(m.members, name))
-	return raw
 }
 
 func decode[T Body](raw []byte) (Body, error) {
@@ -154,8 +146,10 @@ func signatureRules() []rule {
 	}
 }
 
-const uuidForm = "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11"
-const uuidWant = "a UUID such as " + uuidForm
+const (
+	uuidForm = "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11"
+	uuidWant = "a UUID such as " + uuidForm
+)
 
 // isUUID accepts a UUID in the form with hyphens.
 func isUUID(c *checker, path string, r rule, m member) {

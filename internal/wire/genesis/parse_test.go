@@ -185,14 +185,13 @@ func TestUnsignedMessages(t *testing.T) {
 	t.Parallel()
 	without := changed(t, changed(t, named(t, "response"), "/signature", ""), "/publicKey", "")
 	m, err := genesis.Parse(without)
-	require.Len(t, err.(*genesis.Error).Problems, 2) //nolint:errorlint,forcetypeassert // Parse promises the type
-	require.Equal(t, genesis.CodeSignatureRequired, err.(*genesis.Error).Code)
+	requireCode(t, err, genesis.CodeSignatureRequired)
 	require.NotNil(t, m.Body)
 	_, err = m.Verify(make([]byte, 32), genesis.AsSent)
 	requireProblem(t, err, genesis.CodeSignatureRequired, "/signature", "is missing")
 
 	m, err = genesis.Parse(changed(t, without, "/requestId", "7"))
-	require.Equal(t, genesis.CodeInvalidMessage, err.(*genesis.Error).Code)
+	requireCode(t, err, genesis.CodeInvalidMessage)
 	require.Nil(t, m.Body)
 }
 
@@ -227,4 +226,11 @@ func TestErrorMessage(t *testing.T) {
 
 	problems := make([]genesis.Problem, 12)
 	require.Contains(t, (&genesis.Error{Code: "X", Problems: problems}).Error(), "; and 2 more")
+}
+
+func requireCode(t *testing.T, err error, code genesis.Code) {
+	t.Helper()
+	invalid, ok := errors.AsType[*genesis.Error](err)
+	require.True(t, ok)
+	require.Equal(t, code, invalid.Code)
 }

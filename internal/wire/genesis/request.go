@@ -76,23 +76,18 @@ func priorityNames() []string { return []string{"LOW", "NORMAL", "HIGH", "CRITIC
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *Priority) UnmarshalJSON(value []byte) error {
-	*p = Priority(priorityOf(value))
-	return nil
-}
-
-// priorityOf returns a priority by its name or number, -1 for another value.
-func priorityOf(value jsontext.Value) int {
 	text := string(appendString(nil, value))
-	for p, name := range priorityNames() {
-		if text == strconv.Quote(name) || text == strconv.Itoa(p) {
-			return p
+	for i, name := range priorityNames() {
+		if text == strconv.Quote(name) || text == strconv.Itoa(i) {
+			*p = Priority(i)
+			return nil
 		}
 	}
-	return -1
+	return fmt.Errorf("there is no priority %s", describe(value))
 }
 
 func isPriority(c *checker, path string, r rule, m member) {
-	if priorityOf(m.sent) < 0 {
+	if new(Priority).UnmarshalJSON(m.sent) != nil {
 		c.mismatch(path, r, m, "")
 	}
 }

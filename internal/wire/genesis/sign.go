@@ -108,7 +108,7 @@ func (m Message) Format() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return join(members, func(m member) jsontext.Value { return m.sent }), nil
+	return join(members, member.asSent), nil
 }
 
 // render returns the members of the message with the present values of its fields, all but the
