@@ -141,6 +141,7 @@ func TestParseAcceptsValues(t *testing.T) {
 		{"response", "/intent", `"x"`},
 		{"response", "/sources", `[]`},
 		{"event", "/correlationId", `7`},
+		{"event", "/correlationId", `"x"`},
 		{"event", "/payload", `"` + strings.Repeat("x", genesis.MaxEventPayload-2) + `"`},
 	} {
 		m := parse(t, changed(t, named(t, c.message), c.pointer, c.value))
@@ -148,6 +149,7 @@ func TestParseAcceptsValues(t *testing.T) {
 		require.NoError(t, err, c.pointer)
 		parse(t, text)
 	}
+	require.Empty(t, parse(t, changed(t, named(t, "event"), "/correlationId", `"x"`)).CorrelationID, "an EVENT has none")
 	upper := parse(t, changed(t, named(t, "request"), "/id", `"8F14E45F-CEEA-467F-A1D0-7C1B2F0E9A11"`))
 	require.Equal(t, "8F14E45F-CEEA-467F-A1D0-7C1B2F0E9A11", upper.ID, "the signature covers the spelling")
 	for i, name := range []string{"LOW", "NORMAL", "HIGH", "CRITICAL"} {
@@ -208,6 +210,15 @@ func TestRepeatedNamesInFreeValues(t *testing.T) {
 	require.Contains(t, string(text), `"payload":{"a":1.0,"b":2.0,"\u0061":3.0}`)
 	_, err = m.Signed(genesis.JCS)
 	requireProblem(t, err, genesis.CodeInvalidMessage, "/payload/a", "has no canonical form (RFC 8785)")
+}
+
+// TestRepeatedNamesChangeNoOtherMember: the other members stay as they were sent.
+func TestRepeatedNamesChangeNoOtherMember(t *testing.T) {
+	t.Parallel()
+	sent := strings.NewReplacer(`"question"`, `"10":1,"question"`, `{"tenant": "blue"}`, `{"n":1.0}`).Replace(string(named(t, "request")))
+	request, _ := parse(t, []byte(sent)).Body.(genesis.Request)
+	require.Equal(t, `{"2":null,"10":true,"question":"Résumé?","rows":[1,2.5,9007199254740992]}`, string(request.Payload))
+	require.Equal(t, `{"n":1.0}`, string(request.Context))
 }
 
 // TestErrorMessage: the ERROR that answers a rejected message is valid and names the problems.

@@ -156,6 +156,10 @@ func TestVerify(t *testing.T) {
 	form, err := m.Verify(public, genesis.JCS, genesis.AsJavaScript, genesis.AsSent)
 	require.NoError(t, err)
 	require.Equal(t, genesis.AsJavaScript, form)
+	changed := m
+	changed.From = "other"
+	_, err = changed.Verify(public, genesis.AsSent)
+	require.NoError(t, err, "the signature is that of the rendered message")
 	_, err = m.Verify(public, genesis.JCS)
 	requireProblem(t, err, genesis.CodeSignatureRequired, "/signatureJcs", "is missing")
 	_, err = m.Verify(public)
