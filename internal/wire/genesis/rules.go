@@ -110,8 +110,9 @@ func (c *checker) object(path string, members []member, rules []rule) {
 		if slices.ContainsFunc(rules, func(r rule) bool { return r.name == m.name }) {
 			continue
 		}
+		plain := strings.NewReplacer("_", "", "-", "").Replace(m.name)
 		for _, r := range rules {
-			if strings.EqualFold(strings.NewReplacer("_", "", "-", "").Replace(m.name), r.name) {
+			if strings.EqualFold(plain, r.name) {
 				c.report(path, m.name, "is not a member of the protocol; its name is %s", r.name)
 			}
 		}
