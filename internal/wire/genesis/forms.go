@@ -42,13 +42,10 @@ func (m Message) Signed(form Form) ([]byte, error) {
 	if form == JCS {
 		return canonical(members)
 	}
-	names := signedV1()
-	signed := make([]member, 0, len(names))
-	for _, name := range names {
-		for _, m := range members {
-			if m.name == name {
-				signed = append(signed, m)
-			}
+	var signed []member
+	for _, name := range signedV1() {
+		if m := find(members, name); m != nil {
+			signed = append(signed, *m)
 		}
 	}
 	if form == AsJavaScript {
@@ -64,16 +61,14 @@ func (m Message) Signed(form Form) ([]byte, error) {
 // spelling of it, such as another integer with the same double, has the same forms AsJavaScript and
 // JCS.
 func (m Message) SignedPayload(form Form) jsontext.Value {
-	for _, m := range m.members {
-		switch {
-		case m.name != "payload":
-		case form == AsSent:
-			return m.received()
-		default:
-			return m.printed
-		}
+	payload := find(m.members, "payload")
+	switch {
+	case payload == nil:
+		return nil
+	case form == AsSent:
+		return payload.received()
 	}
-	return nil
+	return payload.printed
 }
 
 // canonical returns the form JCS.

@@ -35,6 +35,16 @@ func (m member) received() jsontext.Value {
 	return m.sent
 }
 
+// find returns a member, nil if it is missing.
+func find(members []member, name string) *member {
+	for i := range members {
+		if members[i].name == name {
+			return &members[i]
+		}
+	}
+	return nil
+}
+
 // readMessage returns the members of a message. If the message is malformed, it returns a problem
 // and the members before it.
 func readMessage(data []byte) ([]member, *Problem) {
@@ -73,11 +83,8 @@ func readMembers(p *printer, data []byte, path string) ([]member, *Problem) {
 		if problem != nil {
 			return members, problem
 		}
-		pointer := path + "/" + input.Escape(m.name)
-		for _, other := range members {
-			if other.name == m.name {
-				return members, new(problemAt(pointer, "appears twice; send it once"))
-			}
+		if find(members, m.name) != nil {
+			return members, new(problemAt(path+"/"+input.Escape(m.name), "appears twice; send it once"))
 		}
 		if len(members) == maxMembers {
 			return members, new(problemAt(path, "has more than %d members", maxMembers))

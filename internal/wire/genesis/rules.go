@@ -215,16 +215,6 @@ func hasElements(c *checker, path string, r rule, m member) {
 	}
 }
 
-// find returns a member, nil if it is missing.
-func find(members []member, name string) *member {
-	for i := range members {
-		if members[i].name == name {
-			return &members[i]
-		}
-	}
-	return nil
-}
-
 // textOf returns a string, "" if it is missing or of another kind.
 func textOf(members []member, name string) string {
 	m := find(members, name)

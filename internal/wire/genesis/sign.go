@@ -120,18 +120,22 @@ func (m Message) render() ([]member, error) {
 	m.Type = m.Body.Type()
 	// Parse accepts and rejects values, not the encoder.
 	options := json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
-	head, err := json.Marshal(struct {
+	head := struct {
 		Message
 		Version string `json:"version"`
-	}{m, Version}, options)
-	if err != nil {
-		return nil, invalid(problemAt("", "cannot be written: %s", err))
+	}{m, Version}
+	var text []byte
+	for _, part := range []any{head, m.Body} {
+		object, err := json.Marshal(part, options)
+		if err != nil {
+			return nil, invalid(problemAt("", "cannot be written: %s", err))
+		}
+		if len(text) > 0 {
+			text[len(text)-1], object = ',', object[1:] // in place of the braces between them
+		}
+		text = append(text, object...)
 	}
-	body, err := json.Marshal(m.Body, options)
-	if err != nil {
-		return nil, invalid(problemAt("", "cannot be written: %s", err))
-	}
-	parsed, err := Parse(append(append(head[:len(head)-1], ','), body[1:]...))
+	parsed, err := Parse(text)
 	if err != nil {
 		return nil, err
 	}
