@@ -71,6 +71,10 @@ webhooks-verify: ## Verify deliveries with the library of Standard Webhooks (nee
 mcp-verify: ## Test the MCP server with published clients (needs Node.js)
 	tools/mcp-verify/run
 
+.PHONY: genesis-verify
+genesis-verify: ## Compare signed messages with the document's own code (needs Node.js)
+	tools/genesis-verify/run
+
 .PHONY: examples-verify
 examples-verify: ## Run the workers of examples/v5 (needs Node.js and Python)
 	tools/examples-verify/run

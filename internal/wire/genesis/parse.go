@@ -1,0 +1,174 @@
+package genesis
+
+import (
+	"crypto/ed25519"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"comet/internal/input"
+)
+
+// Parse parses a message. An error is an *Error that names every problem. The message then contains
+// the members around the body that could be read, so that a reply can echo them; if the code is
+// CodeSignatureRequired, it is complete except for the signature or the public key, for a caller
+// that accepts unsigned messages.
+//
+// Unknown members are accepted, because the profile jcs signs them too: a receiver that removed or
+// refused them could not verify the messages of later versions. Parse refuses those that differ from
+// a known name only in case, _ and -, because the protocol v1 does not sign most members, and other
+// receivers may read such a member instead of the known one. A message or an object of the protocol
+// that repeats a name is refused, too. In values that the protocol does not define, such as a
+// payload, the last one of repeated members counts, as in JavaScript.
+//
+// The message refers to raw, which must not be changed while it is used.
+func Parse(raw []byte) (Message, error) {
+	members, problem := readMessage(raw)
+	m := Message{Type: Type(textOf(members, "type")), members: members}
+	c := &checker{}
+	c.object("", members, slices.Concat(headerRules(m.Type), m.bodyRules(), signatureRules()))
+	m.readHeader(c.problems)
+	version := textOf(members, "version")
+	switch {
+	case problem != nil:
+		return m, invalid(*problem)
+	case version != "" && version != Version && version != Version+".0":
+		return m, &Error{Code: CodeUnsupportedVersion, Problems: []Problem{
+			problemAt("/version", "must be %q, not %s", Version, input.Quote(version)),
+		}}
+	case slices.ContainsFunc(c.problems, m.isMistake):
+		return m, invalid(c.problems...)
+	}
+	if slices.ContainsFunc(members, func(m member) bool { return m.repeats }) {
+		raw = join(members, member.received)
+	}
+	if err := m.read(raw); err != nil {
+		return m, invalid(problemAt("", "cannot be read: %s", err))
+	}
+	if len(c.problems) > 0 {
+		return m, &Error{Code: CodeSignatureRequired, Problems: c.problems}
+	}
+	return m, nil
+}
+
+// isMistake reports whether a problem is another one than a missing signature or public key.
+func (m *Message) isMistake(p Problem) bool {
+	return p.Pointer != "/signature" && p.Pointer != "/publicKey" || find(m.members, p.Pointer[1:]) != nil
+}
+
+// readHeader reads the members before the body that have no problem.
+func (m *Message) readHeader(problems []Problem) {
+	text := func(name string) string {
+		if slices.ContainsFunc(problems, func(p Problem) bool { return p.Pointer == "/"+name }) {
+			return ""
+		}
+		return textOf(m.members, name)
+	}
+	m.ID, m.From, m.To = text("id"), text("from"), text("to")
+	if m.Type = Type(text("type")); m.Type != TypeEvent {
+		m.CorrelationID = text("correlationId")
+	}
+}
+
+// read reads the body and the members behind it of a valid message.
+func (m *Message) read(raw []byte) (err error) {
+	m.Timestamp, _ = strconv.ParseInt(string(find(m.members, "timestamp").sent), 10, 64)
+	m.Signature, _ = decodeBase64(textOf(m.members, "signature")) // nil if it is missing
+	m.SignatureJCS, _ = decodeBase64(textOf(m.members, "signatureJcs"))
+	m.PublicKey, _ = ParsePublicKey(textOf(m.members, "publicKey"))
+	switch m.Type {
+	case TypeRequest:
+		m.Body, err = decode[Request](raw)
+	case TypeResponse:
+		m.Body, err = decode[Response](raw)
+	case TypeEvent:
+		m.Body, err = decode[Event](raw)
+	case TypeError:
+		m.Body, err = decode[Failure](raw)
+	}
+	return err
+}
+
+func decode[T Body](raw []byte) (Body, error) {
+	var body T
+	err := json.Unmarshal(raw, &body, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return body, err
+}
+
+// headerRules are the rules of the members before the body of a message of the given type.
+func headerRules(t Type) []rule {
+	to := name("to", t != TypeEvent, maxName, "the id of an agent, or "+Broadcast)
+	if t == TypeResponse || t == TypeError {
+		to = agent("to", required)
+	}
+	rules := []rule{
+		{name: "id", required: required, kind: '"', want: uuidWant, check: isUUID},
+		word("type", string(TypeRequest), string(TypeResponse), string(TypeEvent), string(TypeError)),
+		{name: "version", required: required, kind: '"', want: strconv.Quote(Version), check: isName, most: maxName},
+		agent("from", required),
+		to,
+	}
+	if t == TypeEvent {
+		return rules
+	}
+	return append(rules, name("correlationId", t == TypeResponse, maxName, "the id that a REQUEST and its RESPONSE have in common"))
+}
+
+// bodyRules are the rules of the members of the body. Some depend on other members.
+func (m *Message) bodyRules() []rule {
+	switch m.Type {
+	case TypeRequest:
+		return requestRules()
+	case TypeResponse:
+		return responseRules(Status(textOf(m.members, "status")))
+	case TypeEvent:
+		return eventRules(Guarantee(textOf(m.members, "deliveryGuarantee")))
+	case TypeError:
+		return failureRules()
+	}
+	return nil
+}
+
+// signatureRules are the rules of the members behind the body.
+func signatureRules() []rule {
+	timestamp := integer("timestamp", 1, math.MaxInt64, "nanoseconds since 1970")
+	timestamp.required = true
+	const signature = "an Ed25519 signature: 64 bytes in base64"
+	return []rule{
+		timestamp,
+		{name: "signature", required: required, kind: '"', want: signature, check: isSignature},
+		{name: "signatureJcs", kind: '"', want: signature, check: isSignature},
+		{name: "publicKey", required: required, kind: '"', want: keyWant, check: isKey},
+	}
+}
+
+const (
+	uuidForm = "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11"
+	uuidWant = "a UUID such as " + uuidForm
+)
+
+// isUUID accepts a UUID in the form with hyphens.
+func isUUID(c *checker, path string, r rule, m member) {
+	text, ok := c.text(path, r, m)
+	if id, err := uuid.Parse(text); ok && (err != nil || len(text) != len(uuidForm) || id == uuid.Nil) {
+		c.mismatch(path, r, m, "")
+	}
+}
+
+func isSignature(c *checker, path string, r rule, m member) {
+	text, ok := c.text(path, r, m)
+	if raw, err := decodeBase64(text); ok && (err != nil || len(raw) != ed25519.SignatureSize) {
+		c.mismatch(path, r, m, "")
+	}
+}
+
+func isKey(c *checker, path string, r rule, m member) {
+	text, ok := c.text(path, r, m)
+	if _, err := ParsePublicKey(text); ok && err != nil {
+		c.report(path, r.name, "must be %s: %s", r.want, err)
+	}
+}

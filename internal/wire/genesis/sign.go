@@ -1,0 +1,148 @@
+package genesis
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/input"
+)
+
+// Profile says which signatures a message carries.
+type Profile string
+
+const (
+	// ProfileV1 is the document's signature, which does not cover most members: the context,
+	// priority, limits and options of a REQUEST, and the content of a RESPONSE or an ERROR.
+	ProfileV1 Profile = "v1"
+	// ProfileJCS adds a signature of the whole message as signatureJcs.
+	ProfileJCS Profile = "jcs"
+)
+
+// Sign signs the message with the signatures of the profile and sets its public key. It cuts the
+// timestamp to microseconds: JavaScript prints those exactly until the year 2116. An error is an
+// *Error: the fields are invalid, or the message has no form JCS.
+func (m *Message) Sign(key ed25519.PrivateKey, profile Profile) error {
+	signed := *m
+	signed.PublicKey, _ = key.Public().(ed25519.PublicKey)
+	signed.Timestamp -= signed.Timestamp % int64(time.Microsecond)
+	signed.Signature, signed.SignatureJCS = make([]byte, ed25519.SignatureSize), nil // for render
+	members, err := signed.render()
+	if err != nil {
+		return err
+	}
+	signed.members = members
+	text, _ := signed.Signed(AsJavaScript) // only JCS can fail
+	signed.Signature = ed25519.Sign(key, text)
+	if profile == ProfileJCS {
+		text, err := signed.Signed(JCS)
+		if err != nil {
+			return err
+		}
+		signed.SignatureJCS = ed25519.Sign(key, text)
+	}
+	*m = signed
+	return nil
+}
+
+// Verify verifies the signature of a received message in the given forms, in their order, and
+// returns the first one that it covers. JCS is the form of signatureJcs, the others are those of
+// signature. An error is an *Error with CodeSignatureRequired or CodeSignatureInvalid. The caller
+// compares the key with the public key of the message, which it ignores.
+func (m Message) Verify(key ed25519.PublicKey, forms ...Form) (Form, error) {
+	if len(key) != ed25519.PublicKeySize {
+		return 0, signatureError(CodeSignatureInvalid, "/publicKey", "is not one of the sender's keys")
+	}
+	var failed error = signatureError(CodeSignatureRequired, "/signature", "is verified in no form")
+	var tried []byte
+	for _, form := range forms {
+		name, signature := "/signature", m.Signature
+		if form == JCS {
+			name, signature = "/signatureJcs", m.SignatureJCS
+		}
+		if len(signature) == 0 {
+			failed = signatureError(CodeSignatureRequired, name, "is missing; sign the message")
+			continue
+		}
+		text, err := m.Signed(form)
+		if err != nil {
+			failed = signatureError(CodeSignatureInvalid, name, "cannot be verified: %s", err)
+			continue
+		}
+		if !bytes.Equal(tried, text) && ed25519.Verify(key, text, signature) {
+			return form, nil
+		}
+		tried = text
+		failed = signatureError(CodeSignatureInvalid, name, "does not match the message; the sender's key must sign the text that the profile defines")
+	}
+	return 0, failed
+}
+
+func signatureError(code Code, pointer, format string, args ...any) *Error {
+	return &Error{Code: code, Problems: []Problem{problemAt(pointer, format, args...)}}
+}
+
+// CheckTime returns an *Error with CodeClockSkew if the timestamp differs from now by more than
+// MaxSkew.
+func (m Message) CheckTime(now time.Time) error {
+	skew := m.Time().Sub(now)
+	if skew.Abs() <= MaxSkew {
+		return nil
+	}
+	side := "after"
+	if skew < 0 {
+		side = "before"
+	}
+	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the time here, in nanoseconds since 1970, not %s %s it",
+		input.Duration(MaxSkew), input.Duration(skew.Abs().Truncate(time.Second)), side)
+}
+
+// Format returns a message of ours, which Sign has signed, as JSON on one line. Values are printed
+// as JavaScript prints them, so that the signed forms are the same for every receiver. An error is an
+// *Error: what Parse would reject. A received message is passed on as it was received.
+func (m Message) Format() ([]byte, error) {
+	members, err := m.render()
+	if err != nil {
+		return nil, err
+	}
+	return join(members, member.asSent), nil
+}
+
+// render returns the members of the message with the present values of its fields, all but the
+// timestamp as JavaScript prints them.
+func (m Message) render() ([]member, error) {
+	if m.Body == nil {
+		return nil, invalid(problemAt("", "has no body"))
+	}
+	m.Type = m.Body.Type()
+	// Parse accepts and rejects values, not the encoder.
+	options := json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
+	head := struct {
+		Message
+		Version string `json:"version"`
+	}{m, Version}
+	var text []byte
+	for _, part := range []any{head, m.Body} {
+		object, err := json.Marshal(part, options)
+		if err != nil {
+			return nil, invalid(problemAt("", "cannot be written: %s", err))
+		}
+		if len(text) > 0 {
+			text[len(text)-1], object = ',', object[1:] // in place of the braces between them
+		}
+		text = append(text, object...)
+	}
+	parsed, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range parsed.members {
+		if m.name != "timestamp" {
+			parsed.members[i].sent, parsed.members[i].repeats = m.printed, false
+		}
+	}
+	return parsed.members, nil
+}
