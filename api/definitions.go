@@ -12,10 +12,10 @@ const definitionsPath = "/api/v1/workflow-definitions"
 
 // definitionDraft is the body of a request to store a workflow.
 type definitionDraft struct {
-	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                 // The tasks. `$input.path` in arguments is replaced by a part of the input.
-	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                            // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                            // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
-	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Daily report" maxLength:"2000" extensions:"x-nullable"` // The purpose of the workflow.
+	Workflow    *workflow.Graph  `json:"workflow" validate:"required"`                                                                                 // The tasks. `$input.path` in arguments is replaced by a part of the input.
+	Config      *workflow.Config `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                            // Options of the workflow.
+	InputSchema json.RawMessage  `json:"input_schema" swaggertype:"object"`                                                                            // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
+	Description *string          `json:"description" validate:"omitnil,text,max=2000" example:"Daily report" maxLength:"2000" extensions:"x-nullable"` // The purpose of the workflow.
 }
 
 // definitionView is a version of a stored workflow.
@@ -24,7 +24,7 @@ type definitionView struct {
 	Version     int64           `json:"version" example:"3"`                          // The version, from 1. A version never changes.
 	Description string          `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
 	Workflow    workflow.Graph  `json:"workflow"`                                     // The tasks.
-	Config      workflowConfig  `json:"config"`                                       // Options of the workflow.
+	Config      workflow.Config `json:"config"`                                       // Options of the workflow.
 	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`  // JSON Schema for the input; absent if none was stored.
 	CreatedBy   string          `json:"created_by" example:"ci"`                      // Name of the token that stored the version.
 	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`    // When the version was stored.
@@ -50,26 +50,10 @@ type definitionList struct {
 }
 
 func newDefinitionView(d workflow.Definition) definitionView {
-	v := definitionView{
-		Name: d.Name, Version: d.Version, Description: d.Description, Workflow: workflow.Graph{Tasks: d.Steps}, Config: workflowConfig{PerLayerValidation: d.Settings.ValidateLayers},
+	return definitionView{
+		Name: d.Name, Version: d.Version, Description: d.Description, Workflow: workflow.Graph{Tasks: d.Steps}, Config: d.Settings.Config(),
 		InputSchema: d.InputSchema, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt,
 	}
-	if d.Settings.AbortOnError {
-		v.Config.OnError = new("abort")
-	}
-	if d.Settings.Approvals != "" {
-		v.Config.Approvals = new(d.Settings.Approvals)
-	}
-	if d.Settings.Approver != workflow.ApproverCaller {
-		v.Config.Approver = new(string(d.Settings.Approver))
-	}
-	if d.Settings.Budget != 0 {
-		v.Config.Budget = new(d.Settings.Budget)
-	}
-	if d.Settings.TimeoutMS != 0 {
-		v.Config.TaskTimeoutMS = new(d.Settings.TimeoutMS)
-	}
-	return v
 }
 
 // listDefinitions lists the stored workflows.
@@ -121,7 +105,7 @@ func (s *Server) getDefinition(r request) (any, error) {
 //	@Failure		412	"The newest version does not match the precondition"
 func (s *Server) putDefinition(r request, d definitionDraft) (any, error) {
 	out := workflow.Definition{
-		Name: r.id, Description: orZero(d.Description), Steps: d.Workflow.Tasks, Settings: d.Config.settings(), InputSchema: presentJSON(d.InputSchema),
+		Name: r.id, Description: orZero(d.Description), Steps: d.Workflow.Tasks, Settings: d.Config.Settings(), InputSchema: presentJSON(d.InputSchema),
 	}
 	created, err := s.core.Workflows.SaveDefinition(r.Context(), r.caller, &out, r.pre)
 	res := reply{version: out.Version, body: newDefinitionView(out)}

@@ -39,15 +39,6 @@ type DefinitionRef struct {
 	Version int64  `json:"version" example:"3"`           // The version.
 } // @name WorkflowDefinitionRef
 
-// Invocation selects a stored workflow and contains its input.
-type Invocation struct {
-	Name string
-	// Version is 0 for the newest one.
-	Version int64
-	// Input is a JSON object, nil for an empty one.
-	Input json.RawMessage
-}
-
 // storedPlan is the column plan of workflow_definitions.
 type storedPlan struct {
 	Tasks    []plan.Step `json:"tasks"`
@@ -173,7 +164,7 @@ func (e *Engine) DeleteDefinition(ctx context.Context, by models.Principal, name
 // define sets the plan of a new workflow to that of a stored one. Of the settings of the request and the definition, the
 // stricter ones apply. at is the JSON pointer of the invocation.
 func (x *execution) define(ctx context.Context, from Invocation, at string) error {
-	d, err := x.env.Definition(ctx, from.Name, from.Version)
+	d, err := x.env.Definition(ctx, from.Name, orZero(from.Version))
 	if err != nil {
 		return err
 	}

@@ -3,14 +3,12 @@ package workflow
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"comet/internal/tools"
 	"comet/internal/toolsearch"
 	"comet/internal/workflow/intent"
 	"comet/internal/workflow/plan"
 	"comet/models"
-	"comet/store"
 	"comet/store/workflows"
 )
 
@@ -23,11 +21,6 @@ const (
 
 // Ready is the status of a plan that can start.
 const Ready = "ready"
-
-// Graph is a set of steps (AgentCards, “DAGStructure”).
-type Graph struct {
-	Tasks []plan.Step `json:"tasks" validate:"required" minItems:"1" maxItems:"500"` // The tasks. Independent ones run at the same time.
-} // @name WorkflowGraph
 
 // Proposal is a workflow that was checked and not started.
 type Proposal struct {
@@ -70,21 +63,6 @@ func (e *Engine) Propose(ctx context.Context, by tools.Caller, r intent.Request)
 		out.Workflow = &Graph{p.Steps}
 	}
 	return out, nil
-}
-
-// BeginIntent starts the plan for an intent as Begin does. If the plan is not Ready, it starts nothing.
-func (e *Engine) BeginIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings, once *models.Idempotency) (v View, p Proposal, err error) {
-	if once != nil { // the same intent may have another plan now
-		unknown := errors.New("the request is new")
-		err = e.Store.Once(ctx, once, func(*store.Tx) (any, error) { return nil, unknown })
-		if !errors.Is(err, unknown) {
-			return v, Proposal{Status: Ready}, err
-		}
-	}
-	if p, err = e.Propose(ctx, by, intent.Request{Sentence: sentence}); err == nil && p.Status == Ready {
-		v, err = e.Begin(ctx, by, Draft{Steps: p.Workflow.Tasks, Settings: settings}, "/intent", once)
-	}
-	return v, p, err
 }
 
 // findTools sets the searches of a request for a plan. They store their error in the returned variable.
@@ -153,37 +131,17 @@ type PlannedTask struct {
 	Approval bool             `json:"approval" example:"true"`                                                   // Whether the task needs approval before it begins.
 } // @name WorkflowPlannedTask
 
-// Plan makes the same checks as Begin, but starts nothing.
-func (e *Engine) Plan(ctx context.Context, by tools.Caller, d Draft, at string) (Proposal, error) {
-	out := Proposal{Status: Ready}
-	return out, e.addTasks(ctx, by, d, at, &out)
-}
-
-// PlanIntent returns the plan for an intent. If the plan is Ready, it also makes the checks of Begin.
-func (e *Engine) PlanIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings) (Proposal, error) {
-	out, err := e.Propose(ctx, by, intent.Request{Sentence: sentence})
-	if err == nil && out.Status == Ready {
-		err = e.addTasks(ctx, by, Draft{Steps: out.Workflow.Tasks, Settings: settings}, "/intent", &out)
-	}
-	return out, err
-}
-
-// addTasks checks a workflow and adds its tasks to a proposal. It returns the errors of Begin.
-func (e *Engine) addTasks(ctx context.Context, by tools.Caller, d Draft, at string, out *Proposal) error {
-	x, targets, err := e.check(ctx, by, d, at)
-	if err != nil {
-		return err
-	}
-	out.TotalLayers, out.ParallelBranches = x.plan.Layers, x.plan.Width
+// describe adds the steps, whose tools are targets, to the plan of a workflow that can start.
+func (x *execution) describe(p *Proposal, targets []tools.Target) {
+	p.TotalLayers, p.ParallelBranches = x.plan.Layers, x.plan.Width
 	for i, s := range x.plan.Steps {
 		t := PlannedTask{Node: x.node(i), Class: models.ToolDestructive}
 		if s.Type != plan.KindAgent {
 			t.Tool, t.Class = targets[i].ID, targets[i].Class
 		}
 		t.Approval = x.classNeedsApproval(i, t.Class)
-		out.Tasks = append(out.Tasks, t)
+		p.Tasks = append(p.Tasks, t)
 	}
-	return nil
 }
 
 // StateGraph is the graph of a stored workflow with the states of its steps.

@@ -529,11 +529,11 @@ func TestIntent(t *testing.T) {
 		require.Equal(t, "suggestion", v["status"], "%v", v)
 		require.Equal(t, "/path", v["missing"].([]any)[0].(map[string]any)["argument"])
 		f.requireOneStart(t, "Read the file config.json")
-		p, err := f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Delete the file old.txt", workflow.Settings{})
+		p, err := f.tools.Workflows.Plan(t.Context(), tools.Caller{Principal: f.Principal}, workflow.Request{Intent: new("Delete the file old.txt")})
 		require.NoError(t, err)
 		require.Equal(t, []workflow.PlannedTask{{Node: workflow.Node{ID: "t1", Type: "mcp_tool", Tool: "paper:delete_file", Layer: 1, DependsOn: []string{}}, Class: models.ToolDestructive, Approval: true}}, p.Tasks)
 		require.Equal(t, []any{"ready", 1, 1}, []any{p.Status, p.TotalLayers, p.ParallelBranches})
-		p, err = f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Read the file", workflow.Settings{})
+		p, err = f.tools.Workflows.Plan(t.Context(), tools.Caller{Principal: f.Principal}, workflow.Request{Intent: new("Read the file")})
 		require.NoError(t, err)
 		require.Equal(t, []any{"suggestion", 1, 0}, []any{p.Status, len(p.Missing), len(p.Tasks)})
 		v = f.call(t, "execute_dag", map[string]any{"intent": "Dance in the rain"})
@@ -551,7 +551,7 @@ func TestSpansOfSteps(t *testing.T) {
 		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		by := tools.Caller{Principal: f.Principal, Source: tools.SourceREST}.Traced("none").Traced(parent)
 		steps := []plan.Step{{ID: "a", Tool: "paper:fail"}, {ID: "b", Tool: "paper:note", Approve: true}, {ID: "c", Type: plan.KindAgent, Capability: "custom:paper:echo"}}
-		v, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Draft{Steps: steps}, "", nil)
+		v, _, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Request{Workflow: &workflow.Graph{Tasks: steps}}, nil)
 		require.NoError(t, err)
 		paused, err := f.tools.Workflows.Wait(t.Context(), f.Principal, v.WorkflowID)
 		require.NoError(t, err)
@@ -588,7 +588,7 @@ func (f *fixture) requireOneStart(t *testing.T, sentence string) {
 		once := &models.Idempotency{Principal: f.Principal.TokenID, Key: "k", Render: func(v any) (models.StoredResponse, error) {
 			return models.StoredResponse{Status: 200, Body: []byte(v.(workflow.View).WorkflowID)}, nil
 		}}
-		v, p, err := f.tools.Workflows.BeginIntent(t.Context(), tools.Caller{Principal: f.Principal}, sentence, workflow.Settings{}, once)
+		v, p, err := f.tools.Workflows.Begin(t.Context(), tools.Caller{Principal: f.Principal}, workflow.Request{Intent: &sentence}, once)
 		require.NoError(t, err)
 		require.Equal(t, workflow.Ready, p.Status)
 		return v, once

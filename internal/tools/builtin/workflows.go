@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -97,66 +98,20 @@ func (b *builtins) workflowTools() []tools.Builtin {
 	}
 }
 
-type dagDraft struct {
-	Intent     *string         `json:"intent"`
-	Workflow   *workflow.Graph `json:"workflow"`
-	Definition *struct {
-		Name    string          `json:"name" validate:"required,max=64"`
-		Version int64           `json:"version" validate:"min=0"`
-		Input   json.RawMessage `json:"input"`
-	} `json:"definition" validate:"omitnil"`
-	PerLayerValidation *bool `json:"per_layer_validation"`
-	Config             struct {
-		PerLayerValidation *bool            `json:"per_layer_validation"`
-		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
-		Approvals          models.ToolClass `json:"approvals" validate:"omitempty,oneof=write destructive"`
-		TaskTimeoutMS      int64            `json:"task_timeout_ms" validate:"min=0,max=86400000"`
-		Budget             *int64           `json:"budget" validate:"omitnil,min=1,max=1000000000000"`
-		Approver           string           `json:"approver" validate:"omitempty,oneof=caller other human"`
-	} `json:"config"`
-}
-
-// executeDAG executes agentcards:execute_dag.
+// executeDAG executes agentcards:execute_dag. It returns the plan for an intent that is not complete or not certain.
 func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
-	var d dagDraft
+	var d struct {
+		workflow.Request
+		PerLayerValidation *bool `json:"per_layer_validation"`
+	}
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	given := 0
-	for _, is := range []bool{d.Intent != nil, d.Definition != nil, d.Workflow != nil} {
-		if is {
-			given++
-		}
+	if d.PerLayerValidation != nil && *d.PerLayerValidation {
+		d.Config = cmp.Or(d.Config, &workflow.Config{})
+		d.Config.PerLayerValidation = true
 	}
-	if given != 1 {
-		return nil, c.Invalid("exactly one of intent, definition or workflow is required")
-	}
-	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
-	settings := workflow.Settings{
-		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
-	}
-	if d.Config.Approver != "caller" {
-		settings.Approver = workflow.Approver(d.Config.Approver)
-	}
-	if d.Config.Budget != nil {
-		settings.Budget = *d.Config.Budget
-	}
-	if d.Intent != nil {
-		return b.executeIntent(ctx, c, *d.Intent, settings)
-	}
-	draft, at := workflow.Draft{Settings: settings}, "/workflow/tasks"
-	if from := d.Definition; from != nil {
-		draft.Definition, at = &workflow.Invocation{Name: from.Name, Version: from.Version, Input: from.Input}, "/definition"
-	} else {
-		draft.Steps = d.Workflow.Tasks
-	}
-	begun, err := b.Workflows.Begin(ctx, c.Caller, draft, at, nil)
-	return b.awaitWorkflow(ctx, c, begun.WorkflowID, pointed(c, err))
-}
-
-// executeIntent executes the plan for an intent, or returns the plan if it is not complete or not certain.
-func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sentence string, settings workflow.Settings) (*mcp.CallToolResult, error) {
-	begun, p, err := b.Workflows.BeginIntent(ctx, c.Caller, sentence, settings, nil)
+	begun, p, err := b.Workflows.Begin(ctx, c.Caller, d.Request, nil)
 	if err == nil && p.Status != workflow.Ready {
 		return jsonResult(p)
 	}
