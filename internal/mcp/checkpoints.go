@@ -167,18 +167,10 @@ func (g *Server) awaitWorkflow(ctx context.Context, by models.Principal, id stri
 // askOnSession asks the client of a session, on the stream of its call, and applies the answer. The question is withdrawn
 // when the workflow changes, because another client has decided or the time is over.
 func (g *Server) askOnSession(ctx context.Context, r clientRequest, v workflow.View) (decided bool, err error) {
-	asking, cancel := context.WithCancel(ctx)
+	asking, cancel := g.opts.Workflows.UntilChange(ctx, v.WorkflowID, v.Version)
 	defer cancel()
-	changed := make(chan struct{})
-	go func() {
-		defer close(changed)
-		defer cancel()
-		g.opts.Workflows.AwaitChange(asking, v.WorkflowID, v.Version)
-	}()
 	answers, err := askSession(ctx, r.session)(asking, mcp.InputRequestMap{v.CheckpointID: checkpointForm(v)})
 	withdrawn := asking.Err() != nil && ctx.Err() == nil
-	cancel()
-	<-changed
 	switch answer, ok := answers[v.CheckpointID].(*mcp.ElicitResult); {
 	case withdrawn:
 		return true, nil

@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/tools"
@@ -187,17 +188,61 @@ func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }
 
-// AwaitChange returns when a workflow no longer has a version, or ctx ends.
-func (e *Engine) AwaitChange(ctx context.Context, id string, version int64) {
-	for background.Sleep(ctx, changeInterval) == nil {
-		if row, err := workflows.Get(e.Store.Reads(ctx), id); err == nil && row.Version != version {
-			return
-		}
+// UntilChange returns a context that ends when a workflow that was paused no longer has a version, because this or another
+// process has changed it. Call the function to release it.
+func (e *Engine) UntilChange(ctx context.Context, id string, version int64) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{version, cancel}
+	e.watched.add(id, w)
+	if row, err := workflows.Get(e.Store.Reads(ctx), id); err != nil || row.Version != version { // it has changed before
+		cancel()
+	}
+	return ctx, func() {
+		cancel()
+		e.watched.remove(id, w)
 	}
 }
 
-// changeInterval is the interval at which AwaitChange reads the workflow, because any replica can change it.
-const changeInterval = 500 * time.Millisecond
+// watch is a call of UntilChange.
+type watch struct {
+	version int64
+	cancel  context.CancelFunc
+}
+
+// watched has the calls of UntilChange by the ids of their workflows. Its zero value is empty.
+type watched struct {
+	mu  sync.Mutex
+	all map[string][]*watch
+}
+
+func (a *watched) add(id string, w *watch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil {
+		a.all = map[string][]*watch{}
+	}
+	a.all[id] = append(a.all[id], w)
+}
+
+func (a *watched) remove(id string, w *watch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all[id] = slices.DeleteFunc(a.all[id], func(other *watch) bool { return other == w }); len(a.all[id]) == 0 {
+		delete(a.all, id)
+	}
+}
+
+// changed ends the contexts of the calls that know an earlier version than that of an event.
+func (a *watched) changed(event models.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.all[event.Key] {
+		var now EventData
+		if json.Unmarshal(event.Data, &now) == nil && now.Version > w.version {
+			w.cancel()
+		}
+	}
+}
 
 // IsAsked reports whether key is the stored key of the question about a checkpoint, in a workflow of the principal's own token.
 func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoint, key string) (bool, error) {

@@ -601,3 +601,44 @@ func (f *fixture) requireOneStart(t *testing.T, sentence string) {
 	require.Equal(t, first.WorkflowID, string(once.Replay.Body))
 	f.SetPolicy(t, `{}`)
 }
+
+// TestUntilChange checks that the context of a question ends when this or another process has changed the workflow.
+func TestUntilChange(t *testing.T) {
+	t.Parallel()
+	for name, engine := range map[string]func(f *fixture) *workflow.Engine{
+		"this process":    func(f *fixture) *workflow.Engine { return f.tools.Workflows },
+		"another process": (*fixture).replica,
+	} {
+		testOnDatabases(t, name, workflow.Options{}, func(t *testing.T, f *fixture) {
+			until := func() (v workflow.View, until context.Context) {
+				id := f.dag(t, `[{"id": "a", "tool": "paper:shred", "approve": true}]`)["workflow_id"].(string)
+				v, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
+				require.NoError(t, err)
+				until, cancel := f.tools.Workflows.UntilChange(t.Context(), id, v.Version)
+				t.Cleanup(cancel)
+				return v, until
+			}
+			_, other := until()
+			v, rejected := until()
+			again, cancel := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
+			_, released := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
+			released()
+			require.NoError(t, rejected.Err())
+			require.NoError(t, engine(f).Decide(t.Context(), f.Principal, v.WorkflowID, v.CheckpointID, workflow.Decision{}))
+			testkit.Receive(t, rejected.Done())
+			testkit.Receive(t, again.Done())
+			cancel()
+			v, replanned := until()
+			_, err := engine(f).Replan(t.Context(), f.Principal, v.WorkflowID, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:note"}}})
+			require.NoError(t, err)
+			testkit.Receive(t, replanned.Done())
+			late, cancel := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
+			require.Error(t, late.Err(), "it has changed before")
+			cancel()
+			v, approved := until()
+			require.NoError(t, f.tools.Workflows.Decide(t.Context(), f.Principal, v.WorkflowID, v.CheckpointID, workflow.Decision{Approved: true}))
+			testkit.Receive(t, approved.Done())
+			require.NoError(t, other.Err())
+		})
+	}
+}
