@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -81,12 +82,8 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		if err := x.mayDecide(by, d); err != nil {
 			return err
 		}
-		switch {
-		case open.State == workflows.Open:
-		case open.State == workflows.Approved && d.Approved && open.Kind == string(plan.PauseBudget) && d.Budget != x.row.Budget:
-			return errState("the budget of the workflow was already raised to %d", x.row.Budget)
-		default:
-			return repeated(*open, d)
+		if open.State != workflows.Open {
+			return x.repeated(ctx, *open, d)
 		}
 		if d.Digest != "" && d.Digest != open.Digest {
 			return tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "the digest is not that of the checkpoint %s, which is %s", open.ID, open.Digest)
@@ -139,7 +136,7 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	}
 	x.settle(workflows.Approved, by.TokenID, d.Feedback)
 	x.decided.Via = string(d.Via)
-	if x.checkpoint.Kind == string(plan.PauseUncertain) {
+	if kind := plan.Pause(x.checkpoint.Kind); kind == plan.PauseUncertain || kind == plan.PauseBudget {
 		x.decided.Resolution = string(d.Resolution)
 	}
 	return nil
@@ -224,23 +221,39 @@ func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) err
 	if err != nil {
 		return err
 	}
-	if err = repeated(c, d); c.State == workflows.Stale && x.checkpoint.State == workflows.Open {
+	if err = x.repeated(ctx, c, d); c.State == workflows.Stale && x.checkpoint.State == workflows.Open {
 		err = tools.WithDetails(errs.From(err), map[string]any{"checkpoint_id": x.checkpoint.ID})
 	}
 	return err
 }
 
 // repeated returns errUnchanged if d repeats the decision that was made, otherwise CHECKPOINT_STALE or WORKFLOW_STATE.
-func repeated(c workflows.Checkpoint, d Decision) error {
+func (x *execution) repeated(ctx context.Context, c workflows.Checkpoint, d Decision) error {
 	switch {
 	case c.State == workflows.Stale:
 		return errStale(c.ID)
-	case c.State == workflows.Approved && d.Approved && c.Resolution != "" && c.Resolution != string(d.Resolution):
+	case c.State == workflows.Rejected && !d.Approved:
+		return errUnchanged
+	case c.State != workflows.Approved || !d.Approved:
+		return errState("the checkpoint %s was already %s", c.ID, c.State)
+	case c.Resolution != "" && c.Resolution != string(d.Resolution):
 		return errState("the checkpoint %s was already approved with the resolution %s", c.ID, c.Resolution)
-	case c.State == workflows.Approved && d.Approved, c.State == workflows.Rejected && !d.Approved:
+	case c.Kind == string(plan.PauseBudget) && c.ID == x.checkpoint.ID && d.Budget != x.row.Budget:
+		return errState("the budget of the workflow was already raised to %d", x.row.Budget)
+	case c.Resolution != string(ResolutionAccept):
 		return errUnchanged
 	}
-	return errState("the checkpoint %s was already %s", c.ID, c.State)
+	shown, err := shownSteps(c)
+	for _, s := range shown {
+		var accepted json.RawMessage
+		if accepted, err = x.result(ctx)(x.position(s.ID)); err != nil {
+			break
+		}
+		if !plan.Equal(accepted, d.Results[s.ID]) {
+			return errState("the checkpoint %s was already approved with another result of the step %q", c.ID, s.ID)
+		}
+	}
+	return cmp.Or(err, errUnchanged)
 }
 
 // Abort ends a workflow early. It returns WORKFLOW_STATE for one that has ended without being aborted.

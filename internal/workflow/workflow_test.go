@@ -243,6 +243,27 @@ func TestUncertainSteps(t *testing.T) {
 		got := f.decide(t, v, true, "resolution", "accept", "results", map[string]any{"a": "was done"})
 		require.Equal(t, map[string]any{"a": "was done"}, got["results"].(map[string]any)["b"])
 	})
+	testOnDatabases(t, "a decision with other results is another decision", workflow.Options{}, func(t *testing.T, f *fixture) {
+		again := func(v view, results string) any {
+			return decision(v, true, "resolution", "accept", "results", json.RawMessage(results))
+		}
+		v := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}, {"id": "b", "tool": "paper:shred", "approve": true, "depends_on": ["a"]}]`)
+		approval := f.call(t, "approval_response", again(v, `{"a": {"n": 12345678901234567890, "s": "x"}}`))
+		require.Equal(t, "approval_required", approval["status"], "%v", approval)
+		for range 2 { // also after a later checkpoint
+			require.Equal(t, approval["status"], f.call(t, "approval_response", again(v, `{"a": {"s": "x",  "n": 12345678901234567890}}`))["status"])
+			for _, other := range []string{`{"a": {"n": 12345678901234567891, "s": "x"}}`, `{"a": null}`, `{"b": {"n": 12345678901234567890, "s": "x"}}`, `{}`} {
+				require.Contains(t, f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", again(v, other)), `approved with another result of the step "a"`, other)
+			}
+			if approval["status"] != "complete" {
+				approval = f.decide(t, approval, true)
+			}
+		}
+		alone := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}]`)
+		done := f.call(t, "approval_response", again(alone, `{"a": 1}`))
+		require.Equal(t, done, f.call(t, "approval_response", again(alone, `{"a": 1}`)), "the newest checkpoint")
+		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", again(alone, `{"a": 2}`))
+	})
 	testOnDatabases(t, "skip skips the step and those that depend on it", workflow.Options{}, func(t *testing.T, f *fixture) {
 		got := f.decide(t, lost(t, f), true, "resolution", "skip")
 		requireStates(t, got, "skipped", "skipped")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -108,6 +109,13 @@ func decode(raw json.RawMessage) (v any, err error) {
 	d.UseNumber()
 	err = d.Decode(&v)
 	return v, err
+}
+
+// Equal reports whether two JSON texts have the same value.
+func Equal(a, b json.RawMessage) bool {
+	one, err := decode(a)
+	other, otherErr := decode(b)
+	return err == nil && otherErr == nil && reflect.DeepEqual(one, other)
 }
 
 // Resolve returns the arguments of a step with results in place of references. A string that is one
