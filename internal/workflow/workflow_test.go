@@ -572,7 +572,7 @@ func TestSpansOfSteps(t *testing.T) {
 		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		by := tools.Caller{Principal: f.Principal, Source: tools.SourceREST}.Traced("none").Traced(parent)
 		steps := []plan.Step{{ID: "a", Tool: "paper:fail"}, {ID: "b", Tool: "paper:note", Approve: true}, {ID: "c", Type: plan.KindAgent, Capability: "custom:paper:echo"}}
-		v, _, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Request{Workflow: &workflow.Graph{Tasks: steps}}, nil)
+		v, _, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Request{Workflow: new(graph(steps...))}, nil)
 		require.NoError(t, err)
 		paused, err := f.tools.Workflows.Wait(t.Context(), f.Principal, v.WorkflowID)
 		require.NoError(t, err)
