@@ -9,7 +9,6 @@ import (
 	"comet/internal/workflow/intent"
 	"comet/internal/workflow/plan"
 	"comet/models"
-	"comet/store/workflows"
 )
 
 const (
@@ -160,16 +159,11 @@ type StateNode struct {
 
 // Graph returns the steps of a workflow with their dependencies and states.
 func (e *Engine) Graph(ctx context.Context, by models.Principal, id string) (out StateGraph, err error) {
-	from := e.Store.Reads(ctx)
-	row, err := workflows.Get(from, id)
-	if err = e.visible(ctx, row, err, by, id); err != nil {
-		return out, err
-	}
-	x, err := e.load(from, row, 0)
+	x, err := e.read(ctx, by, id, 0)
 	if err != nil {
 		return out, err
 	}
-	out = StateGraph{WorkflowID: row.ID, Status: status(row), Version: row.Version}
+	out = StateGraph{WorkflowID: id, Status: status(x.row), Version: x.row.Version}
 	for i := range x.steps {
 		out.Tasks = append(out.Tasks, StateNode{x.node(i), stepStatus(x.steps[i])})
 	}
