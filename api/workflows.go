@@ -241,9 +241,7 @@ type workflowExtension struct {
 //	@Failure		404	"The workflow does not exist, or the token of the workflow may not call a tool"
 //	@Failure		409	"The workflow has ended, or was replanned 10 times"
 func (s *Server) replanWorkflow(r request, d workflowExtension) (any, error) {
-	out, err := s.core.Workflows.Replan(r.Context(), r.caller, r.id, workflow.Requirement{
-		Text: orZero(d.NewRequirement), Steps: d.Workflow.Tasks, At: "/workflow/tasks",
-	})
+	out, _, err := s.core.Workflows.Replan(r.Context(), toolCaller(r.Request), r.id, workflow.Requirement{Text: orZero(d.NewRequirement), Workflow: d.Workflow})
 	return reply{version: out.Version, body: out}, err
 }
 

@@ -39,9 +39,9 @@ type Proposal struct {
 	NextAction   string               `json:"next_action,omitempty" example:"Nothing was executed."`    // The next call for an MCP client.
 } // @name WorkflowPlan
 
-// Propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
+// propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
 // returns errs.InvalidRequest for a sentence that is empty or too long.
-func (e *Engine) Propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
+func (e *Engine) propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
 	failed, err := e.findTools(ctx, by, &r)
 	if err != nil {
 		return out, err

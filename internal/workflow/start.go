@@ -64,7 +64,7 @@ func (e *Engine) check(ctx context.Context, by tools.Caller, r Request) (x *exec
 	p.Status = Ready
 	at, err := r.pointer()
 	if err == nil && r.Intent != nil {
-		if p, err = e.Propose(ctx, by, intent.Request{Sentence: *r.Intent}); err != nil {
+		if p, err = e.propose(ctx, by, intent.Request{Sentence: *r.Intent}); err != nil {
 			err = ofIntent(err)
 		}
 		r.Workflow = p.Workflow

@@ -650,7 +650,7 @@ func TestUntilChange(t *testing.T) {
 			testkit.Receive(t, again.Done())
 			cancel()
 			v, replanned := until()
-			_, err := engine(f).Replan(t.Context(), f.Principal, v.WorkflowID, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:note"}}})
+			_, _, err := engine(f).Replan(t.Context(), f.Caller, v.WorkflowID, adding(plan.Step{ID: "b", Tool: "paper:note"}))
 			require.NoError(t, err)
 			testkit.Receive(t, replanned.Done())
 			late, cancel := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)

@@ -11,8 +11,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
-	"comet/internal/workflow/intent"
-	"comet/internal/workflow/plan"
 	"comet/models"
 )
 
@@ -138,25 +136,11 @@ func (b *builtins) replanWorkflow(ctx context.Context, c *tools.Invocation) (*mc
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	add := workflow.Requirement{Text: d.NewRequirement, At: "/workflow/tasks"}
-	var p workflow.Proposal
-	if d.Workflow != nil {
-		add.Steps = d.Workflow.Tasks
-	} else {
-		add.At = "/new_requirement"
-		add.Plan = func(taken func(string) bool) (steps []plan.Step, err error) {
-			p, err = b.Workflows.Propose(ctx, c.Caller, intent.Request{Sentence: d.NewRequirement, Context: d.AvailableContext, Taken: taken})
-			if err == nil && p.Status == workflow.Ready {
-				steps = p.Workflow.Tasks
-			}
-			return steps, err
-		}
-	}
-	out, err := b.Workflows.Replan(ctx, c.Caller.Principal, d.WorkflowID, add)
+	out, p, err := b.Workflows.Replan(ctx, c.Caller, d.WorkflowID, workflow.Requirement{Text: d.NewRequirement, Workflow: d.Workflow, Context: d.AvailableContext})
 	switch {
 	case err != nil:
 		return nil, pointed(c, err)
-	case out.Status == "":
+	case p.Status != workflow.Ready:
 		p.NextAction = "Nothing was added. Call agentcards:replan with workflow as well; agentcards:search_tools finds tools"
 		return jsonResult(p)
 	}
