@@ -37,28 +37,22 @@ const heldStep = "call"
 // errs.InvalidRequest for a tool that works on workflows. After an error nothing is stored, and wait is not called.
 func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, arguments json.RawMessage, wait func(ctx context.Context, workflowID string) (*upstream.Result, error)) (string, error) {
 	t, err := e.Tools.Lookup(ctx, by, name)
+	if err == nil {
+		arguments, err = plan.Literal(arguments, heldStep)
+	}
 	if err != nil {
 		return "", err
 	}
-	if worksOnWorkflows(t) {
-		return "", errs.New(errs.InvalidRequest, "%s works on workflows", t.ID)
-	}
-	if arguments, err = plan.Literal(arguments, heldStep); err != nil {
+	x := e.newExecution(by, Settings{Call: true})
+	if x.plan, err = plan.New([]plan.Step{{ID: heldStep, Type: plan.KindTool, Tool: t.ID, Arguments: arguments}}, ""); err != nil {
 		return "", err
 	}
-	p, err := plan.New([]plan.Step{{ID: heldStep, Type: plan.KindTool, Tool: t.ID, Arguments: arguments}}, "")
-	if err != nil {
-		return "", err
-	}
-	x := &execution{env: e.environment, settings: Settings{Call: true}, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
 	x.setRow(by)
-	text, err := json.Marshal(p.Steps[0].Step)
-	if err != nil {
+	if _, err := x.addSteps(ctx); err != nil {
 		return "", err
 	}
-	x.steps = []workflows.Step{{
-		WorkflowID: x.row.ID, Definition: text, State: int(plan.Running), Attempt: 1, Repeatable: t.IsRepeatable(), StartedAt: x.row.CreatedAt,
-	}}
+	s := &x.steps[0]
+	s.State, s.Attempt, s.Repeatable, s.StartedAt = int(plan.Running), 1, t.IsRepeatable(), x.row.CreatedAt
 	x.emit(EventStarted, EventData{})
 	x.emitStep(EventStepStarted, 0)
 	first := []dispatch{{attempt: 1, target: t.Digest, held: wait}}

@@ -119,8 +119,10 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	case plan.PauseLayer:
 		x.row.Confirmed = x.checkpoint.Layer
 	case plan.PauseUncertain:
-		if current, err := x.approveRetry(ctx, d); err != nil || !current {
-			return x.stale(by, d, err)
+		if d.Resolution == ResolutionRetry && x.halted == nil { // a workflow that is halted ends
+			if current, err := x.approve(ctx); err != nil || !current {
+				return x.stale(by, d, err)
+			}
 		}
 		if err := x.resolve(d); err != nil {
 			return err
@@ -149,14 +151,6 @@ func (x *execution) stale(by models.Principal, d Decision, err error) error {
 		x.settle(workflows.Stale, by.TokenID, d.Feedback)
 	}
 	return err
-}
-
-// approveRetry calls approve if the resolution is to run the steps again; other resolutions need no approval.
-func (x *execution) approveRetry(ctx context.Context, d Decision) (current bool, err error) {
-	if d.Resolution != ResolutionRetry || x.halted != nil {
-		return true, nil //nolint:nilerr // the workflow ends with this error
-	}
-	return x.approve(ctx)
 }
 
 // approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
@@ -192,7 +186,7 @@ func (x *execution) resolve(d Decision) error {
 	for _, s := range shown {
 		i := x.position(s.ID)
 		switch d.Resolution {
-		case ResolutionRetry: // approveRetry has approved the step
+		case ResolutionRetry: // accept has approved the step
 			x.steps[i].State, x.changed[i] = int(plan.Pending), true
 		case ResolutionSkip:
 			x.end(i, plan.Skipped, now)

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -42,39 +43,15 @@ type Proposal struct {
 // propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
 // returns errs.InvalidRequest for a sentence that is empty or too long.
 func (e *Engine) propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
-	failed, err := e.findTools(ctx, by, &r)
-	if err != nil {
-		return out, err
-	}
-	p, err := intent.Propose(r)
-	if err == nil {
-		err = *failed
-	}
-	if err != nil {
-		return out, err
-	}
-	out = Proposal{Status: Ready, Confidence: &p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives}
-	if p.Verdict != intent.Execute {
-		out.Status = string(p.Verdict)
-		out.NextAction = "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools"
-	}
-	if len(p.Steps) > 0 {
-		out.Workflow = &Graph{p.Steps}
-	}
-	return out, nil
-}
-
-// findTools sets the searches of a request for a plan. They store their error in the returned variable.
-func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Request) (failed *error, err error) {
 	catalogue, err := e.Tools.Catalogue(ctx, by)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	allowed := func(id string) bool {
 		t := catalogue.Find(id)
 		return t != nil && !t.IsBuiltin()
 	}
-	failed = new(error)
+	var failed error // of a search
 	r.Hops = func(from, to string) int { return e.Index.Hops(from, to, maxHops) }
 	r.Find = func(text string) (out []intent.Tool) {
 		if len(text) > toolsearch.MaxText {
@@ -82,7 +59,7 @@ func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Reque
 		}
 		found, err := e.Index.Search(ctx, toolsearch.Query{Text: text, Limit: candidates, Allowed: allowed})
 		if err != nil {
-			*failed = err
+			failed = err
 			return nil
 		}
 		r.Density = found.Meta.Density
@@ -96,7 +73,19 @@ func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Reque
 		return out
 	}
 	r.Find(r.Sentence) // the density of the graph
-	return failed, nil
+	p, err := intent.Propose(r)
+	if err = cmp.Or(err, failed); err != nil {
+		return out, err
+	}
+	out = Proposal{Status: Ready, Confidence: &p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives}
+	if p.Verdict != intent.Execute {
+		out.Status = string(p.Verdict)
+		out.NextAction = "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools"
+	}
+	if len(p.Steps) > 0 {
+		out.Workflow = &Graph{p.Steps}
+	}
+	return out, nil
 }
 
 // Node is a step and the steps that it depends on.

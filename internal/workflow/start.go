@@ -72,7 +72,7 @@ func (e *Engine) check(ctx context.Context, by tools.Caller, r Request) (x *exec
 	if err != nil || p.Status != Ready {
 		return nil, p, err
 	}
-	x = &execution{env: e.environment, settings: r.Config.Settings(), by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
+	x = e.newExecution(by, r.Config.Settings())
 	if r.Definition != nil {
 		err = x.define(ctx, *r.Definition, at)
 	} else {
@@ -90,6 +90,11 @@ func (e *Engine) check(ctx context.Context, by tools.Caller, r Request) (x *exec
 		x.describe(&p, targets)
 	}
 	return x, p, err
+}
+
+// newExecution returns the execution of a workflow without a plan.
+func (e *Engine) newExecution(by tools.Caller, settings Settings) *execution {
+	return &execution{env: e.environment, settings: settings, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
 }
 
 // addSteps adds the steps that only the plan has, and returns their tools.

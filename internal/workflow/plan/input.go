@@ -128,7 +128,9 @@ func (s *Schema) check(schema *jsonschema.Schema, value any, at string, found *e
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			if inner := schema.Properties[name]; inner != nil {
 				s.check(inner, value[name], at+"/"+input.Escape(name), found)
-			} else if more := schema.AdditionalProperties; more != nil && len(schema.PatternProperties) == 0 && s.rejects(more, value[name]) {
+			} else if more := schema.AdditionalProperties; more == nil || len(schema.PatternProperties) > 0 {
+				continue
+			} else if r := s.resolve(more); r != nil && r.Validate(value[name]) != nil {
 				found.Add(errs.InvalidRequest, at+"/"+input.Escape(name), "unexpected", "%s is not allowed", input.Clip(name))
 			}
 		}
@@ -143,11 +145,6 @@ func (s *Schema) check(schema *jsonschema.Schema, value any, at string, found *e
 		_, detail, _ := strings.Cut(err.Error(), "validating root: ")
 		found.Add(errs.InvalidRequest, at, "schema", "the value does not match the schema: %s", input.Clip(detail))
 	}
-}
-
-func (s *Schema) rejects(part *jsonschema.Schema, value any) bool {
-	r := s.resolve(part)
-	return r != nil && r.Validate(value) != nil
 }
 
 // resolve returns a part of the schema for validation, nil if it cannot be used.

@@ -165,14 +165,14 @@ func (c *checker) checkSteps(steps []Step) {
 		c.checkType(i, &c.nodes[i].Step)
 		c.checkDependencies(i, &c.nodes[i], c.checkArguments(i, &c.nodes[i].Step))
 	}
-	if c.edges > MaxEdges {
-		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d dependencies, not %d", MaxEdges, c.edges)
-	}
-	if c.references > MaxReferences {
-		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d references, not %d", MaxReferences, c.references)
-	}
-	if c.arguments > MaxAllArguments {
-		c.violations.Add(errs.InvalidRequest, c.at, "max", "the arguments of a workflow must have at most %d bytes, not %d", MaxAllArguments, c.arguments)
+	c.limit(c.edges, MaxEdges, "a workflow must have at most %d dependencies, not %d")
+	c.limit(c.references, MaxReferences, "a workflow must have at most %d references, not %d")
+	c.limit(c.arguments, MaxAllArguments, "the arguments of a workflow must have at most %d bytes, not %d")
+}
+
+func (c *checker) limit(n, most int, format string) {
+	if n > most {
+		c.violations.Add(errs.InvalidRequest, c.at, "max", format, most, n)
 	}
 }
 
