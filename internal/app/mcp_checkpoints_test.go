@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/workflow"
 )
@@ -236,9 +237,9 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 				defer close(decided)
 				res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})
 			}()
-			receive(t, asked)
+			testkit.Receive(t, asked)
 			who.decidePaused(t, true)
-			receive(t, decided)
+			testkit.Receive(t, decided)
 			require.NoError(t, err)
 			require.Contains(t, mcptest.TextOf(t, res), `"status":"complete"`)
 		})
