@@ -23,7 +23,7 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 		return SubmitResult{}, err
 	}
 	if sub.Override.Workers != 0 {
-		return SubmitResult{}, invalidField("/workers", "conflict", "a task is handed off to one agent, not to several")
+		return SubmitResult{}, errs.Violated("/workers", "conflict", "a task is handed off to one agent, not to several")
 	}
 	sub.Override.Notify = true
 	parent, err := o.Task(ctx, taskID)

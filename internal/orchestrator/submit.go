@@ -138,7 +138,7 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 // submitNew creates the task of a submission whose request is new.
 func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResult, error) {
 	if at := sub.Override.ExpiresAt; !at.IsZero() && !op.tx.Now().Before(at) {
-		return SubmitResult{}, invalidField("/expires_at", "future", "expires_at must be in the future")
+		return SubmitResult{}, errs.Violated("/expires_at", "future", "expires_at must be in the future")
 	}
 	request := op.request(by, sub) // of the parameters before their references are resolved
 	if err := op.enterSession(by, &sub); err != nil {

@@ -173,15 +173,11 @@ func (x *execution) define(ctx context.Context, from Invocation, at string) erro
 		value = json.RawMessage("{}")
 	}
 	at += "/input"
-	var v errs.Violations
 	switch {
 	case len(value) > plan.MaxArguments:
-		v.Add(errs.InvalidRequest, at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
+		return errs.Violated(at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
 	case bytes.TrimSpace(value)[0] != '{':
-		v.Add(errs.InvalidRequest, at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
-	}
-	if err := v.Err(); err != nil {
-		return err
+		return errs.Violated(at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
 	}
 	if d.InputSchema != nil {
 		schema, err := plan.ParseSchema(d.InputSchema, "")

@@ -86,11 +86,11 @@ func (r Request) pointer() (string, error) {
 	const detail = "exactly one of intent, definition or workflow is required"
 	switch {
 	case r.Workflow == nil && r.Intent == nil && r.Definition == nil:
-		return "", invalid("/workflow", "required", detail)
+		return "", errs.Violated("/workflow", "required", detail)
 	case r.Intent != nil && (r.Workflow != nil || r.Definition != nil):
-		return "", invalid("/intent", "exclusive", detail)
+		return "", errs.Violated("/intent", "exclusive", detail)
 	case r.Workflow != nil && r.Definition != nil:
-		return "", invalid("/definition", "exclusive", detail)
+		return "", errs.Violated("/definition", "exclusive", detail)
 	case r.Intent != nil:
 		return "/intent", nil
 	case r.Definition != nil:
@@ -99,16 +99,10 @@ func (r Request) pointer() (string, error) {
 	return "/workflow/tasks", nil
 }
 
-func invalid(pointer, rule, detail string) error {
-	var v errs.Violations
-	v.Add(errs.InvalidRequest, pointer, rule, "%s", detail)
-	return v.Err()
-}
-
 // ofIntent adds the JSON pointer of the intent to the error of its sentence.
 func ofIntent(err error) error {
 	if errs.Is(err, errs.InvalidRequest) && tools.ErrorName(err) == "" && len(errs.From(err).Fields) == 0 {
-		return invalid("/intent", "range", errs.From(err).Detail)
+		return errs.Violated("/intent", "range", "%s", errs.From(err).Detail)
 	}
 	return err
 }

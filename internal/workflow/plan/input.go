@@ -67,16 +67,17 @@ type Schema struct {
 
 // ParseSchema parses a JSON Schema. The error is a violation with the JSON pointer at.
 func ParseSchema(text json.RawMessage, at string) (*Schema, error) {
-	var v errs.Violations
-	s := &Schema{root: &jsonschema.Schema{}, resolved: map[*jsonschema.Schema]*jsonschema.Resolved{}}
 	if len(text) > MaxSchema {
-		v.Add(errs.InvalidRequest, at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
-	} else if err := json.Unmarshal(text, s.root); err != nil {
-		v.Add(errs.InvalidRequest, at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
-	} else if s.resolve(s.root) == nil {
-		v.Add(errs.InvalidRequest, at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
+		return nil, errs.Violated(at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
 	}
-	return s, v.Err()
+	s := &Schema{root: &jsonschema.Schema{}, resolved: map[*jsonschema.Schema]*jsonschema.Resolved{}}
+	if err := json.Unmarshal(text, s.root); err != nil {
+		return nil, errs.Violated(at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
+	}
+	if s.resolve(s.root) == nil {
+		return nil, errs.Violated(at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
+	}
+	return s, nil
 }
 
 // Complete returns an input, an object, with the defaults of the schema in place of missing members. The error lists the
