@@ -182,8 +182,8 @@ func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }
 
-// UntilChange returns a context that ends when a workflow that was paused no longer has a version, because this or another
-// process has changed it. Call the function to release it.
+// UntilChange returns a context that ends when this or another process has replanned, paused, resumed or ended a workflow since
+// it had a version. Call the function to release it.
 func (e *Engine) UntilChange(ctx context.Context, id string, version int64) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{version, cancel}

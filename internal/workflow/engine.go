@@ -53,7 +53,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.following.Go(func() { e.followOthers(changes.Only(EventReplanned, EventEnded, EventResumed)) })
+	e.following.Go(func() { e.followOthers(changes.Only(EventReplanned, EventPaused, EventResumed, EventEnded)) })
 	close(e.started)
 	return nil
 }
@@ -70,10 +70,10 @@ func (e *Engine) followOthers(changes *events.Subscription) {
 		for _, event := range found {
 			e.watched.changed(event)
 			switch r := e.held(event.Key); {
-			case r == nil || event.Type == EventResumed:
+			case r == nil:
 			case event.Type == EventReplanned:
 				r.extend()
-			default:
+			case event.Type == EventEnded:
 				r.cancel()
 			}
 		}
