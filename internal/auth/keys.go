@@ -252,11 +252,11 @@ func fingerprint(key models.AgentKey) string {
 func checkKey(key string) error {
 	switch {
 	case len(key) < MinAgentKey:
-		return errs.Violated("/key", "min", "key must have at least %d bytes, not %d", MinAgentKey, len(key))
+		return input.Violated("/key", "min", "key must have at least %d bytes, not %d", MinAgentKey, len(key))
 	case len(key) > MaxAgentKey:
-		return errs.Violated("/key", "max", "key must have at most %d bytes, not %d", MaxAgentKey, len(key))
+		return input.Violated("/key", "max", "key must have at most %d bytes, not %d", MaxAgentKey, len(key))
 	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
-		return errs.Violated("/key", "printable", "key must be text without control characters")
+		return input.Violated("/key", "printable", "key must be text without control characters")
 	}
 	return nil
 }
@@ -269,7 +269,7 @@ func publicKey(key *string) (string, error) {
 			return base64.StdEncoding.EncodeToString(raw), nil
 		}
 	}
-	return "", errs.Violated("/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
+	return "", input.Violated("/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
 }
 
 // The algorithms of keys.

@@ -22,13 +22,6 @@ func (v *Violations) Add(code Code, pointer, rule, format string, args ...any) {
 	*v = append(*v, Field{Code: code, Pointer: pointer, Rule: rule, Detail: fmt.Sprintf(format, args...)})
 }
 
-// Violated returns InvalidRequest for one rule broken at a JSON pointer.
-func Violated(pointer, rule, format string, args ...any) error {
-	var v Violations
-	v.Add(InvalidRequest, pointer, rule, format, args...)
-	return v.Err()
-}
-
 // Has reports whether any violation points at pointer.
 func (v Violations) Has(pointer string) bool {
 	return slices.ContainsFunc(v, func(x Field) bool { return x.Pointer == pointer })

@@ -175,9 +175,9 @@ func (x *execution) define(ctx context.Context, from Invocation, at string) erro
 	at += "/input"
 	switch {
 	case len(value) > plan.MaxArguments:
-		return errs.Violated(at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
+		return input.Violated(at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
 	case bytes.TrimSpace(value)[0] != '{':
-		return errs.Violated(at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
+		return input.Violated(at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
 	}
 	if d.InputSchema != nil {
 		schema, err := plan.ParseSchema(d.InputSchema, "")

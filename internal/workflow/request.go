@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/models"
@@ -86,11 +87,11 @@ func (r Request) pointer() (string, error) {
 	const detail = "exactly one of intent, definition or workflow is required"
 	switch {
 	case r.Workflow == nil && r.Intent == nil && r.Definition == nil:
-		return "", errs.Violated("/workflow", "required", detail)
+		return "", input.Violated("/workflow", "required", detail)
 	case r.Intent != nil && (r.Workflow != nil || r.Definition != nil):
-		return "", errs.Violated("/intent", "exclusive", detail)
+		return "", input.Violated("/intent", "exclusive", detail)
 	case r.Workflow != nil && r.Definition != nil:
-		return "", errs.Violated("/definition", "exclusive", detail)
+		return "", input.Violated("/definition", "exclusive", detail)
 	case r.Intent != nil:
 		return "/intent", nil
 	case r.Definition != nil:
@@ -102,7 +103,7 @@ func (r Request) pointer() (string, error) {
 // ofIntent adds the JSON pointer of the intent to the error of its sentence.
 func ofIntent(err error) error {
 	if errs.Is(err, errs.InvalidRequest) && tools.ErrorName(err) == "" && len(errs.From(err).Fields) == 0 {
-		return errs.Violated("/intent", "range", "%s", errs.From(err).Detail)
+		return input.Violated("/intent", "range", "%s", errs.From(err).Detail)
 	}
 	return err
 }

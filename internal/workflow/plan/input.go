@@ -68,14 +68,14 @@ type Schema struct {
 // ParseSchema parses a JSON Schema. The error is a violation with the JSON pointer at.
 func ParseSchema(text json.RawMessage, at string) (*Schema, error) {
 	if len(text) > MaxSchema {
-		return nil, errs.Violated(at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
+		return nil, input.Violated(at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
 	}
 	s := &Schema{root: &jsonschema.Schema{}, resolved: map[*jsonschema.Schema]*jsonschema.Resolved{}}
 	if err := json.Unmarshal(text, s.root); err != nil {
-		return nil, errs.Violated(at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
+		return nil, input.Violated(at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
 	}
 	if s.resolve(s.root) == nil {
-		return nil, errs.Violated(at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
+		return nil, input.Violated(at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
 	}
 	return s, nil
 }

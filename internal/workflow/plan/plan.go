@@ -98,7 +98,7 @@ func New(steps []Step, at string) (*Plan, error) {
 // pointer below at, the pointer of the added steps.
 func (p *Plan) Extend(steps []Step, at string) (*Plan, error) {
 	if len(steps) == 0 {
-		return nil, errs.Violated(at, "range", "at least one step must be added")
+		return nil, input.Violated(at, "range", "at least one step must be added")
 	}
 	all := make([]Step, 0, len(p.Steps)+len(steps))
 	for _, n := range p.Steps {
