@@ -12,22 +12,10 @@ const definitionsPath = "/api/v1/workflow-definitions"
 
 // definitionDraft is the body of a request to store a workflow.
 type definitionDraft struct {
-	Workflow    *workflow.Graph `json:"workflow" validate:"required"`                                                                                 // The tasks. `$input.path` in arguments is replaced by a part of the input.
-	Config      *workflowConfig `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                            // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema" swaggertype:"object"`                                                                            // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
-	Description *string         `json:"description" validate:"omitnil,text,max=2000" example:"Daily report" maxLength:"2000" extensions:"x-nullable"` // The purpose of the workflow.
-}
-
-// definitionView is a version of a stored workflow.
-type definitionView struct {
-	Name        string          `json:"name" example:"nightly-report"`                // The name.
-	Version     int64           `json:"version" example:"3"`                          // The version, from 1. A version never changes.
-	Description string          `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
-	Workflow    workflow.Graph  `json:"workflow"`                                     // The tasks.
-	Config      workflowConfig  `json:"config"`                                       // Options of the workflow.
-	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`  // JSON Schema for the input; absent if none was stored.
-	CreatedBy   string          `json:"created_by" example:"ci"`                      // Name of the token that stored the version.
-	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`    // When the version was stored.
+	Workflow    *workflow.Graph  `json:"workflow" validate:"required"`                                                                                 // The tasks. `$input.path` in arguments is replaced by a part of the input.
+	Config      *workflow.Config `json:"config" validate:"omitnil" extensions:"x-nullable"`                                                            // Options of the workflow.
+	InputSchema json.RawMessage  `json:"input_schema" swaggertype:"object"`                                                                            // JSON Schema for the input. `$ref` is not supported. A missing top-level member gets the default of its property.
+	Description *string          `json:"description" validate:"omitnil,text,max=2000" example:"Daily report" maxLength:"2000" extensions:"x-nullable"` // The purpose of the workflow.
 }
 
 // definitionItem is a stored workflow in a list.
@@ -47,29 +35,6 @@ func newDefinitionItem(d workflow.Definition) definitionItem {
 type definitionList struct {
 	Definitions []definitionItem `json:"definitions"`                                         // The newest version of each stored workflow.
 	NextCursor  string           `json:"next_cursor,omitempty" example:"bmlnaHRseS1yZXBvcnQ"` // Absent on the last page.
-}
-
-func newDefinitionView(d workflow.Definition) definitionView {
-	v := definitionView{
-		Name: d.Name, Version: d.Version, Description: d.Description, Workflow: workflow.Graph{Tasks: d.Steps}, Config: workflowConfig{PerLayerValidation: d.Settings.ValidateLayers},
-		InputSchema: d.InputSchema, CreatedBy: d.CreatedBy, CreatedAt: d.CreatedAt,
-	}
-	if d.Settings.AbortOnError {
-		v.Config.OnError = new("abort")
-	}
-	if d.Settings.Approvals != "" {
-		v.Config.Approvals = new(d.Settings.Approvals)
-	}
-	if d.Settings.Approver != workflow.ApproverCaller {
-		v.Config.Approver = new(string(d.Settings.Approver))
-	}
-	if d.Settings.Budget != 0 {
-		v.Config.Budget = new(d.Settings.Budget)
-	}
-	if d.Settings.TimeoutMS != 0 {
-		v.Config.TaskTimeoutMS = new(d.Settings.TimeoutMS)
-	}
-	return v
 }
 
 // listDefinitions lists the stored workflows.
@@ -93,7 +58,7 @@ func (s *Server) listDefinitions(r request) (any, error) {
 //	@Summary		Get a stored workflow
 //	@Description	Returns a version of a stored workflow, by default the newest one. Its entity tag contains the version.
 //	@Param			version	query	int		false	"The version"	minimum(1)	example(3)
-//	@Success		200	{object}	definitionView	"The stored workflow"
+//	@Success		200	{object}	workflow.Definition	"The stored workflow"
 func (s *Server) getDefinition(r request) (any, error) {
 	q := newQuery(r.Request, "version")
 	version := q.Int("version", 1, maxOffset, 0)
@@ -101,7 +66,7 @@ func (s *Server) getDefinition(r request) (any, error) {
 		return nil, err
 	}
 	d, err := s.core.Workflows.Definition(r.Context(), r.id, int64(version))
-	return reply{version: d.Version, body: newDefinitionView(d)}, err
+	return reply{version: d.Version, body: d}, err
 }
 
 // putDefinition stores a workflow.
@@ -112,20 +77,19 @@ func (s *Server) getDefinition(r request) (any, error) {
 //	@Param			If-Match		header	string	false	"Store the version only if this entity tag is that of the newest version"
 //	@Param			If-None-Match	header	string	false	"With `*`: store the workflow only if the name is not in use"
 //	@Param			body			body	definitionDraft	true	"The workflow"
-//	@Success		200	{object}	definitionView	"The newest version already had this content, or a further version was stored"
-//	@Success		201	{object}	definitionView	"The first version was stored"
+//	@Success		200	{object}	workflow.Definition	"The newest version already had this content, or a further version was stored"
+//	@Success		201	{object}	workflow.Definition	"The first version was stored"
 //	@Header			200	{string}	ETag
 //	@Header			201	{string}	ETag
 //	@Header			201	{string}	Location
 //	@Failure		409	"Another version was stored at the same time"
 //	@Failure		412	"The newest version does not match the precondition"
 func (s *Server) putDefinition(r request, d definitionDraft) (any, error) {
-	out := workflow.Definition{
-		Name: r.id, Description: orZero(d.Description), Steps: d.Workflow.Tasks, Settings: d.Config.settings(), InputSchema: presentJSON(d.InputSchema),
-	}
-	created, err := s.core.Workflows.SaveDefinition(r.Context(), r.caller, &out, r.pre)
-	res := reply{version: out.Version, body: newDefinitionView(out)}
-	if created && out.Version == 1 {
+	out, stored, err := s.core.Workflows.SaveDefinition(r.Context(), r.caller, workflow.Definition{
+		Name: r.id, Description: orZero(d.Description), Workflow: *d.Workflow, Config: orZero(d.Config), InputSchema: presentJSON(d.InputSchema),
+	}, r.pre)
+	res := reply{version: out.Version, body: out}
+	if stored && out.Version == 1 {
 		res.status, res.location = http.StatusCreated, definitionsPath+"/"+out.Name
 	}
 	return res, err

@@ -217,9 +217,7 @@ func selectQuestion(asked []orchestrator.OpenQuestion, taskID, sessionID string)
 	case len(asked) == 0:
 		return orchestrator.OpenQuestion{}, errs.New(errs.TaskState, "the session %q has no open question", sessionID)
 	case len(asked) > 1:
-		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/task_id", "required", "the session has %d open questions; set task_id to the task you reply to", len(asked))
-		return orchestrator.OpenQuestion{}, v.Err()
+		return orchestrator.OpenQuestion{}, input.Violated("/task_id", "required", "the session has %d open questions; set task_id to the task you reply to", len(asked))
 	}
 	return asked[0], nil
 }
@@ -229,9 +227,7 @@ func (d sessionReply) text(q orchestrator.OpenQuestion) (string, error) {
 		return *d.Reply, nil
 	}
 	if *d.Choice > len(q.Options) {
-		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/choice", "max", "choice must be from 1 to %d, the number of options, not %d", len(q.Options), *d.Choice)
-		return "", v.Err()
+		return "", input.Violated("/choice", "max", "choice must be from 1 to %d, the number of options, not %d", len(q.Options), *d.Choice)
 	}
 	return q.Options[*d.Choice-1], nil
 }

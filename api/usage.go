@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/usage"
 	"comet/models"
 )
@@ -81,9 +82,7 @@ func (s *Server) recordUsage(w http.ResponseWriter, r *http.Request) error {
 	case d.Facts == nil:
 		drafts = []usage.FactDraft{d.FactDraft}
 	case d.FactDraft != usage.FactDraft{}:
-		var wrong errs.Violations
-		wrong.Add(errs.InvalidRequest, "/facts", "exclusive", "facts cannot be combined with members of a single fact; put all facts into facts")
-		return wrong.Err()
+		return input.Violated("/facts", "exclusive", "facts cannot be combined with members of a single fact; put all facts into facts")
 	}
 	return runOnce(s, w, r, body, func(once *models.Idempotency) (usage.Recorded, error) {
 		recorded, err := s.core.Usage.Record(r.Context(), req.id, drafts, once)

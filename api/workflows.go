@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"comet/internal/background"
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/workflow"
@@ -41,7 +40,9 @@ func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string
 	defer cancel()
 	for v.Status == "running" && ctx.Err() == nil {
 		if v, err = s.core.Workflows.Wait(ctx, caller(r), id); err == nil && v.Status == "running" { // another replica executes it
-			_ = background.Sleep(ctx, workflowPoll)
+			changed, cancel := s.core.Workflows.UntilChange(ctx, id, v.Version)
+			<-changed.Done()
+			cancel()
 		}
 		if ctx.Err() != nil {
 			return get()
@@ -52,9 +53,6 @@ func (s *Server) awaitWorkflow(w http.ResponseWriter, r *http.Request, id string
 	}
 	return v, nil
 }
-
-// workflowPoll is the interval at which a waiting request reads a workflow that another replica executes.
-const workflowPoll = 500 * time.Millisecond
 
 // workflowList is one page of workflows.
 type workflowList struct {
@@ -241,9 +239,7 @@ type workflowExtension struct {
 //	@Failure		404	"The workflow does not exist, or the token of the workflow may not call a tool"
 //	@Failure		409	"The workflow has ended, or was replanned 10 times"
 func (s *Server) replanWorkflow(r request, d workflowExtension) (any, error) {
-	out, err := s.core.Workflows.Replan(r.Context(), r.caller, r.id, workflow.Requirement{
-		Text: orZero(d.NewRequirement), Steps: d.Workflow.Tasks, At: "/workflow/tasks",
-	})
+	out, _, err := s.core.Workflows.Replan(r.Context(), toolCaller(r.Request), r.id, workflow.Requirement{Text: orZero(d.NewRequirement), Workflow: d.Workflow})
 	return reply{version: out.Version, body: out}, err
 }
 

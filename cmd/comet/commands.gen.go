@@ -952,7 +952,7 @@ func commandTable() []command {
 		{
 			use:     "workflows plan [FILE]",
 			short:   "Check a workflow without starting it",
-			long:    "Check the workflow of a JSON or YAML file (- reads standard input) without starting it, and show\nits tasks with their tools, classes and layers, and which of them need approval. --intent derives\nthe tasks from a sentence; if they are not complete or not certain, the command shows what is\nmissing, and the exit code is 1.",
+			long:    "Check the workflow of a JSON or YAML file (- reads standard input) without starting it, and show\nits tasks with their tools, classes and layers, and which of them need approval. --definition\nchecks a stored workflow. --intent derives the tasks from a sentence; if they are not complete or\nnot certain, the command shows what is missing, and the exit code is 1.",
 			example: "  comet workflows plan nightly.yaml\n  comet workflows plan --intent 'Read the file /srv/data/config.json'",
 			request: "POST /api/v1/workflows/plan",
 			table:   "{{with .tasks}}TASK\tTYPE\tTOOL\tCLASS\tLAYER\tAFTER\tAPPROVAL\n{{range .}}{{.id}}\t{{.type}}\t{{with .tool}}{{.}}{{else}}-{{end}}\t{{.class}}\t{{.layer}}\t{{with .depends_on}}{{join . `,`}}{{else}}-{{end}}\t{{yesno .approval}}\n{{end}}{{end}}",
@@ -960,6 +960,8 @@ func commandTable() []command {
 			failed:  "{{if and .status (ne .status \"ready\")}}the plan for the intent is not complete or not certain; complete the workflow and run it{{end}}",
 			run:     planWorkflow,
 			params: []param{
+				{"--definition", "", text.named("name"), "the `name` of a stored workflow, or name@version"},
+				{"--input", "", jsonValue, "the input of the stored workflow, a JSON `object`; @FILE reads it from a file"},
 				{"FILE", "", text, "a JSON or YAML `file`, - for standard input"},
 				{"--intent", "intent", text, "what to do, a `sentence` in English or French; instead of FILE"},
 			},
@@ -1108,7 +1110,7 @@ func commandTable() []command {
 			example: "  comet workflows replan wf_034530bbngmsf6j6dh3xtmbr4g more.yaml",
 			request: "POST /api/v1/workflows/{workflow_id}/replan",
 			message: "added {{.new_tasks_count}} tasks to {{.workflow_id}}, which has {{.total_tasks}}: {{.workflow_status}}",
-			run:     replanWorkflow,
+			run:     sendTasks,
 			ids:     []string{"/api/v1/workflows?limit=1000", ""},
 			params: []param{
 				{"FILE", "", text, "JSON or YAML file"},
@@ -1192,7 +1194,7 @@ func commandTable() []command {
 			example: "  comet workflows definitions save nightly-report nightly.yaml",
 			request: "PUT /api/v1/workflow-definitions/{definition_id}",
 			message: "{{.name}} has version {{.version}}",
-			run:     saveDefinition,
+			run:     sendTasks,
 			ids:     []string{"/api/v1/workflow-definitions?limit=1000", ""},
 			params: []param{
 				{"FILE", "", text, "JSON or YAML file"},

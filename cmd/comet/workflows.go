@@ -46,7 +46,7 @@ func runWorkflow(ctx context.Context, c *call) error {
 	return c.printResult(c.watch(ctx, started.ID))
 }
 
-// planWorkflow prints the checked workflow of a file or an intent.
+// planWorkflow prints the checked workflow of a file, of an intent or a stored one.
 func planWorkflow(ctx context.Context, c *call) error {
 	return c.printResult(c.sendWorkflow(ctx))
 }
@@ -68,18 +68,19 @@ func (c *call) sendWorkflow(ctx context.Context) ([]byte, error) {
 	}
 	var err error
 	switch config := configOf(c); {
-	case sources != 1 && c.cmd.Flags().Lookup("definition") == nil:
-		err = usagef("give either FILE or --intent")
 	case sources != 1:
 		err = usagef("give exactly one of FILE, --intent and --definition")
 	case c.local["input"] != nil && name == "":
 		err = usagef("--input requires --definition")
 	case path != "":
 		err = c.readWorkflow(path, config)
-	case name != "":
-		c.sent["*"], err = definitionRequest(c, name)
-	case len(config) > 0:
-		c.sent["config"] = config
+	default:
+		if len(config) > 0 {
+			c.sent["config"] = config
+		}
+		if name != "" {
+			c.sent["definition"], err = invocationOf(c, name)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -100,13 +101,7 @@ func configOf(c *call) map[string]json.RawMessage {
 	return options
 }
 
-// replanWorkflow adds the tasks of a file to a workflow.
-func replanWorkflow(ctx context.Context, c *call) error { return sendTasks(ctx, c) }
-
-// saveDefinition stores the workflow of a file.
-func saveDefinition(ctx context.Context, c *call) error { return sendTasks(ctx, c) }
-
-// sendTasks sends the file that is the second argument.
+// sendTasks sends the workflow in the file that is the second argument.
 func sendTasks(ctx context.Context, c *call) error {
 	if err := c.readWorkflow(c.args[1], nil); err != nil {
 		return err
@@ -129,21 +124,21 @@ func (c *call) readWorkflow(path string, options map[string]json.RawMessage) err
 	return err
 }
 
-// definitionRequest returns the request to start a stored workflow, whose name may have a version: name@version.
-func definitionRequest(c *call, name string) ([]byte, error) {
-	definition := map[string]any{}
+// invocationOf returns the member definition of a request. The name of the stored workflow may have a version: name@version.
+func invocationOf(c *call, name string) (map[string]any, error) {
 	name, version, versioned := strings.Cut(name, "@")
-	if definition["name"] = name; versioned {
+	out := map[string]any{"name": name}
+	if versioned {
 		n, err := strconv.Atoi(version)
 		if err != nil {
 			return nil, usagef("the version of --definition must be a number, not %q", input.Clip(version))
 		}
-		definition["version"] = n
+		out["version"] = n
 	}
 	if value := c.local["input"]; value != nil {
-		definition["input"] = value
+		out["input"] = value
 	}
-	return json.Marshal(map[string]any{"definition": definition, "config": configOf(c)})
+	return out, nil
 }
 
 // workflowRequest returns the request in a JSON or YAML file, with options as members of config.

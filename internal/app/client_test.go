@@ -153,17 +153,6 @@ func requireKept(t *testing.T, want draft, got agent) {
 	}, got)
 }
 
-// receive returns the next value of a channel, the zero value of a closed one.
-func receive[T any](t *testing.T, from <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(long):
-		require.Fail(t, "nothing was received")
-	}
-	return v
-}
-
 // eventually waits until a condition is met.
 func eventually(t *testing.T, holds func() bool, what string) {
 	t.Helper()

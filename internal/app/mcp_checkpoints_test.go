@@ -5,17 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/workflow"
 )
@@ -63,11 +66,28 @@ func TestMCPCheckpointsInResults(t *testing.T) {
 			require.Equal(t, "complete", out.StructuredContent["status"])
 			_, failed = c.try(t, "tools/call", dag, answer(asked, asksForApproval, "approve"))
 			require.EqualValues(t, -32602, failed.Code, "once")
-			require.Contains(t, failed.Message, "wf_", "the error names the workflow")
+			require.Contains(t, failed.Message, "("+out.StructuredContent["workflow_id"].(string)+")", "the error names the workflow")
 			for _, state := range []string{"wf_\x00.cp_x.y", "wf_" + strings.Repeat("x", 126)} {
 				_, failed = c.try(t, "tools/call", dag, callOf(dag, json.RawMessage(asksForApproval), "requestState", state))
 				require.Contains(t, failed.Message, "params.requestState must be")
 			}
+		})
+
+		t.Run("LongCodeAndArgumentsAreClipped", func(t *testing.T) {
+			code, text := "return 1 // "+strings.Repeat("é", 4000), strings.Repeat("x", 5000)
+			args, err := json.Marshal(map[string]any{"workflow": map[string]any{"tasks": []any{
+				map[string]any{"id": "a", "type": "code_execution", "code": code, "approve": true},
+				map[string]any{"id": "b", "tool": "paper:echo", "arguments": map[string]any{"text": text}, "approve": true},
+			}}})
+			require.NoError(t, err)
+			asked := c.call(t, dag, json.RawMessage(args))
+			message := asked.InputRequests[asked.key(t)].Params.Message
+			require.Contains(t, message, fmt.Sprintf("é… (%d bytes in total)", len(code)))
+			require.Contains(t, message, `b: paper:echo (read) {"text":"xxx`)
+			require.Contains(t, message, fmt.Sprintf("x… (%d bytes in total)", len(`{"text":""}`)+len(text)))
+			require.NotContains(t, message, strings.Repeat("x", 4000))
+			require.True(t, utf8.ValidString(message))
+			require.Equal(t, "rejected", c.must(t, "tools/call", dag, answer(asked, string(args), "reject")).StructuredContent["status"])
 		})
 
 		t.Run("ARejectionHasAReason", func(t *testing.T) {
@@ -217,9 +237,9 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 				defer close(decided)
 				res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})
 			}()
-			receive(t, asked)
+			testkit.Receive(t, asked)
 			who.decidePaused(t, true)
-			receive(t, decided)
+			testkit.Receive(t, decided)
 			require.NoError(t, err)
 			require.Contains(t, mcptest.TextOf(t, res), `"status":"complete"`)
 		})

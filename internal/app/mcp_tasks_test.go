@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 )
 
@@ -198,9 +199,9 @@ func TestMCPTasks(t *testing.T) {
 
 		t.Run("CancellingATaskCancelsItsCall", func(t *testing.T) {
 			made := c.call(t, "paper:held", map[string]any{})
-			receive(t, began)
+			testkit.Receive(t, began)
 			c.must(t, "tasks/cancel", made.TaskID, map[string]any{"taskId": made.TaskID})
-			require.ErrorIs(t, receive(t, ended), context.Canceled)
+			require.ErrorIs(t, testkit.Receive(t, ended), context.Canceled)
 			require.Equal(t, "cancelled", c.task(t, made.TaskID).Status)
 		})
 
@@ -323,8 +324,8 @@ func TestMCPTasksSurviveKill9(t *testing.T) {
 		}
 		p, c := begin()
 		acting, reading := c.call(t, "paper:acts", map[string]any{"n": "$x.result"}), c.call(t, "paper:reads", map[string]any{})
-		receive(t, acts)
-		receive(t, reads)
+		testkit.Receive(t, acts)
+		testkit.Receive(t, reads)
 		p.kill()
 		close(proceedReads)
 		p, c = begin()

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/workflow"
 	"comet/store"
@@ -162,8 +163,12 @@ func testAbortElsewhere(t *testing.T) {
 	started := into[workflow.View](t, clients[0], http.StatusAccepted, http.MethodPost, "/api/v1/workflows", json.RawMessage(
 		`{"workflow":{"tasks":[{"id":"a","tool":"acts:look","timeout_ms":86400000},{"id":"b","tool":"acts:act","timeout_ms":86400000}]}}`))
 	eventually(t, func() bool { return g.calls("look") == 1 && g.calls("act") == 1 }, "both steps run")
+	waiting := doAsync(t.Context(), clients[2], http.MethodGet, "/api/v1/workflows/"+started.WorkflowID+"?wait=60", nil)
 	aborted := into[workflow.View](t, clients[1], http.StatusOK, http.MethodPost, "/api/v1/workflows/"+started.WorkflowID+"/abort", map[string]any{"reason": "wrong folder"})
 	require.Equal(t, "aborted", aborted.Status)
+	var waited workflow.View
+	require.NoError(t, json.Unmarshal(testkit.Receive(t, waiting).body, &waited))
+	require.Equal(t, aborted, waited, "a third replica waits for the end")
 	eventually(t, func() bool { return g.cancelled.Load() == 2 }, "the calls are cancelled")
 	require.Equal(t, aborted, get[workflow.View](t, clients[0], "/api/v1/workflows/"+started.WorkflowID))
 	for _, p := range all {

@@ -250,16 +250,15 @@ func fingerprint(key models.AgentKey) string {
 
 // checkKey validates an imported key. Its messages do not contain the key.
 func checkKey(key string) error {
-	var v errs.Violations
 	switch {
 	case len(key) < MinAgentKey:
-		v.Add(errs.InvalidRequest, "/key", "min", "key must have at least %d bytes, not %d", MinAgentKey, len(key))
+		return input.Violated("/key", "min", "key must have at least %d bytes, not %d", MinAgentKey, len(key))
 	case len(key) > MaxAgentKey:
-		v.Add(errs.InvalidRequest, "/key", "max", "key must have at most %d bytes, not %d", MaxAgentKey, len(key))
+		return input.Violated("/key", "max", "key must have at most %d bytes, not %d", MaxAgentKey, len(key))
 	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
-		v.Add(errs.InvalidRequest, "/key", "printable", "key must be text without control characters")
+		return input.Violated("/key", "printable", "key must be text without control characters")
 	}
-	return v.Err()
+	return nil
 }
 
 // publicKey validates a public key of ed25519 and returns it in standard base64.
@@ -270,9 +269,7 @@ func publicKey(key *string) (string, error) {
 			return base64.StdEncoding.EncodeToString(raw), nil
 		}
 	}
-	var v errs.Violations
-	v.Add(errs.InvalidRequest, "/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
-	return "", v.Err()
+	return "", input.Violated("/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
 }
 
 // The algorithms of keys.

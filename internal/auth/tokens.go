@@ -78,9 +78,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	}
 	d.AgentID, d.ExpiresAt = cmp.Or(d.AgentID, by.AgentID), cmp.Or(d.ExpiresAt, parent.ExpiresAt)
 	if parent.ExpiresAt != nil && d.ExpiresAt.After(*parent.ExpiresAt) {
-		var v errs.Violations
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
-		return nil, v.Err()
+		return nil, input.Violated("/expires_at", "max", "expires_at must not be later than %s, when the token %q expires", parent.ExpiresAt.Format(time.RFC3339), by.Name)
 	}
 	return &parent.ID, tx.Agents().Confine(by, *d.AgentID)
 }

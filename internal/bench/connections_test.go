@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/testkit"
 	v5 "comet/internal/wire/v5"
 )
 
@@ -112,7 +113,7 @@ func newStatusSender(b *testing.B, s *cometServer) messageSender {
 	s.awaitOnline(b, id)
 	var task struct{ ID string }
 	s.call(b, post("/api/v1/tasks", adminToken, fmt.Appendf(nil, `{"agent_id":%q,"timeout_ms":3600000}`, id)), 202, &task)
-	order := []byte(receive(b, orders))
+	order := []byte(testkit.Receive(b, orders))
 	sent := 0
 	return func(b *testing.B, messages int, wait bool) {
 		b.Helper()
@@ -124,25 +125,14 @@ func newStatusSender(b *testing.B, s *cometServer) messageSender {
 				uuid.New(), member(order, "trace_id"), member(order, "request_id"), task.ID, sent%100)
 			require.NoError(b, conn.Write(detached(), websocket.MessageText, text))
 			for wait && answered <= n {
-				answered += receive(b, acks)
+				answered += testkit.Receive(b, acks)
 			}
 		}
 		for answered < messages {
-			answered += receive(b, acks)
+			answered += testkit.Receive(b, acks)
 		}
 		require.Equal(b, messages, answered, "acknowledgements")
 	}
-}
-
-// receive returns the next value, which must come within a minute.
-func receive[T any](b *testing.B, from <-chan T) (v T) {
-	b.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(time.Minute):
-		require.FailNow(b, "no answer within a minute")
-	}
-	return v
 }
 
 // newLineRequester connects an agent over TCP that requests tasks in PROTOCOL_V5, which other workers

@@ -77,18 +77,7 @@ func flush(t testing.TB, b *bus.Bus) {
 	require.NoError(t, b.Flush(ctx))
 }
 
-// next waits for a value.
-func next[T any](t testing.TB, from <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-from:
-	case <-time.After(timeout):
-		require.Fail(t, "there is no value in time")
-	}
-	return v
-}
-
-// hear subscribes and returns the messages.
+// receive subscribes and returns the messages.
 func receive(t testing.TB, b *bus.Bus, subject string) <-chan bus.Message {
 	t.Helper()
 	received := make(chan bus.Message, 10000)

@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/testkit"
 )
 
 func TestMessagesOfOnePublisherArriveInOrder(t *testing.T) {
@@ -23,7 +24,7 @@ func TestMessagesOfOnePublisherArriveInOrder(t *testing.T) {
 			require.NoError(t, b.Publish("order", []byte(strconv.Itoa(i))))
 		}
 		for i := range 2000 {
-			require.Equal(t, strconv.Itoa(i), string(next(t, received).Data))
+			require.Equal(t, strconv.Itoa(i), string(testkit.Receive(t, received).Data))
 		}
 	})
 }
@@ -45,7 +46,7 @@ func TestHandlerCallsOfASubscriptionAreSerial(t *testing.T) {
 			require.NoError(t, b.Publish("turns", nil))
 		}
 		for range 50 {
-			next(t, done)
+			testkit.Receive(t, done)
 		}
 		require.EqualValues(t, 1, most.Load())
 	})
@@ -64,7 +65,7 @@ func TestASlowHandlerDoesNotDelayOthers(t *testing.T) {
 			require.NoError(t, b.Publish("both", nil))
 		}
 		for range 10 {
-			next(t, received)
+			testkit.Receive(t, received)
 		}
 	})
 }
@@ -80,7 +81,7 @@ func TestAWildcardReceivesMatchingSubjects(t *testing.T) {
 			require.NoError(t, b.Publish(subject, nil))
 		}
 		for _, agent := range []string{"a-1", "dots. and spaces", "end"} {
-			name, ok := bus.AgentOutboxes.NameIn(next(t, received).Subject)
+			name, ok := bus.AgentOutboxes.NameIn(testkit.Receive(t, received).Subject)
 			require.True(t, ok)
 			require.Equal(t, agent, name)
 		}
@@ -104,10 +105,10 @@ func TestAQueueGroupGetsEachMessageOnce(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for range messages {
-			m := next(t, received)
+			m := testkit.Receive(t, received)
 			require.False(t, seen[m], "%s was received twice", m)
 			seen[m] = true
-			next(t, all)
+			testkit.Receive(t, all)
 		}
 		flush(t, b)
 		require.Empty(t, received)
@@ -140,7 +141,7 @@ func TestRespondToAPlainMessageFails(t *testing.T) {
 		b := f.open(t)
 		received := receive(t, b, "plain")
 		require.NoError(t, b.Publish("plain", nil))
-		require.True(t, errs.Is(next(t, received).Respond(nil), errs.InvalidRequest))
+		require.True(t, errs.Is(testkit.Receive(t, received).Respond(nil), errs.InvalidRequest))
 	})
 }
 
@@ -153,16 +154,16 @@ func TestASubscriptionSurvivesTheLossOfTheServer(t *testing.T) {
 		_, err := b.QueueSubscribe("still.queued", "q", func(m bus.Message) { require.NoError(t, m.Respond([]byte("yes"))) })
 		require.NoError(t, err)
 		require.NoError(t, b.Publish("still.there", nil))
-		next(t, received)
+		testkit.Receive(t, received)
 
 		for range 3 {
 			f.outage(t, b)
-			next(t, gaps)
+			testkit.Receive(t, gaps)
 			require.NoError(t, b.Publish("still.there", nil))
-			require.Equal(t, "still.there", next(t, received).Subject)
+			require.Equal(t, "still.there", testkit.Receive(t, received).Subject)
 			_, err := b.Request(t.Context(), "still.queued", nil)
 			require.NoError(t, err)
-			require.Equal(t, "still.queued", next(t, received).Subject)
+			require.Equal(t, "still.queued", testkit.Receive(t, received).Subject)
 		}
 		require.InDelta(t, 3, metric(t, b, "comet_bus_reconnects_total"), 0)
 		require.Empty(t, gaps, "one outage is one gap")
@@ -183,9 +184,9 @@ func TestNoMessageIsLostAfterOnGap(t *testing.T) {
 		})
 		for range 5 {
 			f.outage(t, b)
-			next(t, read)
+			testkit.Receive(t, read)
 			require.NoError(t, b.Publish("between", nil))
-			next(t, received)
+			testkit.Receive(t, received)
 		}
 	})
 }
@@ -223,7 +224,7 @@ func TestStopReturnsWhenItsContextEnds(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NoError(t, b.Publish("stuck", nil))
-		next(t, entered)
+		testkit.Receive(t, entered)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, b.Stop(ctx), context.Canceled)
@@ -271,7 +272,7 @@ func TestDroppedMessagesAreReportedAsAGap(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NoError(t, b.Publish("slow", nil))
-		next(t, entered)
+		testkit.Receive(t, entered)
 		flood := func(messages int) {
 			for range messages {
 				require.NoError(t, b.Publish("slow", nil))
@@ -279,16 +280,16 @@ func TestDroppedMessagesAreReportedAsAGap(t *testing.T) {
 			flush(t, b)
 		}
 		flood(20)
-		next(t, gaps) // at the first dropped message
+		testkit.Receive(t, gaps) // at the first dropped message
 		flood(80)
 		require.Empty(t, gaps, "not again while the handler is blocked")
 		close(release)
-		next(t, gaps) // when the handler has processed its backlog
+		testkit.Receive(t, gaps) // when the handler has processed its backlog
 		require.InDelta(t, 91, metric(t, b, "comet_bus_messages_dropped_total"), 0)
 		require.Len(t, entered, 9)
 
 		require.NoError(t, b.Publish("slow", nil))
-		next(t, entered)
+		testkit.Receive(t, entered)
 	})
 }
 
@@ -307,10 +308,10 @@ func TestTheBacklogIsLimitedInBytes(t *testing.T) {
 			require.NoError(t, b.Publish("big", make([]byte, 1000)))
 		}
 		flush(t, b)
-		next(t, gaps)
+		testkit.Receive(t, gaps)
 		close(release)
 		for range 10 {
-			next(t, entered)
+			testkit.Receive(t, entered)
 		}
 		stop(t, b)
 		require.Empty(t, entered)
@@ -328,11 +329,11 @@ func TestUnsubscribeEndsTheCalls(t *testing.T) {
 		s.Unsubscribe()
 		received := receive(t, b, "once")
 		require.NoError(t, b.Publish("once", nil))
-		next(t, received)
+		testkit.Receive(t, received)
 		f.outage(t, b)
 		waitConnected(t, b)
 		require.NoError(t, b.Publish("once", nil))
-		next(t, received)
+		testkit.Receive(t, received)
 		require.Zero(t, calls.Load())
 	})
 }
@@ -345,11 +346,11 @@ func TestStopOfOnGapEndsTheCalls(t *testing.T) {
 		end := b.OnGap(func() { calls.Add(1) })
 		gaps := gapsOf(b)
 		f.outage(t, b)
-		next(t, gaps)
+		testkit.Receive(t, gaps)
 		end()
 		end()
 		f.outage(t, b)
-		next(t, gaps)
+		testkit.Receive(t, gaps)
 		require.EqualValues(t, 1, calls.Load())
 	})
 }
@@ -360,7 +361,7 @@ func TestAMessageOverTheLimitIsRejected(t *testing.T) {
 		b := f.open(t)
 		received := receive(t, b, "large")
 		require.NoError(t, b.Publish("large", make([]byte, 1<<20)))
-		require.Len(t, next(t, received).Data, 1<<20)
+		require.Len(t, testkit.Receive(t, received).Data, 1<<20)
 		err := b.Publish("large", make([]byte, 1<<20+1))
 		require.True(t, errs.Is(err, errs.BodyTooLarge), "%v", err)
 		require.ErrorContains(t, err, "1048577 bytes")
@@ -376,10 +377,10 @@ func TestPublishedDataMayBeReused(t *testing.T) {
 		data := []byte("first")
 		require.NoError(t, b.Publish("shared", data))
 		copy(data, "other")
-		first := next(t, one).Data
+		first := testkit.Receive(t, one).Data
 		require.Equal(t, "first", string(first))
 		copy(first, "mine!")
-		require.Equal(t, "first", string(next(t, two).Data), "each subscription has its own copy")
+		require.Equal(t, "first", string(testkit.Receive(t, two).Data), "each subscription has its own copy")
 	})
 }
 
@@ -397,7 +398,7 @@ func TestAPanicLosesOneMessage(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.Publish("panic", nil))
 		require.NoError(t, b.Publish("panic", []byte("next")))
-		require.Equal(t, "next", next(t, received))
+		require.Equal(t, "next", testkit.Receive(t, received))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"comet/internal/bus"
 	"comet/internal/bus/bustest"
 	"comet/internal/errs"
+	"comet/internal/testkit"
 )
 
 // logBuffer is a log that may be read while it is written to.
@@ -43,8 +44,8 @@ func TestTwoBusesOnOneServerExchangeMessages(t *testing.T) {
 	one, two := start(t, &bus.Options{URL: server.URL()}), start(t, &bus.Options{URL: server.URL()})
 	receivedByOne, receivedByTwo := receive(t, one, string(bus.WakeDispatches)), receive(t, two, string(bus.WakeDispatches))
 	require.NoError(t, one.Publish(string(bus.WakeDispatches), nil))
-	next(t, receivedByOne)
-	next(t, receivedByTwo)
+	testkit.Receive(t, receivedByOne)
+	testkit.Receive(t, receivedByTwo)
 
 	_, err := two.QueueSubscribe("ask", "q", func(m bus.Message) { require.NoError(t, m.Respond([]byte("two"))) })
 	require.NoError(t, err)
@@ -59,7 +60,7 @@ func TestTwoBusesOnOneServerExchangeMessages(t *testing.T) {
 	}
 	stop(t, one)
 	for i := range 1000 {
-		require.Equal(t, strconv.Itoa(i), string(next(t, receivedByTwo).Data))
+		require.Equal(t, strconv.Itoa(i), string(testkit.Receive(t, receivedByTwo).Data))
 	}
 }
 
@@ -72,7 +73,7 @@ func TestAReconnectionIsAGapForOtherReplicas(t *testing.T) {
 	flush(t, two)
 	gaps := gapsOf(two)
 	require.NoError(t, one.Break())
-	next(t, gaps)
+	testkit.Receive(t, gaps)
 }
 
 func TestABusStartsBeforeItsServer(t *testing.T) {
@@ -90,8 +91,8 @@ func TestABusStartsBeforeItsServer(t *testing.T) {
 	require.NoError(t, b.Publish("early", []byte("buffered")))
 
 	server.Restart(t)
-	next(t, gaps)
-	require.Equal(t, "buffered", string(next(t, received).Data))
+	testkit.Receive(t, gaps)
+	require.Equal(t, "buffered", string(testkit.Receive(t, received).Data))
 	require.NoError(t, b.Check(t.Context()))
 	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("NATS is unreachable")), "%s", &log)
 	require.Equal(t, 1, bytes.Count([]byte(log.String()), []byte("NATS is reachable again")), "%s", &log)
@@ -122,11 +123,11 @@ func TestPublishWhileTheServerIsUnreachableDoesNotWait(t *testing.T) {
 
 	server.Restart(t)
 	for i := range buffered {
-		text, _, _ := bytes.Cut(next(t, received).Data, []byte(" "))
+		text, _, _ := bytes.Cut(testkit.Receive(t, received).Data, []byte(" "))
 		require.Equal(t, strconv.Itoa(i), string(text))
 	}
 	require.NoError(t, b.Publish("away", []byte("back")))
-	require.Equal(t, "back", string(next(t, received).Data))
+	require.Equal(t, "back", string(testkit.Receive(t, received).Data))
 }
 
 func TestStopWhileTheServerIsUnreachable(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"comet/internal/bus"
 	"comet/internal/bus/bustest"
 	"comet/internal/errs"
+	"comet/internal/testkit"
 )
 
 // authority signs certificates.
@@ -77,7 +78,7 @@ func requireWorks(t *testing.T, b *bus.Bus) {
 	require.NoError(t, b.Check(t.Context()))
 	received := receive(t, b, "works")
 	require.NoError(t, b.Publish("works", nil))
-	next(t, received)
+	testkit.Receive(t, received)
 }
 
 func TestTLS(t *testing.T) {

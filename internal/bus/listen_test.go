@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/testkit"
 )
 
 // agent connects to the embedded server as an agent.
@@ -52,7 +53,7 @@ func TestAnAgentUsesItsInboxAndOutbox(t *testing.T) {
 	inbox, err := conn.SubscribeSync(bus.AgentInboxes.Of("infra-1"))
 	require.NoError(t, err)
 	require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-1"), []byte("up")))
-	require.Equal(t, "up", string(next(t, received).Data))
+	require.Equal(t, "up", string(testkit.Receive(t, received).Data))
 	require.NoError(t, b.Publish(bus.AgentInboxes.Of("infra-1"), []byte("down")))
 	m, err := inbox.NextMsg(timeout)
 	require.NoError(t, err)
@@ -78,7 +79,7 @@ func TestAnAgentMayUseNoOtherSubjects(t *testing.T) {
 				require.NoError(t, conn.Publish(subject, nil))
 			}
 			require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-1"), nil))
-			require.Equal(t, bus.AgentOutboxes.Of("infra-1"), next(t, received).Subject, "the other messages were rejected")
+			require.Equal(t, bus.AgentOutboxes.Of("infra-1"), testkit.Receive(t, received).Subject, "the other messages were rejected")
 		})
 	}
 }
@@ -101,7 +102,7 @@ func TestATokenPermitsTheSubjectsOfItsAgentOnly(t *testing.T) {
 	received := receive(t, b, string(bus.AgentOutboxes))
 	require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-2"), []byte("forged")))
 	require.NoError(t, conn.Publish(bus.AgentOutboxes.Of("infra-1"), []byte("own")))
-	require.Equal(t, "own", string(next(t, received).Data))
+	require.Equal(t, "own", string(testkit.Receive(t, received).Data))
 }
 
 func TestResponsesGoToSubjectsOfTheSenderOnly(t *testing.T) {
@@ -116,11 +117,11 @@ func TestResponsesGoToSubjectsOfTheSenderOnly(t *testing.T) {
 	m, err := conn.Request(bus.AgentOutboxes.Of("infra-1"), nil, timeout)
 	require.NoError(t, err)
 	require.Equal(t, "ok", string(m.Data))
-	require.NoError(t, next(t, answered))
+	require.NoError(t, testkit.Receive(t, answered))
 
 	for _, forged := range []string{bus.AgentInboxes.Of("infra-2"), string(bus.WakeEverything), "comet", "comet.agents.infra-2.reply.1", "comet.agents.infra-1.reply"} {
 		require.NoError(t, conn.PublishRequest(bus.AgentOutboxes.Of("infra-1"), forged, nil))
-		require.True(t, errs.Is(next(t, answered), errs.InvalidRequest), forged)
+		require.True(t, errs.Is(testkit.Receive(t, answered), errs.InvalidRequest), forged)
 	}
 }
 
@@ -153,7 +154,7 @@ func TestARevokedTokenEndsItsConnections(t *testing.T) {
 
 	revocation := errs.New(errs.Unauthenticated, "the token was revoked")
 	refusal.Store(new(error(revocation)))
-	next(t, closed)
+	testkit.Receive(t, closed)
 	require.NoError(t, other.FlushTimeout(timeout))
 }
 
@@ -211,7 +212,7 @@ func TestManyAgentsConnectConcurrently(t *testing.T) {
 		})
 	}
 	for range 20 {
-		next(t, received)
+		testkit.Receive(t, received)
 	}
 	all.Wait()
 }

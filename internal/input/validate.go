@@ -27,6 +27,13 @@ func Validate(v any) errs.Violations {
 // member is a models.Optional.
 type member interface{ IsNull() bool }
 
+// Violated returns errs.InvalidRequest for one rule broken at a JSON pointer.
+func Violated(pointer, rule, format string, args ...any) error {
+	var v errs.Violations
+	v.Add(errs.InvalidRequest, pointer, rule, format, args...)
+	return v.Err()
+}
+
 // ValidatePatch is Validate for a partial update. It also rejects null for members whose tag does
 // not declare them as x-nullable.
 func ValidatePatch(v any) errs.Violations {

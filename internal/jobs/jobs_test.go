@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"comet/internal/jobs"
+	"comet/internal/testkit"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -55,17 +56,6 @@ func enqueue(t *testing.T, s *store.Store, all ...store.Job) {
 	}))
 }
 
-// receive takes the next value, or fails instead of waiting for ever.
-func receive[T any](t *testing.T, ch <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-ch:
-	case <-time.After(2 * time.Minute):
-		require.FailNow(t, "nothing came")
-	}
-	return v
-}
-
 // requireGone waits until no job of the kind is left.
 func requireGone(t *testing.T, s *store.Store, kind string) {
 	t.Helper()
@@ -99,9 +89,9 @@ func TestRunner(t *testing.T) {
 		r.Handle("work", done(ran), jobs.Policy{})
 		enqueue(t, db.Store, store.Job{Kind: "work", Key: "before"})
 		start(t, r)
-		require.Equal(t, "before", receive(t, ran).Key)
+		require.Equal(t, "before", testkit.Receive(t, ran).Key)
 		enqueue(t, db.Store, store.Job{Kind: "work", Key: "a", Payload: []byte(`{"n":1}`)})
-		j := receive(t, ran)
+		j := testkit.Receive(t, ran)
 		require.Equal(t, "a", j.Key)
 		require.JSONEq(t, `{"n":1}`, string(j.Payload))
 		require.Equal(t, 1, j.Attempt)
@@ -114,12 +104,12 @@ func TestRunner(t *testing.T) {
 		r.Handle("work", done(ran), jobs.Policy{})
 		start(t, r)
 		enqueue(t, db.Store, store.Job{Kind: "work", Key: "later", RunAt: db.Now().Add(time.Hour)}, store.Job{Kind: "work", Key: "now"})
-		require.Equal(t, "now", receive(t, ran).Key)
+		require.Equal(t, "now", testkit.Receive(t, ran).Key)
 		requireRunning(t, db.Store, ran)
 		db.Clock.Advance(time.Hour)
-		next := receive(t, ran)
+		next := testkit.Receive(t, ran)
 		if next.Key == "now" { // its end was not committed when its lease ran out
-			next = receive(t, ran)
+			next = testkit.Receive(t, ran)
 		}
 		require.Equal(t, "later", next.Key)
 	})
@@ -186,7 +176,7 @@ func TestRunner(t *testing.T) {
 func requireRunning(t *testing.T, s *store.Store, ran <-chan jobs.Job) {
 	t.Helper()
 	enqueue(t, s, store.Job{Kind: "work", Key: "probe"})
-	require.Equal(t, "probe", receive(t, ran).Key)
+	require.Equal(t, "probe", testkit.Receive(t, ran).Key)
 	require.Empty(t, ran)
 	requireNotWaiting(t, s, "probe")
 }
@@ -245,14 +235,14 @@ func TestFailures(t *testing.T) {
 			}, jobs.Policy{Backoff: time.Minute})
 			start(t, r)
 			enqueue(t, db.Store, store.Job{Kind: "work"})
-			require.Equal(t, 1, receive(t, attempts))
+			require.Equal(t, 1, testkit.Receive(t, attempts))
 			requireDueIn(t, db, 30*time.Second, 90*time.Second)
 			require.Empty(t, attempts, "not before its time")
 			db.Clock.Advance(90 * time.Second)
-			require.Equal(t, 2, receive(t, attempts))
+			require.Equal(t, 2, testkit.Receive(t, attempts))
 			requireDueIn(t, db, 60*time.Second, 180*time.Second)
 			db.Clock.Advance(180 * time.Second)
-			require.Equal(t, 3, receive(t, attempts))
+			require.Equal(t, 3, testkit.Receive(t, attempts))
 			requireGone(t, db.Store, "work")
 		})
 	}
@@ -315,7 +305,7 @@ func TestLease(t *testing.T) {
 		start(t, r)
 		requireRunning(t, db.Store, ran)
 		db.Clock.Advance(time.Minute)
-		j := receive(t, ran)
+		j := testkit.Receive(t, ran)
 		require.Equal(t, "a", j.Key)
 		require.Equal(t, 2, j.Attempt)
 		requireGone(t, db.Store, "work")
@@ -336,7 +326,7 @@ func TestLease(t *testing.T) {
 		}, jobs.Policy{Backoff: time.Microsecond, MaxBackoff: time.Microsecond})
 		start(t, r)
 		enqueue(t, db.Store, store.Job{Kind: "work"})
-		require.LessOrEqual(t, receive(t, left), 90*time.Millisecond)
+		require.LessOrEqual(t, testkit.Receive(t, left), 90*time.Millisecond)
 		require.Eventually(t, func() bool { db.Clock.Advance(time.Microsecond); return len(left) > 0 }, time.Minute, time.Millisecond)
 		requireGone(t, db.Store, "work")
 	})
@@ -361,9 +351,9 @@ func TestLease(t *testing.T) {
 			return err == nil && found && at.After(db.Now()) // it is claimed
 		}, time.Minute, time.Millisecond)
 		db.Clock.Advance(time.Minute)
-		require.NoError(t, receive(t, finished), "the second attempt")
+		require.NoError(t, testkit.Receive(t, finished), "the second attempt")
 		close(hang)
-		require.ErrorIs(t, receive(t, finished), store.ErrLeaseLost)
+		require.ErrorIs(t, testkit.Receive(t, finished), store.ErrLeaseLost)
 		require.Len(t, effects(t, db.Store), 1)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/jobs"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -28,7 +29,7 @@ func TestEvery(t *testing.T) {
 			start(t, r)
 		}
 		for range 4 {
-			receive(t, ran)
+			testkit.Receive(t, ran)
 			require.Eventually(t, func() bool {
 				at, found, err := db.Jobs(context.Background()).NextAt([]string{"sweep"})
 				return err == nil && found && at.Equal(db.Now().Add(time.Hour))
@@ -46,7 +47,7 @@ func TestEvery(t *testing.T) {
 			r.Handle("work", done(ran), jobs.Policy{})
 			require.NoError(t, r.Start(t.Context()))
 			if i == 0 {
-				receive(t, ran)
+				testkit.Receive(t, ran)
 			}
 			requireRunning(t, db.Store, ran)
 			require.NoError(t, r.Stop(t.Context()))
@@ -59,7 +60,7 @@ func TestEvery(t *testing.T) {
 		r.Every("sweep", time.Second, func(context.Context) error { attempts <- true; return errBoom })
 		start(t, r)
 		for range 12 {
-			receive(t, attempts)
+			testkit.Receive(t, attempts)
 			require.Eventually(t, func() bool {
 				at, found, err := db.Jobs(context.Background()).NextAt([]string{"sweep"})
 				return err == nil && found && at.After(db.Now()) && !at.After(db.Now().Add(time.Second))

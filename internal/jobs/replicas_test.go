@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/events"
 	"comet/internal/jobs"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store"
 	"comet/store/storetest"
@@ -78,7 +79,7 @@ func TestReplicas(t *testing.T) {
 		require.NoError(t, r.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
 		require.True(t, isFree(t, db.Store), "at once")
-		require.Equal(t, "nova "+connection, receive(t, ended), "unless the worker connects in time")
+		require.Equal(t, "nova "+connection, testkit.Receive(t, ended), "unless the worker connects in time")
 	})
 
 	if !slices.Contains(storetest.Databases(), "postgres") {
@@ -109,7 +110,7 @@ func TestReplicas(t *testing.T) {
 		require.False(t, isFree(t, db.Store), "it may be slow")
 		require.NoError(t, alive.Heartbeat(t.Context()))
 		require.True(t, isFree(t, db.Store))
-		require.Equal(t, "nova "+connection, receive(t, ended))
+		require.Equal(t, "nova "+connection, testkit.Receive(t, ended))
 		for range 5 { // it lives after all: it takes part again
 			require.NoError(t, dying.Heartbeat(t.Context()))
 			require.NoError(t, alive.Heartbeat(t.Context()))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/jobs"
+	"comet/internal/testkit"
 	"comet/store"
 	"comet/store/storetest"
 )
@@ -42,17 +43,17 @@ func TestStop(t *testing.T) {
 		require.NoError(t, r.Start(t.Context()))
 		require.NoError(t, r.Start(t.Context()), "twice is fine")
 		enqueue(t, db.Store, store.Job{Kind: "work", Key: "first"}, store.Job{Kind: "work", Key: "second"})
-		receive(t, began)
+		testkit.Receive(t, began)
 		stopped := make(chan error, 2)
 		for range cap(stopped) {
 			patience := &watchedContext{Context: context.Background(), waited: make(chan struct{})}
 			go func() { stopped <- r.Stop(patience) }()
-			receive(t, patience.waited) // so the runner has been told
+			testkit.Receive(t, patience.waited) // so the runner has been told
 		}
 		require.Empty(t, stopped)
 		close(release)
-		require.NoError(t, receive(t, stopped))
-		require.NoError(t, receive(t, stopped))
+		require.NoError(t, testkit.Receive(t, stopped))
+		require.NoError(t, testkit.Receive(t, stopped))
 		left := claimAll(t, db.Store, "work")
 		require.Len(t, left, 1, "one was finished")
 		require.Equal(t, 1, left[0].Attempt, "the other was never claimed")
@@ -69,7 +70,7 @@ func TestStop(t *testing.T) {
 		}, jobs.Policy{MaxAttempts: 1})
 		require.NoError(t, r.Start(t.Context()))
 		enqueue(t, db.Store, store.Job{Kind: "work"})
-		receive(t, began)
+		testkit.Receive(t, began)
 		require.NoError(t, r.Stop(ended), "everything has ended")
 		left := claimAll(t, db.Store, "work")
 		require.Len(t, left, 1, "due at once, for another replica")
@@ -86,7 +87,7 @@ func TestStop(t *testing.T) {
 		}, jobs.Policy{})
 		require.NoError(t, r.Start(t.Context()))
 		enqueue(t, db.Store, store.Job{Kind: "work"})
-		receive(t, began)
+		testkit.Receive(t, began)
 		require.NoError(t, r.Stop(ended))
 		requireGone(t, db.Store, "work")
 	})
@@ -103,7 +104,7 @@ func TestStop(t *testing.T) {
 		}, jobs.Policy{})
 		require.NoError(t, r.Start(t.Context()))
 		enqueue(t, db.Store, store.Job{Kind: "work"})
-		receive(t, began)
+		testkit.Receive(t, began)
 		require.ErrorIs(t, r.Stop(ended), context.Canceled)
 		require.Empty(t, claimAll(t, db.Store, "work"), "it still runs, so it cannot be claimed")
 		close(release)
@@ -121,7 +122,7 @@ func TestStop(t *testing.T) {
 			r := jobs.New(db.Store, often())
 			r.Handle("work", done(ran), jobs.Policy{})
 			require.NoError(t, r.Start(t.Context()))
-			receive(t, ran)
+			testkit.Receive(t, ran)
 			require.NoError(t, r.Stop(ended))
 		}
 		first := len(ran) + 6

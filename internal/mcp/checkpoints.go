@@ -36,13 +36,8 @@ func isPaused(v workflow.View) bool { return len(choicesOf(v)) > 0 }
 
 // choicesOf returns the decisions on the open checkpoint of a workflow that a form can express, empty if it is not paused.
 // The last one is that of a client that declines, unless the form asks for a budget.
-func choicesOf(v workflow.View) (out []string) {
-	for _, option := range v.Options {
-		if slices.Contains([]string{"continue", "approve", "retry", "skip", string(workflow.ResolutionRaise), "abort", "reject"}, option) {
-			out = append(out, option)
-		}
-	}
-	return out
+func choicesOf(v workflow.View) []string {
+	return slices.DeleteFunc(slices.Clone(v.Options), func(option string) bool { return option == "replan" || option == "accept" })
 }
 
 // checkpointForm returns the question about the open checkpoint of a workflow.
@@ -140,8 +135,7 @@ func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.R
 		}
 		decided, err := g.askOnSession(ctx, r, t.View)
 		if err != nil {
-			res, err := g.outcomeOf(nil, err)
-			return toolReply{Result: res}, err
+			return g.replyOf(nil, err)
 		}
 		if !decided {
 			return reply, nil
@@ -157,8 +151,7 @@ func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.R
 func (g *Server) awaitWorkflow(ctx context.Context, by models.Principal, id string) (toolReply, error) {
 	v, err := g.opts.Workflows.Wait(ctx, by, id)
 	if err != nil {
-		res, err := g.outcomeOf(nil, err)
-		return toolReply{Result: res}, err
+		return g.replyOf(nil, err)
 	}
 	res, err := v.CallResult()
 	return toolReply{Result: upstream.NewResult(res)}, err
@@ -167,18 +160,10 @@ func (g *Server) awaitWorkflow(ctx context.Context, by models.Principal, id stri
 // askOnSession asks the client of a session, on the stream of its call, and applies the answer. The question is withdrawn
 // when the workflow changes, because another client has decided or the time is over.
 func (g *Server) askOnSession(ctx context.Context, r clientRequest, v workflow.View) (decided bool, err error) {
-	asking, cancel := context.WithCancel(ctx)
+	asking, cancel := g.opts.Workflows.UntilChange(ctx, v.WorkflowID, v.Version)
 	defer cancel()
-	changed := make(chan struct{})
-	go func() {
-		defer close(changed)
-		defer cancel()
-		g.opts.Workflows.AwaitChange(asking, v.WorkflowID, v.Version)
-	}()
 	answers, err := askSession(ctx, r.session)(asking, mcp.InputRequestMap{v.CheckpointID: checkpointForm(v)})
 	withdrawn := asking.Err() != nil && ctx.Err() == nil
-	cancel()
-	<-changed
 	switch answer, ok := answers[v.CheckpointID].(*mcp.ElicitResult); {
 	case withdrawn:
 		return true, nil
@@ -236,8 +221,7 @@ func (g *Server) resumeDecision(ctx context.Context, r clientRequest, args json.
 			return toolReply{}, invalidParams("params.inputResponses has no response to %s", checkpoint)
 		}
 		if decided, err = g.decide(ctx, r.by.Principal, t.View, answer); err != nil {
-			res, err := g.outcomeOf(nil, err)
-			return toolReply{Result: res}, err
+			return g.replyOf(nil, err)
 		}
 	}
 	err = g.opts.Workflows.Ask(ctx, checkpoint, "") // a state is used once

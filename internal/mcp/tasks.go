@@ -146,13 +146,10 @@ func (g *Server) awaitTask(ctx context.Context, r clientRequest, out callOutcome
 		if call.workflow == "" {
 			id, err := g.opts.Workflows.Hold(ctx, r.by, r.name, call.arguments, g.hold(call))
 			if err == nil {
+				call.workflow = id
 				call.detach()
 			} else {
 				g.log.Debug("a call cannot become a task", "tool", r.name, "error", err)
-			}
-			call.workflow = id
-			if err != nil {
-				call.workflow = ""
 			}
 		}
 		if call.workflow != "" {

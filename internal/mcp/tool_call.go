@@ -80,10 +80,16 @@ func (g *Server) callTool(ctx context.Context, r clientRequest, args json.RawMes
 	if out.questions != nil {
 		res = upstream.NewResult(&mcp.CallToolResult{Content: []mcp.Content{}, InputRequests: out.questions, RequestState: out.state})
 	}
-	res, err = g.outcomeOf(res, out.err)
+	reply, err := g.replyOf(res, out.err)
 	if id := out.workflowOf(r); id != "" && err == nil {
-		return g.askAboutPause(ctx, r, args, id, toolReply{Result: res})
+		return g.askAboutPause(ctx, r, args, id, reply)
 	}
+	return reply, err
+}
+
+// replyOf returns the reply with the outcome of a call.
+func (g *Server) replyOf(res *upstream.Result, err error) (toolReply, error) {
+	res, err = g.outcomeOf(res, err)
 	return toolReply{Result: res}, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 )
 
@@ -23,7 +24,7 @@ func (o *Orchestrator) HandOff(ctx context.Context, by models.Principal, agentID
 		return SubmitResult{}, err
 	}
 	if sub.Override.Workers != 0 {
-		return SubmitResult{}, invalidField("/workers", "conflict", "a task is handed off to one agent, not to several")
+		return SubmitResult{}, input.Violated("/workers", "conflict", "a task is handed off to one agent, not to several")
 	}
 	sub.Override.Notify = true
 	parent, err := o.Task(ctx, taskID)

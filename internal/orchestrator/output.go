@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/models"
 	"comet/store"
 )
@@ -31,7 +32,7 @@ func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) erro
 		return op.appendLog(t, a.Attempt, c.Data)
 	}
 	if c.Start < 0 || c.Span < 0 || c.Total < 0 || c.Start > MaxOutput || c.Span > MaxOutput || c.Span > 0 && len(c.Data) == 0 {
-		return invalidField("/output", "chunks", "a chunk of step %d with %d bytes cannot be bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
+		return input.Violated("/output", "chunks", "a chunk of step %d with %d bytes cannot be bytes %d-%d", c.Step, len(c.Data), c.Start, c.Start+c.Span)
 	}
 	if c.Step > a.ChunkStep {
 		if err := op.moveResultToLog(t, *a); err != nil {
@@ -42,12 +43,12 @@ func (op *operation) storeChunk(t *models.Task, a *models.Attempt, c Chunk) erro
 	o := models.OutputChunk{Stream: models.StreamResult, Start: c.Start, Span: c.Span, Data: c.Data}
 	switch {
 	case c.Total != 0 && a.ChunkTotal != 0 && c.Total != a.ChunkTotal:
-		return invalidField("/output", "chunks", "the output of step %d is %d bytes long in one message and %d in another", c.Step, a.ChunkTotal, c.Total)
+		return input.Violated("/output", "chunks", "the output of step %d is %d bytes long in one message and %d in another", c.Step, a.ChunkTotal, c.Total)
 	case c.Total != 0:
 		a.ChunkTotal = c.Total
 	}
 	if a.ChunkTotal != 0 && max(o.End(), t.OutputBytes) > a.ChunkTotal {
-		return invalidField("/output", "chunks", "the output of step %d ends at byte %d, after its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
+		return input.Violated("/output", "chunks", "the output of step %d ends at byte %d, after its total of %d", c.Step, max(o.End(), t.OutputBytes), a.ChunkTotal)
 	}
 	t.SetNewestAttempt(*a)
 	return op.addResultChunk(t, a.Attempt, o)
@@ -97,7 +98,7 @@ func subtractRanges(o models.OutputChunk, there []store.OutputRange) (out []mode
 		case odd && p.Start <= at && end <= p.End:
 			return nil, nil
 		case odd:
-			return nil, invalidField("/output", "chunks", "bytes %d-%d of the output overlap bytes %d-%d and differ in length from their range", o.Start, end, p.Start, p.End)
+			return nil, input.Violated("/output", "chunks", "bytes %d-%d of the output overlap bytes %d-%d and differ in length from their range", o.Start, end, p.Start, p.End)
 		}
 		cut(p.Start)
 		at = max(at, p.End)
@@ -181,21 +182,14 @@ func (op *operation) finishResultChunks(t *models.Task, a models.Attempt) error 
 func contiguousEnd(pieces []store.OutputRange, total int64) (end int64, odd bool, err error) {
 	for _, p := range pieces {
 		if p.Start > end {
-			return end, odd, invalidField("/output", "chunks", "bytes %d-%d of the output are missing", end, p.Start)
+			return end, odd, input.Violated("/output", "chunks", "bytes %d-%d of the output are missing", end, p.Start)
 		}
 		end, odd = max(end, p.End), odd || p.End-p.Start != p.Bytes
 	}
 	if end < total {
-		return end, odd, invalidField("/output", "chunks", "bytes %d-%d of the output are missing", end, total)
+		return end, odd, input.Violated("/output", "chunks", "bytes %d-%d of the output are missing", end, total)
 	}
 	return end, odd, nil
-}
-
-// invalidField is the error for one invalid field.
-func invalidField(at, rule, format string, args ...any) error {
-	var v errs.Violations
-	v.Add(errs.InvalidRequest, at, rule, format, args...)
-	return v.Err()
 }
 
 func errOutputTooLong() error {

@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/input"
 	"comet/internal/orchestrator/wakeups"
 	"comet/models"
 	"comet/store"
@@ -25,7 +26,7 @@ func (o *Orchestrator) OpenSession(ctx context.Context, by models.Principal, id 
 		}
 		id = made.String()
 	} else if reserved := o.opts.ReservedSessionID; reserved != nil && reserved(id) {
-		return out, invalidField("/id", "reserved", "the id %q is reserved; choose another id or omit it", id)
+		return out, input.Violated("/id", "reserved", "the id %q is reserved; choose another id or omit it", id)
 	}
 	if facts = orEmpty(facts); !isObject(facts) {
 		return out, errs.New(errs.InvalidRequest, "context must be a JSON object")

@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/input"
 	"comet/internal/orchestrator/selection"
 	"comet/models"
 	"comet/store"
@@ -138,7 +139,7 @@ func (op *operation) submit(by models.Principal, sub Submission) (SubmitResult, 
 // submitNew creates the task of a submission whose request is new.
 func (op *operation) submitNew(by models.Principal, sub Submission) (SubmitResult, error) {
 	if at := sub.Override.ExpiresAt; !at.IsZero() && !op.tx.Now().Before(at) {
-		return SubmitResult{}, invalidField("/expires_at", "future", "expires_at must be in the future")
+		return SubmitResult{}, input.Violated("/expires_at", "future", "expires_at must be in the future")
 	}
 	request := op.request(by, sub) // of the parameters before their references are resolved
 	if err := op.enterSession(by, &sub); err != nil {

@@ -172,7 +172,7 @@ func onTimed(b *testing.B, fn func(b *testing.B, f *timed)) {
 func (f *timed) begin(b *testing.B, step plan.Step) workflow.View {
 	b.Helper()
 	step.ID = "a"
-	v, err := f.tools.Workflows.Begin(b.Context(), f.Caller, workflow.Draft{Steps: []plan.Step{step}}, "", nil)
+	v, _, err := f.tools.Workflows.Begin(b.Context(), f.Caller, workflow.Request{Workflow: new(graph(step))}, nil)
 	require.NoError(b, err)
 	return v
 }
@@ -227,7 +227,7 @@ func BenchmarkPaused(b *testing.B) {
 			for range 50 {
 				all.Go(func() {
 					for range 200 {
-						_, err := f.tools.Workflows.Begin(b.Context(), f.Caller, workflow.Draft{Steps: []plan.Step{{ID: "a", Tool: "paper:act", Approve: true}}}, "", nil)
+						_, _, err := f.tools.Workflows.Begin(b.Context(), f.Caller, workflow.Request{Workflow: new(graph(plan.Step{ID: "a", Tool: "paper:act", Approve: true}))}, nil)
 						assert.NoError(b, err)
 					}
 				})

@@ -118,6 +118,10 @@ func TestBudget(t *testing.T) {
 		require.Equal(t, f.requireBudget(t, got, 5000), f.charged(t, v["workflow_id"].(string)))
 		require.Equal(t, got, f.decide(t, v, true, "resolution", "raise", "budget", 5000), "the same decision again has no effect")
 		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", decision(v, true, "resolution", "raise", "budget", 6000))
+		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", decision(v, true, "budget", 5000))
+		list, _, err := f.tools.Workflows.Checkpoints(t.Context(), f.Principal, v["workflow_id"].(string), "", 10)
+		require.NoError(t, err)
+		require.Equal(t, "raise", list[0].Resolution)
 		f.requireReleased(t)
 	})
 	for _, c := range []struct{ name, status string }{{"abort", "aborted"}, {"reject", "rejected"}, {"expire", "aborted"}} {

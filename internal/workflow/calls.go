@@ -6,14 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/tools"
@@ -36,28 +37,22 @@ const heldStep = "call"
 // errs.InvalidRequest for a tool that works on workflows. After an error nothing is stored, and wait is not called.
 func (e *Engine) Hold(ctx context.Context, by tools.Caller, name string, arguments json.RawMessage, wait func(ctx context.Context, workflowID string) (*upstream.Result, error)) (string, error) {
 	t, err := e.Tools.Lookup(ctx, by, name)
+	if err == nil {
+		arguments, err = plan.Literal(arguments, heldStep)
+	}
 	if err != nil {
 		return "", err
 	}
-	if worksOnWorkflows(t) {
-		return "", errs.New(errs.InvalidRequest, "%s works on workflows", t.ID)
-	}
-	if arguments, err = plan.Literal(arguments, heldStep); err != nil {
+	x := e.newExecution(by, Settings{Call: true})
+	if x.plan, err = plan.New([]plan.Step{{ID: heldStep, Type: plan.KindTool, Tool: t.ID, Arguments: arguments}}, ""); err != nil {
 		return "", err
 	}
-	p, err := plan.New([]plan.Step{{ID: heldStep, Type: plan.KindTool, Tool: t.ID, Arguments: arguments}}, "")
-	if err != nil {
-		return "", err
-	}
-	x := &execution{env: e.environment, settings: Settings{Call: true}, plan: p, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
 	x.setRow(by)
-	text, err := json.Marshal(p.Steps[0].Step)
-	if err != nil {
+	if _, err := x.addSteps(ctx); err != nil {
 		return "", err
 	}
-	x.steps = []workflows.Step{{
-		WorkflowID: x.row.ID, Definition: text, State: int(plan.Running), Attempt: 1, Repeatable: t.IsRepeatable(), StartedAt: x.row.CreatedAt,
-	}}
+	s := &x.steps[0]
+	s.State, s.Attempt, s.Repeatable, s.StartedAt = int(plan.Running), 1, t.IsRepeatable(), x.row.CreatedAt
 	x.emit(EventStarted, EventData{})
 	x.emitStep(EventStepStarted, 0)
 	first := []dispatch{{attempt: 1, target: t.Digest, held: wait}}
@@ -187,17 +182,61 @@ func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }
 
-// AwaitChange returns when a workflow no longer has a version, or ctx ends.
-func (e *Engine) AwaitChange(ctx context.Context, id string, version int64) {
-	for background.Sleep(ctx, changeInterval) == nil {
-		if row, err := workflows.Get(e.Store.Reads(ctx), id); err == nil && row.Version != version {
-			return
-		}
+// UntilChange returns a context that ends when this or another process has replanned, paused, resumed or ended a workflow since
+// it had a version. Call the function to release it.
+func (e *Engine) UntilChange(ctx context.Context, id string, version int64) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{version, cancel}
+	e.watched.add(id, w)
+	if row, err := workflows.Get(e.Store.Reads(ctx), id); err != nil || row.Version != version { // it has changed before
+		cancel()
+	}
+	return ctx, func() {
+		cancel()
+		e.watched.remove(id, w)
 	}
 }
 
-// changeInterval is the interval at which AwaitChange reads the workflow, because any replica can change it.
-const changeInterval = 500 * time.Millisecond
+// watch is a call of UntilChange.
+type watch struct {
+	version int64
+	cancel  context.CancelFunc
+}
+
+// watched has the calls of UntilChange by the ids of their workflows. Its zero value is empty.
+type watched struct {
+	mu  sync.Mutex
+	all map[string][]*watch
+}
+
+func (a *watched) add(id string, w *watch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil {
+		a.all = map[string][]*watch{}
+	}
+	a.all[id] = append(a.all[id], w)
+}
+
+func (a *watched) remove(id string, w *watch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all[id] = slices.DeleteFunc(a.all[id], func(other *watch) bool { return other == w }); len(a.all[id]) == 0 {
+		delete(a.all, id)
+	}
+}
+
+// changed ends the contexts of the calls that know an earlier version than that of an event.
+func (a *watched) changed(event models.Event) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.all[event.Key] {
+		var now EventData
+		if json.Unmarshal(event.Data, &now) == nil && now.Version > w.version {
+			w.cancel()
+		}
+	}
+}
 
 // IsAsked reports whether key is the stored key of the question about a checkpoint, in a workflow of the principal's own token.
 func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoint, key string) (bool, error) {

@@ -1,6 +1,7 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -81,12 +82,8 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		if err := x.mayDecide(by, d); err != nil {
 			return err
 		}
-		switch {
-		case open.State == workflows.Open:
-		case open.State == workflows.Approved && d.Approved && open.Kind == string(plan.PauseBudget) && d.Budget != x.row.Budget:
-			return errState("the budget of the workflow was already raised to %d", x.row.Budget)
-		default:
-			return repeated(*open, d)
+		if open.State != workflows.Open {
+			return x.repeated(ctx, *open, d)
 		}
 		if d.Digest != "" && d.Digest != open.Digest {
 			return tools.NewError(errs.Conflict, "CHECKPOINT_STALE", "the digest is not that of the checkpoint %s, which is %s", open.ID, open.Digest)
@@ -122,8 +119,10 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	case plan.PauseLayer:
 		x.row.Confirmed = x.checkpoint.Layer
 	case plan.PauseUncertain:
-		if current, err := x.approveRetry(ctx, d); err != nil || !current {
-			return x.stale(by, d, err)
+		if d.Resolution == ResolutionRetry && x.halted == nil { // a workflow that is halted ends
+			if current, err := x.approve(ctx); err != nil || !current {
+				return x.stale(by, d, err)
+			}
 		}
 		if err := x.resolve(d); err != nil {
 			return err
@@ -139,7 +138,7 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 	}
 	x.settle(workflows.Approved, by.TokenID, d.Feedback)
 	x.decided.Via = string(d.Via)
-	if x.checkpoint.Kind == string(plan.PauseUncertain) {
+	if kind := plan.Pause(x.checkpoint.Kind); kind == plan.PauseUncertain || kind == plan.PauseBudget {
 		x.decided.Resolution = string(d.Resolution)
 	}
 	return nil
@@ -152,14 +151,6 @@ func (x *execution) stale(by models.Principal, d Decision, err error) error {
 		x.settle(workflows.Stale, by.TokenID, d.Feedback)
 	}
 	return err
-}
-
-// approveRetry calls approve if the resolution is to run the steps again; other resolutions need no approval.
-func (x *execution) approveRetry(ctx context.Context, d Decision) (current bool, err error) {
-	if d.Resolution != ResolutionRetry || x.halted != nil {
-		return true, nil //nolint:nilerr // the workflow ends with this error
-	}
-	return x.approve(ctx)
 }
 
 // approve approves the steps that the open checkpoint shows. It reports false if what was shown has changed since; then
@@ -195,7 +186,7 @@ func (x *execution) resolve(d Decision) error {
 	for _, s := range shown {
 		i := x.position(s.ID)
 		switch d.Resolution {
-		case ResolutionRetry: // approveRetry has approved the step
+		case ResolutionRetry: // accept has approved the step
 			x.steps[i].State, x.changed[i] = int(plan.Pending), true
 		case ResolutionSkip:
 			x.end(i, plan.Skipped, now)
@@ -224,23 +215,39 @@ func (x *execution) checkEarlier(ctx context.Context, id string, d Decision) err
 	if err != nil {
 		return err
 	}
-	if err = repeated(c, d); c.State == workflows.Stale && x.checkpoint.State == workflows.Open {
+	if err = x.repeated(ctx, c, d); c.State == workflows.Stale && x.checkpoint.State == workflows.Open {
 		err = tools.WithDetails(errs.From(err), map[string]any{"checkpoint_id": x.checkpoint.ID})
 	}
 	return err
 }
 
 // repeated returns errUnchanged if d repeats the decision that was made, otherwise CHECKPOINT_STALE or WORKFLOW_STATE.
-func repeated(c workflows.Checkpoint, d Decision) error {
+func (x *execution) repeated(ctx context.Context, c workflows.Checkpoint, d Decision) error {
 	switch {
 	case c.State == workflows.Stale:
 		return errStale(c.ID)
-	case c.State == workflows.Approved && d.Approved && c.Resolution != "" && c.Resolution != string(d.Resolution):
+	case c.State == workflows.Rejected && !d.Approved:
+		return errUnchanged
+	case c.State != workflows.Approved || !d.Approved:
+		return errState("the checkpoint %s was already %s", c.ID, c.State)
+	case c.Resolution != "" && c.Resolution != string(d.Resolution):
 		return errState("the checkpoint %s was already approved with the resolution %s", c.ID, c.Resolution)
-	case c.State == workflows.Approved && d.Approved, c.State == workflows.Rejected && !d.Approved:
+	case c.Kind == string(plan.PauseBudget) && c.ID == x.checkpoint.ID && d.Budget != x.row.Budget:
+		return errState("the budget of the workflow was already raised to %d", x.row.Budget)
+	case c.Resolution != string(ResolutionAccept):
 		return errUnchanged
 	}
-	return errState("the checkpoint %s was already %s", c.ID, c.State)
+	shown, err := shownSteps(c)
+	for _, s := range shown {
+		var accepted json.RawMessage
+		if accepted, err = x.result(ctx)(x.position(s.ID)); err != nil {
+			break
+		}
+		if !plan.Equal(accepted, d.Results[s.ID]) {
+			return errState("the checkpoint %s was already approved with another result of the step %q", c.ID, s.ID)
+		}
+	}
+	return cmp.Or(err, errUnchanged)
 }
 
 // Abort ends a workflow early. It returns WORKFLOW_STATE for one that has ended without being aborted.

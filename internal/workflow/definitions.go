@@ -19,34 +19,21 @@ import (
 
 // Definition is a version of a stored workflow.
 type Definition struct {
-	Name string
-	// Version counts from 1. A version never changes.
-	Version     int64
-	Description string
-	// Steps may refer to the input: $input.path.
-	Steps    []plan.Step
-	Settings Settings
-	// InputSchema is a JSON Schema, nil for none.
-	InputSchema json.RawMessage
-	// CreatedBy is the name of the token that stored the version.
-	CreatedBy string
-	CreatedAt time.Time
-}
+	Name        string          `json:"name" example:"nightly-report"`                // The name.
+	Version     int64           `json:"version" example:"3"`                          // The version, from 1. A version never changes.
+	Description string          `json:"description,omitempty" example:"Daily report"` // The purpose of the workflow; absent if none was stored.
+	Workflow    Graph           `json:"workflow"`                                     // The tasks.
+	Config      Config          `json:"config"`                                       // Options of the workflow.
+	InputSchema json.RawMessage `json:"input_schema,omitempty" swaggertype:"object"`  // JSON Schema for the input; absent if none was stored.
+	CreatedBy   string          `json:"created_by" example:"ci"`                      // Name of the token that stored the version.
+	CreatedAt   time.Time       `json:"created_at" example:"2026-01-10T15:30:00Z"`    // When the version was stored.
+} // @name DefinitionView
 
 // DefinitionRef names a version of a stored workflow.
 type DefinitionRef struct {
 	Name    string `json:"name" example:"nightly-report"` // The name.
 	Version int64  `json:"version" example:"3"`           // The version.
 } // @name WorkflowDefinitionRef
-
-// Invocation selects a stored workflow and contains its input.
-type Invocation struct {
-	Name string
-	// Version is 0 for the newest one.
-	Version int64
-	// Input is a JSON object, nil for an empty one.
-	Input json.RawMessage
-}
 
 // storedPlan is the column plan of workflow_definitions.
 type storedPlan struct {
@@ -56,33 +43,37 @@ type storedPlan struct {
 
 var definitionName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
-// SaveDefinition stores the next version of a workflow and sets Version, CreatedBy and CreatedAt of d. If the newest version has
-// the same content, it stores nothing, copies these fields from it, and returns false. It returns errs.InvalidRequest with all
-// violations, the error of the precondition, and errs.Conflict if another version was stored at the same time.
-func (e *Engine) SaveDefinition(ctx context.Context, by models.Principal, d *Definition, pre models.Precondition) (stored bool, err error) {
+// SaveDefinition stores the next version of a workflow and returns it. If the newest version has the same content, it stores
+// nothing and returns that version. It returns errs.InvalidRequest with all violations, the error of the precondition, and
+// errs.Conflict if another version was stored at the same time.
+func (e *Engine) SaveDefinition(ctx context.Context, by models.Principal, d Definition, pre models.Precondition) (saved Definition, stored bool, err error) {
 	row, err := d.row()
 	if err != nil {
-		return false, err
+		return d, false, err
 	}
+	var kept workflows.Definition
 	err = e.Store.Write(ctx, func(tx *store.Tx) error {
-		newest, err := workflows.GetDefinition(tx, d.Name, 0)
+		var err error
+		kept, err = workflows.GetDefinition(tx, d.Name, 0)
 		if err != nil && !errs.Is(err, errs.NotFound) {
 			return err
 		}
-		if err := pre.Check(newest.Version); err != nil {
+		if err := pre.Check(kept.Version); err != nil {
 			return err
 		}
-		row.Version, row.CreatedBy, row.CreatedAt = newest.Version+1, by.Name, tx.Now()
-		stored = true
-		if same := newest.Description == row.Description && bytes.Equal(newest.Plan, row.Plan) && bytes.Equal(newest.InputSchema, row.InputSchema); same {
-			row, stored = newest, false
-		} else if err := cmp.Or(workflows.AddDefinition(tx, row), tx.Events().Emit(EventDefinitionSaved, d.Name, definitionChanged{d.Name, row.Version, by.Name})); err != nil {
-			return err
+		stored = kept.Description != row.Description || !bytes.Equal(kept.Plan, row.Plan) || !bytes.Equal(kept.InputSchema, row.InputSchema)
+		if !stored {
+			return nil
 		}
-		d.Version, d.CreatedBy, d.CreatedAt = row.Version, row.CreatedBy, row.CreatedAt
-		return nil
+		row.Version, row.CreatedBy, row.CreatedAt = kept.Version+1, by.Name, tx.Now()
+		kept = row
+		return cmp.Or(workflows.AddDefinition(tx, row), tx.Events().Emit(EventDefinitionSaved, d.Name, definitionChanged{d.Name, row.Version, by.Name}))
 	})
-	return stored, err
+	if err != nil {
+		return d, false, err
+	}
+	saved, err = newDefinition(kept)
+	return saved, stored, err
 }
 
 // definitionChanged is the data of the events of stored workflows.
@@ -93,11 +84,11 @@ type definitionChanged struct {
 }
 
 // row checks a definition and returns its row.
-func (d *Definition) row() (row workflows.Definition, err error) {
+func (d Definition) row() (row workflows.Definition, err error) {
 	if !definitionName.MatchString(d.Name) {
 		return row, errs.New(errs.InvalidRequest, "the name of a definition must begin with a lowercase letter or a digit, followed by at most 63 lowercase letters, digits, \".\", \"_\" and \"-\", not %q", input.Clip(d.Name))
 	}
-	if _, err := plan.NewTemplate(d.Steps, "/workflow/tasks"); err != nil {
+	if _, err := plan.NewTemplate(d.Workflow.Tasks, "/workflow/tasks"); err != nil {
 		return row, err
 	}
 	row = workflows.Definition{Name: d.Name, Description: d.Description}
@@ -111,7 +102,7 @@ func (d *Definition) row() (row workflows.Definition, err error) {
 		}
 		row.InputSchema = schema.Bytes()
 	}
-	row.Plan, err = json.Marshal(storedPlan{d.Steps, d.Settings})
+	row.Plan, err = json.Marshal(storedPlan{d.Workflow.Tasks, d.Config.Settings()})
 	return row, err
 }
 
@@ -138,7 +129,7 @@ func newDefinition(row workflows.Definition) (Definition, error) {
 	d := Definition{Name: row.Name, Version: row.Version, Description: row.Description, InputSchema: row.InputSchema, CreatedBy: row.CreatedBy, CreatedAt: row.CreatedAt}
 	var stored storedPlan
 	err := json.Unmarshal(row.Plan, &stored)
-	d.Steps, d.Settings = stored.Tasks, stored.Settings
+	d.Workflow.Tasks, d.Config = stored.Tasks, stored.Settings.Config()
 	return d, err
 }
 
@@ -173,7 +164,7 @@ func (e *Engine) DeleteDefinition(ctx context.Context, by models.Principal, name
 // define sets the plan of a new workflow to that of a stored one. Of the settings of the request and the definition, the
 // stricter ones apply. at is the JSON pointer of the invocation.
 func (x *execution) define(ctx context.Context, from Invocation, at string) error {
-	d, err := x.env.Definition(ctx, from.Name, from.Version)
+	d, err := x.env.Definition(ctx, from.Name, orZero(from.Version))
 	if err != nil {
 		return err
 	}
@@ -182,15 +173,11 @@ func (x *execution) define(ctx context.Context, from Invocation, at string) erro
 		value = json.RawMessage("{}")
 	}
 	at += "/input"
-	var v errs.Violations
 	switch {
 	case len(value) > plan.MaxArguments:
-		v.Add(errs.InvalidRequest, at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
+		return input.Violated(at, "max", "the input must have at most %d bytes, not %d", plan.MaxArguments, len(value))
 	case bytes.TrimSpace(value)[0] != '{':
-		v.Add(errs.InvalidRequest, at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
-	}
-	if err := v.Err(); err != nil {
-		return err
+		return input.Violated(at, "object", "the input must be a JSON object, not %s", input.Clip(string(value)))
 	}
 	if d.InputSchema != nil {
 		schema, err := plan.ParseSchema(d.InputSchema, "")
@@ -202,8 +189,8 @@ func (x *execution) define(ctx context.Context, from Invocation, at string) erro
 		}
 	}
 	x.row.Definition, x.row.DefinitionVersion, x.row.Input = d.Name, d.Version, value
-	x.settings = x.settings.with(d.Settings)
-	if x.plan, err = plan.NewTemplate(d.Steps, ""); err != nil {
+	x.settings = x.settings.with(d.Config.Settings())
+	if x.plan, err = plan.NewTemplate(d.Workflow.Tasks, ""); err != nil {
 		return err
 	}
 	return x.plan.Bind(value, at)

@@ -17,13 +17,13 @@ import (
 // save stores the next version of the workflow "report".
 func (f *fixture) save(t *testing.T, schema string, steps ...plan.Step) int64 {
 	t.Helper()
-	d := workflow.Definition{Name: "report", Steps: steps}
+	d := workflow.Definition{Name: "report", Workflow: graph(steps...)}
 	if schema != "" {
 		d.InputSchema = json.RawMessage(schema)
 	}
-	_, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), &d, nil)
+	saved, _, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), d, nil)
 	require.NoError(t, err)
-	return d.Version
+	return saved.Version
 }
 
 func invoking(input string, more ...any) map[string]any {
@@ -36,6 +36,8 @@ func invoking(input string, more ...any) map[string]any {
 	}
 	return map[string]any{"definition": definition}
 }
+
+func graph(steps ...plan.Step) workflow.Graph { return workflow.Graph{Tasks: steps} }
 
 func echo(id, arguments string) plan.Step {
 	return plan.Step{ID: id, Tool: "paper:echo", Arguments: json.RawMessage(arguments)}
@@ -104,8 +106,8 @@ func TestDefinitions(t *testing.T) {
 		f.RequireFails(t, "DEFINITION_NOT_FOUND", "agentcards:execute_dag", invoking(""))
 	})
 	testOnDatabases(t, "the settings of the definition and of the request both apply", workflow.Options{}, func(t *testing.T, f *fixture) {
-		d := workflow.Definition{Name: "report", Steps: []plan.Step{{ID: "a", Tool: "paper:note"}, {ID: "b", Tool: "paper:shred", DependsOn: []string{"a"}}}, Settings: workflow.Settings{Approvals: models.ToolDestructive}}
-		_, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), &d, nil)
+		d := workflow.Definition{Name: "report", Workflow: graph(plan.Step{ID: "a", Tool: "paper:note"}, plan.Step{ID: "b", Tool: "paper:shred", DependsOn: []string{"a"}}), Config: workflow.Config{Approvals: new(models.ToolDestructive)}}
+		_, _, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), d, nil)
 		require.NoError(t, err)
 		args := invoking("")
 		requireStates(t, f.call(t, "execute_dag", args), "success", "pending")
@@ -117,8 +119,8 @@ func TestDefinitions(t *testing.T) {
 		require.Equal(t, "approval_required", f.call(t, "continue", map[string]any{"workflow_id": v["workflow_id"]})["status"])
 	})
 	testOnDatabases(t, "the smaller budget and the stricter approver apply", workflow.Options{}, func(t *testing.T, f *fixture) {
-		d := workflow.Definition{Name: "report", Steps: []plan.Step{{ID: "a", Tool: "paper:shred", Approve: true}}, Settings: workflow.Settings{Budget: 5000, Approver: workflow.ApproverHuman}}
-		_, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), &d, nil)
+		d := workflow.Definition{Name: "report", Workflow: graph(plan.Step{ID: "a", Tool: "paper:shred", Approve: true}), Config: workflow.Config{Budget: new(int64(5000)), Approver: new("human")}}
+		_, _, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), d, nil)
 		require.NoError(t, err)
 		args := invoking("")
 		args["config"] = map[string]any{"budget": 9000, "approver": "other"}
@@ -147,19 +149,19 @@ func TestRejectedDefinitions(t *testing.T) {
 			d    workflow.Definition
 			want string
 		}{
-			"a name with a blank":       {workflow.Definition{Name: "a b", Steps: []plan.Step{echo("a", `{}`)}}, "must begin with a lowercase letter"},
-			"no name":                   {workflow.Definition{Steps: []plan.Step{echo("a", `{}`)}}, "must begin with a lowercase letter"},
+			"a name with a blank":       {workflow.Definition{Name: "a b", Workflow: graph(echo("a", `{}`))}, "must begin with a lowercase letter"},
+			"no name":                   {workflow.Definition{Workflow: graph(echo("a", `{}`))}, "must begin with a lowercase letter"},
 			"no steps":                  {workflow.Definition{Name: "x"}, "1 to 500 steps"},
-			"a step named input":        {workflow.Definition{Name: "x", Steps: []plan.Step{echo("input", `{}`)}}, "stands for the input"},
-			"an unknown reference":      {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{"x":"$inputs.result"}`)}}, "does not exist"},
-			"a schema of a text":        {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`"x"`)}, "not a JSON Schema"},
-			"a schema of bad types":     {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"type":7}`)}, "not a JSON Schema"},
-			"a schema that recurses":    {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"properties":{"a":{"$ref":"#"}}}`)}, "$ref"},
-			"a schema with an anchor":   {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"$dynamicAnchor":"n","properties":{"a":{"\u0024dynamicRef":"#n"}}}`)}, "$dynamicRef"},
-			"a schema with a pattern":   {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"pattern":"("}`)}, "is invalid"},
-			"a schema that is too long": {workflow.Definition{Name: "x", Steps: []plan.Step{echo("a", `{}`)}, InputSchema: json.RawMessage(`{"title":"` + strings.Repeat("x", plan.MaxSchema) + `"}`)}, "65536 bytes"},
+			"a step named input":        {workflow.Definition{Name: "x", Workflow: graph(echo("input", `{}`))}, "stands for the input"},
+			"an unknown reference":      {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{"x":"$inputs.result"}`))}, "does not exist"},
+			"a schema of a text":        {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{}`)), InputSchema: json.RawMessage(`"x"`)}, "not a JSON Schema"},
+			"a schema of bad types":     {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{}`)), InputSchema: json.RawMessage(`{"type":7}`)}, "not a JSON Schema"},
+			"a schema that recurses":    {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{}`)), InputSchema: json.RawMessage(`{"properties":{"a":{"$ref":"#"}}}`)}, "$ref"},
+			"a schema with an anchor":   {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{}`)), InputSchema: json.RawMessage(`{"$dynamicAnchor":"n","properties":{"a":{"\u0024dynamicRef":"#n"}}}`)}, "$dynamicRef"},
+			"a schema with a pattern":   {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{}`)), InputSchema: json.RawMessage(`{"pattern":"("}`)}, "is invalid"},
+			"a schema that is too long": {workflow.Definition{Name: "x", Workflow: graph(echo("a", `{}`)), InputSchema: json.RawMessage(`{"title":"` + strings.Repeat("x", plan.MaxSchema) + `"}`)}, "65536 bytes"},
 		} {
-			_, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), &c.d, nil)
+			_, _, err := f.tools.Workflows.SaveDefinition(t.Context(), testkit.Admin(), c.d, nil)
 			require.Truef(t, errs.Is(err, errs.InvalidRequest), "%s: %v", name, err)
 			require.ErrorContains(t, err, c.want, name)
 		}

@@ -29,6 +29,7 @@ type Engine struct {
 	active  sync.WaitGroup // the runs
 
 	following sync.WaitGroup // followOthers
+	watched   watched
 }
 
 // New returns an engine. RegisterJobs must be called before the runner of the jobs starts.
@@ -52,13 +53,13 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.following.Go(func() { e.followOthers(changes.Only(EventReplanned, EventEnded)) })
+	e.following.Go(func() { e.followOthers(changes.Only(EventReplanned, EventPaused, EventResumed, EventEnded)) })
 	close(e.started)
 	return nil
 }
 
 // followOthers follows what other processes do to the workflows that this process holds, until the engine stops: it reads the
-// steps that they add, and cancels the steps of workflows that they end.
+// steps that they add, and cancels the steps of workflows that they end. It also ends the contexts of UntilChange.
 func (e *Engine) followOthers(changes *events.Subscription) {
 	const batch = 100
 	for {
@@ -67,11 +68,12 @@ func (e *Engine) followOthers(changes *events.Subscription) {
 			return
 		}
 		for _, event := range found {
+			e.watched.changed(event)
 			switch r := e.held(event.Key); {
 			case r == nil:
 			case event.Type == EventReplanned:
 				r.extend()
-			default:
+			case event.Type == EventEnded:
 				r.cancel()
 			}
 		}

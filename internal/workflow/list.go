@@ -136,12 +136,7 @@ func (e *Engine) Checkpoints(ctx context.Context, by models.Principal, id, befor
 
 // Result returns the complete result of a step, as JSON.
 func (e *Engine) Result(ctx context.Context, by models.Principal, id, step string) (json.RawMessage, error) {
-	from := e.Store.Reads(ctx)
-	row, err := workflows.Get(from, id)
-	if err = e.visible(ctx, row, err, by, id); err != nil {
-		return nil, err
-	}
-	x, err := e.load(from, row, 0)
+	x, err := e.read(ctx, by, id, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +146,6 @@ func (e *Engine) Result(ctx context.Context, by models.Principal, id, step strin
 	case x.state(i) != plan.Success:
 		return nil, errs.New(errs.NotFound, "the task %q has no result: its status is %s", step, stepStatus(x.steps[i]))
 	default:
-		return workflows.Result(from, id, i)
+		return x.result(ctx)(i)
 	}
 }

@@ -1,17 +1,15 @@
 package workflow
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 
 	"comet/internal/tools"
 	"comet/internal/toolsearch"
 	"comet/internal/workflow/intent"
 	"comet/internal/workflow/plan"
 	"comet/models"
-	"comet/store"
-	"comet/store/workflows"
 )
 
 const (
@@ -23,11 +21,6 @@ const (
 
 // Ready is the status of a plan that can start.
 const Ready = "ready"
-
-// Graph is a set of steps (AgentCards, “DAGStructure”).
-type Graph struct {
-	Tasks []plan.Step `json:"tasks" validate:"required" minItems:"1" maxItems:"500"` // The tasks. Independent ones run at the same time.
-} // @name WorkflowGraph
 
 // Proposal is a workflow that was checked and not started.
 type Proposal struct {
@@ -47,57 +40,18 @@ type Proposal struct {
 	NextAction   string               `json:"next_action,omitempty" example:"Nothing was executed."`    // The next call for an MCP client.
 } // @name WorkflowPlan
 
-// Propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
+// propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
 // returns errs.InvalidRequest for a sentence that is empty or too long.
-func (e *Engine) Propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
-	failed, err := e.findTools(ctx, by, &r)
-	if err != nil {
-		return out, err
-	}
-	p, err := intent.Propose(r)
-	if err == nil {
-		err = *failed
-	}
-	if err != nil {
-		return out, err
-	}
-	out = Proposal{Status: Ready, Confidence: &p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives}
-	if p.Verdict != intent.Execute {
-		out.Status = string(p.Verdict)
-		out.NextAction = "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools"
-	}
-	if len(p.Steps) > 0 {
-		out.Workflow = &Graph{p.Steps}
-	}
-	return out, nil
-}
-
-// BeginIntent starts the plan for an intent as Begin does. If the plan is not Ready, it starts nothing.
-func (e *Engine) BeginIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings, once *models.Idempotency) (v View, p Proposal, err error) {
-	if once != nil { // the same intent may have another plan now
-		unknown := errors.New("the request is new")
-		err = e.Store.Once(ctx, once, func(*store.Tx) (any, error) { return nil, unknown })
-		if !errors.Is(err, unknown) {
-			return v, Proposal{Status: Ready}, err
-		}
-	}
-	if p, err = e.Propose(ctx, by, intent.Request{Sentence: sentence}); err == nil && p.Status == Ready {
-		v, err = e.Begin(ctx, by, Draft{Steps: p.Workflow.Tasks, Settings: settings}, "/intent", once)
-	}
-	return v, p, err
-}
-
-// findTools sets the searches of a request for a plan. They store their error in the returned variable.
-func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Request) (failed *error, err error) {
+func (e *Engine) propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
 	catalogue, err := e.Tools.Catalogue(ctx, by)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	allowed := func(id string) bool {
 		t := catalogue.Find(id)
 		return t != nil && !t.IsBuiltin()
 	}
-	failed = new(error)
+	var failed error // of a search
 	r.Hops = func(from, to string) int { return e.Index.Hops(from, to, maxHops) }
 	r.Find = func(text string) (out []intent.Tool) {
 		if len(text) > toolsearch.MaxText {
@@ -105,7 +59,7 @@ func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Reque
 		}
 		found, err := e.Index.Search(ctx, toolsearch.Query{Text: text, Limit: candidates, Allowed: allowed})
 		if err != nil {
-			*failed = err
+			failed = err
 			return nil
 		}
 		r.Density = found.Meta.Density
@@ -119,7 +73,19 @@ func (e *Engine) findTools(ctx context.Context, by tools.Caller, r *intent.Reque
 		return out
 	}
 	r.Find(r.Sentence) // the density of the graph
-	return failed, nil
+	p, err := intent.Propose(r)
+	if err = cmp.Or(err, failed); err != nil {
+		return out, err
+	}
+	out = Proposal{Status: Ready, Confidence: &p.Confidence, Missing: p.Missing, Unclear: p.Unclear, Alternatives: p.Alternatives}
+	if p.Verdict != intent.Execute {
+		out.Status = string(p.Verdict)
+		out.NextAction = "Nothing was executed. Call agentcards:execute_dag with workflow instead of intent; agentcards:search_tools finds tools"
+	}
+	if len(p.Steps) > 0 {
+		out.Workflow = &Graph{p.Steps}
+	}
+	return out, nil
 }
 
 // Node is a step and the steps that it depends on.
@@ -153,37 +119,17 @@ type PlannedTask struct {
 	Approval bool             `json:"approval" example:"true"`                                                   // Whether the task needs approval before it begins.
 } // @name WorkflowPlannedTask
 
-// Plan makes the same checks as Begin, but starts nothing.
-func (e *Engine) Plan(ctx context.Context, by tools.Caller, d Draft, at string) (Proposal, error) {
-	out := Proposal{Status: Ready}
-	return out, e.addTasks(ctx, by, d, at, &out)
-}
-
-// PlanIntent returns the plan for an intent. If the plan is Ready, it also makes the checks of Begin.
-func (e *Engine) PlanIntent(ctx context.Context, by tools.Caller, sentence string, settings Settings) (Proposal, error) {
-	out, err := e.Propose(ctx, by, intent.Request{Sentence: sentence})
-	if err == nil && out.Status == Ready {
-		err = e.addTasks(ctx, by, Draft{Steps: out.Workflow.Tasks, Settings: settings}, "/intent", &out)
-	}
-	return out, err
-}
-
-// addTasks checks a workflow and adds its tasks to a proposal. It returns the errors of Begin.
-func (e *Engine) addTasks(ctx context.Context, by tools.Caller, d Draft, at string, out *Proposal) error {
-	x, targets, err := e.check(ctx, by, d, at)
-	if err != nil {
-		return err
-	}
-	out.TotalLayers, out.ParallelBranches = x.plan.Layers, x.plan.Width
+// describe adds the steps, whose tools are targets, to the plan of a workflow that can start.
+func (x *execution) describe(p *Proposal, targets []tools.Target) {
+	p.TotalLayers, p.ParallelBranches = x.plan.Layers, x.plan.Width
 	for i, s := range x.plan.Steps {
 		t := PlannedTask{Node: x.node(i), Class: models.ToolDestructive}
 		if s.Type != plan.KindAgent {
 			t.Tool, t.Class = targets[i].ID, targets[i].Class
 		}
 		t.Approval = x.classNeedsApproval(i, t.Class)
-		out.Tasks = append(out.Tasks, t)
+		p.Tasks = append(p.Tasks, t)
 	}
-	return nil
 }
 
 // StateGraph is the graph of a stored workflow with the states of its steps.
@@ -202,16 +148,11 @@ type StateNode struct {
 
 // Graph returns the steps of a workflow with their dependencies and states.
 func (e *Engine) Graph(ctx context.Context, by models.Principal, id string) (out StateGraph, err error) {
-	from := e.Store.Reads(ctx)
-	row, err := workflows.Get(from, id)
-	if err = e.visible(ctx, row, err, by, id); err != nil {
-		return out, err
-	}
-	x, err := e.load(from, row, 0)
+	x, err := e.read(ctx, by, id, 0)
 	if err != nil {
 		return out, err
 	}
-	out = StateGraph{WorkflowID: row.ID, Status: status(row), Version: row.Version}
+	out = StateGraph{WorkflowID: id, Status: status(x.row), Version: x.row.Version}
 	for i := range x.steps {
 		out.Tasks = append(out.Tasks, StateNode{x.node(i), stepStatus(x.steps[i])})
 	}

@@ -2,7 +2,10 @@ package workflow
 
 import (
 	"context"
+	"encoding/json"
 
+	"comet/internal/tools"
+	"comet/internal/workflow/intent"
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
@@ -14,15 +17,11 @@ const maxRevisions = 10
 
 // Requirement is a request to add steps to a workflow.
 type Requirement struct {
-	// Text says what is to be added; it may be empty if Steps is set.
+	// Text says what is to be added; it may be empty if Workflow is set.
 	Text string
-	// Steps are the steps to add, unless Plan is set.
-	Steps []plan.Step
-	// Plan returns the steps to add, or none to leave the workflow unchanged. taken reports whether the workflow has a step
-	// with an id. Plan is called again if the workflow has changed in the meantime.
-	Plan func(taken func(id string) bool) ([]plan.Step, error)
-	// At is the JSON pointer of the steps, for errors.
-	At string
+	// Workflow has the steps to add, nil for those of the plan for Text. Context has values of arguments for the plan.
+	Workflow *Graph
+	Context  json.RawMessage
 }
 
 // Replanned is a workflow after steps were added (AgentCards, “agentcards:replan”).
@@ -45,56 +44,65 @@ type Replanned struct {
 } // @name WorkflowReplan
 
 // Replan adds steps to a running or paused workflow. A paused workflow stays paused; a checkpoint that shows steps is
-// replaced by a new one. If the workflow runs, its holder executes the new steps. Replan returns the zero value if the
-// requirement has no steps, WORKFLOW_STATE for a workflow that has ended, errs.InvalidRequest with the violations of the plan,
-// and the errors of CallTool for a tool that the owner may not call.
-func (e *Engine) Replan(ctx context.Context, by models.Principal, id string, add Requirement) (Replanned, error) {
+// replaced by a new one. If the workflow runs, its holder executes the new steps. If the plan for a text is not Ready, Replan adds
+// nothing and returns the plan. It returns WORKFLOW_STATE for a workflow that has ended, errs.InvalidRequest with the violations
+// of the plan, and the errors of CallTool for a tool that the owner may not call.
+func (e *Engine) Replan(ctx context.Context, by tools.Caller, id string, add Requirement) (out Replanned, p Proposal, err error) {
 	e.Tools.WaitForUpstreams(ctx, upstreamsWait)
-	var out Replanned
-	_, err := e.transitionOf(ctx, by, id, func(x *execution) error {
-		out = Replanned{}
-		if err := requireOwner(x.row, by); err != nil {
+	_, err = e.transitionOf(ctx, by.Principal, id, func(x *execution) error {
+		out, p = Replanned{}, Proposal{Status: Ready}
+		if err := x.mayReplan(by.Principal); err != nil {
 			return err
 		}
-		switch {
-		case x.settings.Call:
-			return errState("the workflow %s is a single tool call and cannot be replanned", id)
-		case x.row.State > workflows.Paused:
-			return errState("the workflow %s cannot be replanned: its status is %s", id, status(x.row))
-		case x.halted != nil:
-			return x.halted
-		case x.row.Revision >= maxRevisions:
-			return errState("the workflow %s was already replanned %d times, which is the limit", id, maxRevisions)
-		}
-		if add.Plan != nil {
+		steps, at := add.Workflow, "/workflow/tasks"
+		if steps == nil {
+			at = "/new_requirement"
 			var err error
-			add.Steps, err = add.Plan(func(id string) bool { return x.position(id) >= 0 })
-			if err == nil && len(add.Steps) == 0 {
-				err = errUnchanged
-			}
+			p, err = e.propose(ctx, by, intent.Request{Sentence: add.Text, Context: add.Context, Taken: func(id string) bool { return x.position(id) >= 0 }})
 			if err != nil {
 				return err
 			}
+			if p.Status != Ready {
+				return errUnchanged
+			}
+			steps = p.Workflow
 		}
 		before := len(x.steps)
-		if err := x.extend(ctx, by, add); err != nil {
+		if err := x.extend(ctx, by.Principal, steps.Tasks, at, add.Text); err != nil {
 			return err
 		}
 		out = x.replanned(before, add.Text)
 		return nil
 	})
-	if err != nil || out.Status == "" {
-		return Replanned{}, err
+	if err != nil || p.Status != Ready {
+		return Replanned{}, p, err
 	}
 	if r := e.held(id); r != nil {
 		r.extend()
 	}
-	v, err := e.Get(ctx, by, id)
+	v, err := e.Get(ctx, by.Principal, id)
 	out.WorkflowStatus, out.CheckpointID, out.Context, out.Version = v.Status, v.CheckpointID, v.Context, v.Version
 	if out.Options = v.Options; v.Status == "running" {
 		out.Options = []string{"continue", "replan", "abort"} // continue waits for a workflow that runs
 	}
-	return out, err
+	return out, p, err
+}
+
+// mayReplan returns an error if the principal may not add steps to the workflow, or it cannot have more.
+func (x *execution) mayReplan(by models.Principal) error {
+	switch err := requireOwner(x.row, by); {
+	case err != nil:
+		return err
+	case x.settings.Call:
+		return errState("the workflow %s is a single tool call and cannot be replanned", x.row.ID)
+	case x.row.State > workflows.Paused:
+		return errState("the workflow %s cannot be replanned: its status is %s", x.row.ID, status(x.row))
+	case x.halted != nil:
+		return x.halted
+	case x.row.Revision >= maxRevisions:
+		return errState("the workflow %s was already replanned %d times, which is the limit", x.row.ID, maxRevisions)
+	}
+	return nil
 }
 
 // replanned describes the steps that were added after the first before ones.
@@ -109,29 +117,29 @@ func (x *execution) replanned(before int, text string) Replanned {
 	return out
 }
 
-// extend adds steps. If layers are confirmed, new steps belong to the next layer or to later ones.
-func (x *execution) extend(ctx context.Context, by models.Principal, add Requirement) (err error) {
-	for i := range add.Steps {
-		if add.Steps[i].FirstLayer = 0; x.settings.ValidateLayers {
-			add.Steps[i].FirstLayer = x.nextLayer()
+// extend adds steps, whose JSON pointer is at. If layers are confirmed, new steps belong to the next layer or to later ones.
+func (x *execution) extend(ctx context.Context, by models.Principal, steps []plan.Step, at, why string) (err error) {
+	for i := range steps {
+		if steps[i].FirstLayer = 0; x.settings.ValidateLayers {
+			steps[i].FirstLayer = x.nextLayer()
 		}
 	}
-	if x.plan, err = x.plan.Extend(add.Steps, add.At); err != nil {
+	if x.plan, err = x.plan.Extend(steps, at); err != nil {
 		return err
 	}
-	if err := x.checkAgentSteps(add.At, len(x.steps)); err != nil {
+	if err := x.checkAgentSteps(at, len(x.steps)); err != nil {
 		return err
 	}
 	if _, err := x.addSteps(ctx); err != nil {
 		return err
 	}
 	x.row.Revision++
-	x.emit(EventReplanned, EventData{Revision: x.row.Revision, Added: len(add.Steps), Reason: add.Text})
+	x.emit(EventReplanned, EventData{Revision: x.row.Revision, Added: len(steps), Reason: why})
 	if x.row.State == workflows.Running {
 		x.elsewhere = true
 		return nil
 	}
-	return x.askAgain(ctx, by, add.Text)
+	return x.askAgain(ctx, by, why)
 }
 
 // nextLayer returns the lowest layer whose steps cannot have begun.

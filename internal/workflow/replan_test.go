@@ -35,6 +35,10 @@ func (f *fixture) replica() *workflow.Engine {
 	return workflow.New(f.tools.Workflows.Dependencies, nil)
 }
 
+func adding(steps ...plan.Step) workflow.Requirement {
+	return workflow.Requirement{Workflow: new(graph(steps...))}
+}
+
 // requireComplete waits until a workflow is complete.
 func (f *fixture) requireComplete(t *testing.T, id string) workflow.View {
 	t.Helper()
@@ -131,9 +135,9 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 			first := f.start(t, `[{"id": "a", "tool": "paper:slow"}, {"id": "b", "tool": "paper:note", "depends_on": ["a"]}]`)
 			testkit.Receive(t, began)
 			id := f.waitForRunning(t)
-			got, err := engine(f).Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{
-				{ID: "c", Tool: "paper:slow"}, {ID: "d", Tool: "paper:echo", Arguments: json.RawMessage(`{"b":"$b.result"}`)},
-			}})
+			got, _, err := engine(f).Replan(t.Context(), f.Caller, id, adding(
+				plan.Step{ID: "c", Tool: "paper:slow"}, plan.Step{ID: "d", Tool: "paper:echo", Arguments: json.RawMessage(`{"b":"$b.result"}`)},
+			))
 			require.NoError(t, err)
 			require.Equal(t, "running", got.WorkflowStatus)
 			require.Equal(t, []string{"c", "d"}, got.NewTaskIDs)
@@ -164,7 +168,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 				engine = f.replica()
 			}
 			all.Go(func() {
-				_, err := engine.Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{{ID: fmt.Sprintf("new%d", i), Tool: "paper:echo", DependsOn: []string{fmt.Sprintf("s%d", i)}}}})
+				_, _, err := engine.Replan(t.Context(), f.Caller, id, adding(plan.Step{ID: fmt.Sprintf("new%d", i), Tool: "paper:echo", DependsOn: []string{fmt.Sprintf("s%d", i)}}))
 				assert.NoError(t, err)
 			})
 		}
@@ -186,7 +190,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
 		testkit.Receive(t, began)
 		id := f.waitForRunning(t)
-		_, err := f.replica().Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:slow"}, {ID: "c", Tool: "paper:note", DependsOn: []string{"b"}}}})
+		_, _, err := f.replica().Replan(t.Context(), f.Caller, id, adding(plan.Step{ID: "b", Tool: "paper:slow"}, plan.Step{ID: "c", Tool: "paper:note", DependsOn: []string{"b"}}))
 		require.NoError(t, err)
 		got := f.call(t, "abort", map[string]any{"workflow_id": id, "reason": "enough"})
 		requireStates(t, got, "skipped", "skipped", "skipped")
@@ -197,7 +201,7 @@ func TestReplanOfARunningWorkflow(t *testing.T) {
 		first := f.start(t, `[{"id": "a", "tool": "paper:slow"}]`)
 		testkit.Receive(t, began)
 		id := f.waitForRunning(t)
-		_, err := f.replica().Replan(t.Context(), f.Principal, id, workflow.Requirement{Steps: []plan.Step{{ID: "b", Tool: "paper:note", DependsOn: []string{"a"}}}})
+		_, _, err := f.replica().Replan(t.Context(), f.Caller, id, adding(plan.Step{ID: "b", Tool: "paper:note", DependsOn: []string{"a"}}))
 		require.NoError(t, err)
 		f.release(t)
 		testkit.Receive(t, began)

@@ -3,70 +3,98 @@ package workflow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"comet/internal/errs"
 	"comet/internal/tools"
 	"comet/internal/usage"
+	"comet/internal/workflow/intent"
 	"comet/internal/workflow/plan"
 	"comet/models"
 	"comet/store"
 	"comet/store/workflows"
 )
 
-// Draft is a request to start a workflow.
-type Draft struct {
-	Steps    []plan.Step
-	Settings Settings
-	// Definition selects a stored workflow, whose steps replace Steps; nil for none.
-	Definition *Invocation
-}
-
-// Begin checks, stores and starts a workflow. at is the JSON pointer of the steps or the invocation, for errors. It returns
-// errs.InvalidRequest with all violations of the plan, the errors of CallTool for a tool that the caller may not call, and
-// WORKFLOW_LIMIT if the token or the server has too many workflows that have not ended. If the request is a repetition, once has the
-// response afterwards; Begin then starts nothing and returns the zero View.
-func (e *Engine) Begin(ctx context.Context, by tools.Caller, d Draft, at string, once *models.Idempotency) (v View, err error) {
-	x, _, err := e.check(ctx, by, d, at)
-	if err != nil {
-		return v, err
+// Begin checks, stores and starts a workflow. If the plan for an intent is not Ready, it starts nothing and returns the plan. It
+// returns errs.InvalidRequest with all violations of the request and the plan, the errors of CallTool for a tool that the
+// caller may not call, and WORKFLOW_LIMIT if the token or the server has too many workflows that have not ended. If the request
+// is a repetition, once has the response afterwards; Begin then starts nothing and returns the zero View.
+func (e *Engine) Begin(ctx context.Context, by tools.Caller, r Request, once *models.Idempotency) (v View, p Proposal, err error) {
+	if r.Intent != nil && once != nil { // the same intent may have another plan now
+		unknown := errors.New("the request is new")
+		err = e.Store.Once(ctx, once, func(*store.Tx) (any, error) { return nil, unknown })
+		if !errors.Is(err, unknown) {
+			return v, Proposal{Status: Ready}, err
+		}
+	}
+	x, p, err := e.check(ctx, by, r)
+	if err != nil || p.Status != Ready {
+		return v, p, err
 	}
 	defer e.startSpan(ctx, x, by.Traceparent).End()
 	x.emit(EventStarted, EventData{})
 	first, err := x.advance(ctx, x.row.CreatedAt)
 	if err != nil {
-		return v, err
+		return v, p, err
 	}
 	x.checkpoint = x.asked
 	if v, err = x.view(); err != nil {
-		return v, err
+		return v, p, err
 	}
 	v.Version++
 	err = e.commit(ctx, x, first, func(tx *store.Tx) error {
 		return tx.Idempotent(once, func() (any, error) { return v, x.create(tx) })
 	}, func() bool { return once == nil || once.Replay == nil })
 	if err != nil || once != nil && once.Replay != nil {
-		return View{}, e.refused(ctx, x.row.Payer, x.row.Budget, err)
+		return View{}, p, e.refused(ctx, x.row.Payer, x.row.Budget, err)
 	}
-	return v, nil
+	return v, p, nil
 }
 
-// check returns the execution of a workflow that is not stored yet, and the tools of its steps. Its errors are those of Begin.
-func (e *Engine) check(ctx context.Context, by tools.Caller, d Draft, at string) (x *execution, targets []tools.Target, err error) {
-	x = &execution{env: e.environment, settings: d.Settings, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
-	if d.Definition != nil {
-		err = x.define(ctx, *d.Definition, at)
+// Plan makes the same checks as Begin, but starts nothing.
+func (e *Engine) Plan(ctx context.Context, by tools.Caller, r Request) (Proposal, error) {
+	_, p, err := e.check(ctx, by, r)
+	return p, err
+}
+
+// check returns the execution of a workflow that is not stored yet, and its plan; only the plan if it is not Ready. Its errors
+// are those of Begin.
+func (e *Engine) check(ctx context.Context, by tools.Caller, r Request) (x *execution, p Proposal, err error) {
+	p.Status = Ready
+	at, err := r.pointer()
+	if err == nil && r.Intent != nil {
+		if p, err = e.propose(ctx, by, intent.Request{Sentence: *r.Intent}); err != nil {
+			err = ofIntent(err)
+		}
+		r.Workflow = p.Workflow
+	}
+	if err != nil || p.Status != Ready {
+		return nil, p, err
+	}
+	x = e.newExecution(by, r.Config.Settings())
+	if r.Definition != nil {
+		err = x.define(ctx, *r.Definition, at)
 	} else {
-		x.plan, err = plan.New(d.Steps, at)
+		x.plan, err = plan.New(r.Workflow.Tasks, at)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, p, err
 	}
 	x.setRow(by)
-	if err = x.checkAgentSteps(at, 0); err == nil {
-		targets, err = x.addSteps(ctx)
+	if err = x.checkAgentSteps(at, 0); err != nil {
+		return nil, p, err
 	}
-	return x, targets, err
+	targets, err := x.addSteps(ctx)
+	if err == nil {
+		x.describe(&p, targets)
+	}
+	return x, p, err
+}
+
+// newExecution returns the execution of a workflow without a plan.
+func (e *Engine) newExecution(by tools.Caller, settings Settings) *execution {
+	return &execution{env: e.environment, settings: settings, by: by.Principal, changed: map[int]bool{}, costs: map[int]int64{}}
 }
 
 // addSteps adds the steps that only the plan has, and returns their tools.

@@ -89,16 +89,21 @@ func (e *Engine) Wait(ctx context.Context, by models.Principal, id string) (View
 
 // Get returns the state of a workflow.
 func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View, error) {
-	from := e.Store.Reads(ctx)
-	row, err := workflows.Get(from, id)
-	if err = e.visible(ctx, row, err, by, id); err != nil {
-		return View{}, err
-	}
-	x, err := e.load(from, row, maxInline)
+	x, err := e.read(ctx, by, id, maxInline)
 	if err != nil {
 		return View{}, err
 	}
 	return x.view()
+}
+
+// read returns a workflow that the principal sees, without results of more than maxResult bytes.
+func (e *Engine) read(ctx context.Context, by models.Principal, id string, maxResult int) (*execution, error) {
+	from := e.Store.Reads(ctx)
+	row, err := workflows.Get(from, id)
+	if err = e.visible(ctx, row, err, by, id); err != nil {
+		return nil, err
+	}
+	return e.load(from, row, maxResult)
 }
 
 func (x *execution) view() (View, error) {

@@ -243,6 +243,27 @@ func TestUncertainSteps(t *testing.T) {
 		got := f.decide(t, v, true, "resolution", "accept", "results", map[string]any{"a": "was done"})
 		require.Equal(t, map[string]any{"a": "was done"}, got["results"].(map[string]any)["b"])
 	})
+	testOnDatabases(t, "a decision with other results is another decision", workflow.Options{}, func(t *testing.T, f *fixture) {
+		again := func(v view, results string) any {
+			return decision(v, true, "resolution", "accept", "results", json.RawMessage(results))
+		}
+		v := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}, {"id": "b", "tool": "paper:shred", "approve": true, "depends_on": ["a"]}]`)
+		approval := f.call(t, "approval_response", again(v, `{"a": {"n": 12345678901234567890, "s": "x"}}`))
+		require.Equal(t, "approval_required", approval["status"], "%v", approval)
+		for range 2 { // also after a later checkpoint
+			require.Equal(t, approval["status"], f.call(t, "approval_response", again(v, `{"a": {"s": "x",  "n": 12345678901234567890}}`))["status"])
+			for _, other := range []string{`{"a": {"n": 12345678901234567891, "s": "x"}}`, `{"a": null}`, `{"b": {"n": 12345678901234567890, "s": "x"}}`, `{}`} {
+				require.Contains(t, f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", again(v, other)), `approved with another result of the step "a"`, other)
+			}
+			if approval["status"] != "complete" {
+				approval = f.decide(t, approval, true)
+			}
+		}
+		alone := f.dag(t, `[{"id": "a", "tool": "paper:held", "timeout_ms": 20}]`)
+		done := f.call(t, "approval_response", again(alone, `{"a": 1}`))
+		require.Equal(t, done, f.call(t, "approval_response", again(alone, `{"a": 1}`)), "the newest checkpoint")
+		f.RequireFails(t, "WORKFLOW_STATE", "agentcards:approval_response", again(alone, `{"a": 2}`))
+	})
 	testOnDatabases(t, "skip skips the step and those that depend on it", workflow.Options{}, func(t *testing.T, f *fixture) {
 		got := f.decide(t, lost(t, f), true, "resolution", "skip")
 		requireStates(t, got, "skipped", "skipped")
@@ -529,11 +550,11 @@ func TestIntent(t *testing.T) {
 		require.Equal(t, "suggestion", v["status"], "%v", v)
 		require.Equal(t, "/path", v["missing"].([]any)[0].(map[string]any)["argument"])
 		f.requireOneStart(t, "Read the file config.json")
-		p, err := f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Delete the file old.txt", workflow.Settings{})
+		p, err := f.tools.Workflows.Plan(t.Context(), tools.Caller{Principal: f.Principal}, workflow.Request{Intent: new("Delete the file old.txt")})
 		require.NoError(t, err)
 		require.Equal(t, []workflow.PlannedTask{{Node: workflow.Node{ID: "t1", Type: "mcp_tool", Tool: "paper:delete_file", Layer: 1, DependsOn: []string{}}, Class: models.ToolDestructive, Approval: true}}, p.Tasks)
 		require.Equal(t, []any{"ready", 1, 1}, []any{p.Status, p.TotalLayers, p.ParallelBranches})
-		p, err = f.tools.Workflows.PlanIntent(t.Context(), tools.Caller{Principal: f.Principal}, "Read the file", workflow.Settings{})
+		p, err = f.tools.Workflows.Plan(t.Context(), tools.Caller{Principal: f.Principal}, workflow.Request{Intent: new("Read the file")})
 		require.NoError(t, err)
 		require.Equal(t, []any{"suggestion", 1, 0}, []any{p.Status, len(p.Missing), len(p.Tasks)})
 		v = f.call(t, "execute_dag", map[string]any{"intent": "Dance in the rain"})
@@ -551,7 +572,7 @@ func TestSpansOfSteps(t *testing.T) {
 		const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		by := tools.Caller{Principal: f.Principal, Source: tools.SourceREST}.Traced("none").Traced(parent)
 		steps := []plan.Step{{ID: "a", Tool: "paper:fail"}, {ID: "b", Tool: "paper:note", Approve: true}, {ID: "c", Type: plan.KindAgent, Capability: "custom:paper:echo"}}
-		v, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Draft{Steps: steps}, "", nil)
+		v, _, err := f.tools.Workflows.Begin(t.Context(), by, workflow.Request{Workflow: new(graph(steps...))}, nil)
 		require.NoError(t, err)
 		paused, err := f.tools.Workflows.Wait(t.Context(), f.Principal, v.WorkflowID)
 		require.NoError(t, err)
@@ -588,7 +609,7 @@ func (f *fixture) requireOneStart(t *testing.T, sentence string) {
 		once := &models.Idempotency{Principal: f.Principal.TokenID, Key: "k", Render: func(v any) (models.StoredResponse, error) {
 			return models.StoredResponse{Status: 200, Body: []byte(v.(workflow.View).WorkflowID)}, nil
 		}}
-		v, p, err := f.tools.Workflows.BeginIntent(t.Context(), tools.Caller{Principal: f.Principal}, sentence, workflow.Settings{}, once)
+		v, p, err := f.tools.Workflows.Begin(t.Context(), tools.Caller{Principal: f.Principal}, workflow.Request{Intent: &sentence}, once)
 		require.NoError(t, err)
 		require.Equal(t, workflow.Ready, p.Status)
 		return v, once
@@ -600,4 +621,45 @@ func (f *fixture) requireOneStart(t *testing.T, sentence string) {
 	require.Empty(t, again.WorkflowID)
 	require.Equal(t, first.WorkflowID, string(once.Replay.Body))
 	f.SetPolicy(t, `{}`)
+}
+
+// TestUntilChange checks that the context of a question ends when this or another process has changed the workflow.
+func TestUntilChange(t *testing.T) {
+	t.Parallel()
+	for name, engine := range map[string]func(f *fixture) *workflow.Engine{
+		"this process":    func(f *fixture) *workflow.Engine { return f.tools.Workflows },
+		"another process": (*fixture).replica,
+	} {
+		testOnDatabases(t, name, workflow.Options{}, func(t *testing.T, f *fixture) {
+			until := func() (v workflow.View, until context.Context) {
+				id := f.dag(t, `[{"id": "a", "tool": "paper:shred", "approve": true}]`)["workflow_id"].(string)
+				v, err := f.tools.Workflows.Get(t.Context(), f.Principal, id)
+				require.NoError(t, err)
+				until, cancel := f.tools.Workflows.UntilChange(t.Context(), id, v.Version)
+				t.Cleanup(cancel)
+				return v, until
+			}
+			_, other := until()
+			v, rejected := until()
+			again, cancel := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
+			_, released := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
+			released()
+			require.NoError(t, rejected.Err())
+			require.NoError(t, engine(f).Decide(t.Context(), f.Principal, v.WorkflowID, v.CheckpointID, workflow.Decision{}))
+			testkit.Receive(t, rejected.Done())
+			testkit.Receive(t, again.Done())
+			cancel()
+			v, replanned := until()
+			_, _, err := engine(f).Replan(t.Context(), f.Caller, v.WorkflowID, adding(plan.Step{ID: "b", Tool: "paper:note"}))
+			require.NoError(t, err)
+			testkit.Receive(t, replanned.Done())
+			late, cancel := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
+			require.Error(t, late.Err(), "it has changed before")
+			cancel()
+			v, approved := until()
+			require.NoError(t, f.tools.Workflows.Decide(t.Context(), f.Principal, v.WorkflowID, v.CheckpointID, workflow.Decision{Approved: true}))
+			testkit.Receive(t, approved.Done())
+			require.NoError(t, other.Err())
+		})
+	}
 }

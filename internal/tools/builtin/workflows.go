@@ -1,16 +1,16 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/errs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
-	"comet/internal/workflow/intent"
-	"comet/internal/workflow/plan"
 	"comet/models"
 )
 
@@ -90,73 +90,35 @@ func (b *builtins) workflowTools() []tools.Builtin {
 	}
 	return []tools.Builtin{
 		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, a stored workflow, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments is replaced by the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
-		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, b.continueWorkflow),
-		tool("abort", "Abort a workflow", "Aborts a workflow, and returns the number of its completed layers and its partial results.", abortSchema, b.abortWorkflow),
+		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, change(b, func(ctx context.Context, by models.Principal, d continuation) error {
+			return b.Workflows.Continue(ctx, by, d.WorkflowID, d.Reason)
+		})),
+		tool("abort", "Abort a workflow", "Aborts a workflow, and returns the number of its completed layers and its partial results.", abortSchema, change(b, func(ctx context.Context, by models.Principal, d abortion) error {
+			return b.Workflows.Abort(ctx, by, d.WorkflowID, d.Reason)
+		})),
 		tool("replan", "Add tasks to a workflow", "Adds tasks to a running or paused workflow: those of workflow, or the plan for new_requirement. Existing tasks do not change, and a paused workflow stays paused.", replanSchema, b.replanWorkflow),
-		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, b.decideOnCheckpoint),
+		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, change(b, func(ctx context.Context, by models.Principal, d decision) error {
+			return b.Workflows.Decide(ctx, by, d.WorkflowID, d.CheckpointID, workflow.Decision{
+				Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results, Budget: d.Budget,
+			})
+		})),
 	}
 }
 
-type dagDraft struct {
-	Intent     *string         `json:"intent"`
-	Workflow   *workflow.Graph `json:"workflow"`
-	Definition *struct {
-		Name    string          `json:"name" validate:"required,max=64"`
-		Version int64           `json:"version" validate:"min=0"`
-		Input   json.RawMessage `json:"input"`
-	} `json:"definition" validate:"omitnil"`
-	PerLayerValidation *bool `json:"per_layer_validation"`
-	Config             struct {
-		PerLayerValidation *bool            `json:"per_layer_validation"`
-		OnError            string           `json:"on_error" validate:"omitempty,oneof=continue abort"`
-		Approvals          models.ToolClass `json:"approvals" validate:"omitempty,oneof=write destructive"`
-		TaskTimeoutMS      int64            `json:"task_timeout_ms" validate:"min=0,max=86400000"`
-		Budget             *int64           `json:"budget" validate:"omitnil,min=1,max=1000000000000"`
-		Approver           string           `json:"approver" validate:"omitempty,oneof=caller other human"`
-	} `json:"config"`
-}
-
-// executeDAG executes agentcards:execute_dag.
+// executeDAG executes agentcards:execute_dag. It returns the plan for an intent that is not complete or not certain.
 func (b *builtins) executeDAG(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
-	var d dagDraft
+	var d struct {
+		workflow.Request
+		PerLayerValidation *bool `json:"per_layer_validation"`
+	}
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	given := 0
-	for _, is := range []bool{d.Intent != nil, d.Definition != nil, d.Workflow != nil} {
-		if is {
-			given++
-		}
+	if d.PerLayerValidation != nil && *d.PerLayerValidation {
+		d.Config = cmp.Or(d.Config, &workflow.Config{})
+		d.Config.PerLayerValidation = true
 	}
-	if given != 1 {
-		return nil, c.Invalid("exactly one of intent, definition or workflow is required")
-	}
-	validate := d.PerLayerValidation != nil && *d.PerLayerValidation || d.Config.PerLayerValidation != nil && *d.Config.PerLayerValidation
-	settings := workflow.Settings{
-		ValidateLayers: validate, AbortOnError: d.Config.OnError == "abort", Approvals: d.Config.Approvals, TimeoutMS: d.Config.TaskTimeoutMS,
-	}
-	if d.Config.Approver != "caller" {
-		settings.Approver = workflow.Approver(d.Config.Approver)
-	}
-	if d.Config.Budget != nil {
-		settings.Budget = *d.Config.Budget
-	}
-	if d.Intent != nil {
-		return b.executeIntent(ctx, c, *d.Intent, settings)
-	}
-	draft, at := workflow.Draft{Settings: settings}, "/workflow/tasks"
-	if from := d.Definition; from != nil {
-		draft.Definition, at = &workflow.Invocation{Name: from.Name, Version: from.Version, Input: from.Input}, "/definition"
-	} else {
-		draft.Steps = d.Workflow.Tasks
-	}
-	begun, err := b.Workflows.Begin(ctx, c.Caller, draft, at, nil)
-	return b.awaitWorkflow(ctx, c, begun.WorkflowID, pointed(c, err))
-}
-
-// executeIntent executes the plan for an intent, or returns the plan if it is not complete or not certain.
-func (b *builtins) executeIntent(ctx context.Context, c *tools.Invocation, sentence string, settings workflow.Settings) (*mcp.CallToolResult, error) {
-	begun, p, err := b.Workflows.BeginIntent(ctx, c.Caller, sentence, settings, nil)
+	begun, p, err := b.Workflows.Begin(ctx, c.Caller, d.Request, nil)
 	if err == nil && p.Status != workflow.Ready {
 		return jsonResult(p)
 	}
@@ -174,97 +136,85 @@ func (b *builtins) replanWorkflow(ctx context.Context, c *tools.Invocation) (*mc
 	if err := c.Decode(&d); err != nil {
 		return nil, err
 	}
-	add := workflow.Requirement{Text: d.NewRequirement, At: "/workflow/tasks"}
-	var p workflow.Proposal
-	if d.Workflow != nil {
-		add.Steps = d.Workflow.Tasks
-	} else {
-		add.At = "/new_requirement"
-		add.Plan = func(taken func(string) bool) (steps []plan.Step, err error) {
-			p, err = b.Workflows.Propose(ctx, c.Caller, intent.Request{Sentence: d.NewRequirement, Context: d.AvailableContext, Taken: taken})
-			if err == nil && p.Status == workflow.Ready {
-				steps = p.Workflow.Tasks
-			}
-			return steps, err
-		}
-	}
-	out, err := b.Workflows.Replan(ctx, c.Caller.Principal, d.WorkflowID, add)
+	out, p, err := b.Workflows.Replan(ctx, c.Caller, d.WorkflowID, workflow.Requirement{Text: d.NewRequirement, Workflow: d.Workflow, Context: d.AvailableContext})
 	switch {
 	case err != nil:
 		return nil, pointed(c, err)
-	case out.Status == "":
+	case p.Status != workflow.Ready:
 		p.NextAction = "Nothing was added. Call agentcards:replan with workflow as well; agentcards:search_tools finds tools"
 		return jsonResult(p)
 	}
 	return jsonResult(out)
 }
 
-// continueWorkflow executes agentcards:continue.
-func (b *builtins) continueWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
-	var d struct {
-		WorkflowID string `json:"workflow_id" validate:"required,max=64"`
-		Reason     string `json:"reason" validate:"max=2000"`
-	}
-	if err := c.Decode(&d); err != nil {
-		return nil, err
-	}
-	return b.awaitWorkflow(ctx, c, d.WorkflowID, b.Workflows.Continue(ctx, c.Caller.Principal, d.WorkflowID, d.Reason))
+// target names the workflow that a tool changes.
+type target struct {
+	WorkflowID string `json:"workflow_id" validate:"required,max=64"`
 }
 
-// abortWorkflow executes agentcards:abort.
-func (b *builtins) abortWorkflow(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
-	var d struct {
-		WorkflowID string `json:"workflow_id" validate:"required,max=64"`
-		Reason     string `json:"reason" validate:"required,max=2000"`
-	}
-	if err := c.Decode(&d); err != nil {
-		return nil, err
-	}
-	return b.awaitWorkflow(ctx, c, d.WorkflowID, b.Workflows.Abort(ctx, c.Caller.Principal, d.WorkflowID, d.Reason))
+func (t target) id() string { return t.WorkflowID }
+
+type continuation struct {
+	target
+	Reason string `json:"reason" validate:"max=2000"`
 }
 
-// decideOnCheckpoint executes agentcards:approval_response.
-func (b *builtins) decideOnCheckpoint(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
-	var d struct {
-		WorkflowID   string                     `json:"workflow_id" validate:"required,max=64"`
-		CheckpointID string                     `json:"checkpoint_id" validate:"required,max=64"`
-		Approved     *bool                      `json:"approved" validate:"required"`
-		Feedback     string                     `json:"feedback" validate:"max=2000"`
-		Digest       string                     `json:"digest" validate:"max=64"`
-		Resolution   workflow.Resolution        `json:"resolution" validate:"omitempty,oneof=retry accept skip raise"`
-		Budget       int64                      `json:"budget" validate:"omitempty,min=1,max=1000000000000"`
-		Results      map[string]json.RawMessage `json:"results"`
+type abortion struct {
+	target
+	Reason string `json:"reason" validate:"required,max=2000"`
+}
+
+type decision struct {
+	target
+	CheckpointID string                     `json:"checkpoint_id" validate:"required,max=64"`
+	Approved     *bool                      `json:"approved" validate:"required"`
+	Feedback     string                     `json:"feedback" validate:"max=2000"`
+	Digest       string                     `json:"digest" validate:"max=64"`
+	Resolution   workflow.Resolution        `json:"resolution" validate:"omitempty,oneof=retry accept skip raise"`
+	Budget       int64                      `json:"budget" validate:"omitempty,min=1,max=1000000000000"`
+	Results      map[string]json.RawMessage `json:"results"`
+}
+
+// change returns the execution of a tool that changes a workflow and returns its state when it is paused or has ended.
+func change[D interface{ id() string }](b *builtins, do func(context.Context, models.Principal, D) error) func(context.Context, *tools.Invocation) (*mcp.CallToolResult, error) {
+	return func(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
+		var d D
+		if err := c.Decode(&d); err != nil {
+			return nil, err
+		}
+		return b.awaitWorkflow(ctx, c, d.id(), do(ctx, c.Caller.Principal, d))
 	}
-	if err := c.Decode(&d); err != nil {
+}
+
+// awaitWorkflow waits until a workflow is paused or has ended, unless err is set.
+func (b *builtins) awaitWorkflow(ctx context.Context, c *tools.Invocation, id string, err error) (*mcp.CallToolResult, error) {
+	if err != nil {
 		return nil, err
 	}
-	err := b.Workflows.Decide(ctx, c.Caller.Principal, d.WorkflowID, d.CheckpointID, workflow.Decision{
-		Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results, Budget: d.Budget,
-	})
-	return b.awaitWorkflow(ctx, c, d.WorkflowID, err)
+	if c.Options.Workflow != nil {
+		c.Options.Workflow(id)
+	}
+	v, err := b.Workflows.Wait(ctx, c.Caller.Principal, id)
+	if err != nil {
+		return nil, err
+	}
+	return v.CallResult()
 }
 
 // pointed returns INVALID_ARGUMENTS for arguments that violate the rules of plans or intents, and other errors unchanged.
 func pointed(c *tools.Invocation, err error) error {
-	switch {
-	case !errs.Is(err, errs.InvalidRequest):
+	if !errs.Is(err, errs.InvalidRequest) {
 		return err
-	case len(errs.From(err).Fields) > 0:
-		return c.Invalid("%s", pointedDetail(err))
+	}
+	var fields []string
+	for _, f := range errs.From(err).Fields {
+		fields = append(fields, f.Pointer+": "+f.Detail)
+	}
+	switch {
+	case len(fields) > 0:
+		return c.Invalid("%s", strings.Join(fields, "; "))
 	case tools.ErrorName(err) == "":
 		return c.Invalid("%s", tools.Detail(err))
 	}
 	return err
-}
-
-// pointedDetail returns the violations of a request with their JSON pointers.
-func pointedDetail(err error) string {
-	text := ""
-	for i, f := range errs.From(err).Fields {
-		if i > 0 {
-			text += "; "
-		}
-		text += f.Pointer + ": " + f.Detail
-	}
-	return text
 }

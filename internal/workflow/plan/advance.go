@@ -80,7 +80,7 @@ func (p *Plan) Next(now Progress) Next {
 		}
 	}
 	for _, i := range p.inLayers {
-		if states[i] == Pending && (failed && now.AbortOnError || p.cannotRun(i, states)) {
+		if _, lost := p.needs(i, states); states[i] == Pending && (failed && now.AbortOnError || lost) {
 			states[i] = Skipped
 			out.Skip = append(out.Skip, i)
 		}
@@ -88,7 +88,7 @@ func (p *Plan) Next(now Progress) Next {
 	layer := p.currentLayer(states)
 	var asked, short []int
 	for i := range p.Steps {
-		if states[i] != Pending || len(uncertain) > 0 || !p.isReady(i, states) || now.ValidateLayers && p.Steps[i].Layer > now.Confirmed+1 {
+		if met, _ := p.needs(i, states); states[i] != Pending || len(uncertain) > 0 || !met || now.ValidateLayers && p.Steps[i].Layer > now.Confirmed+1 {
 			continue
 		}
 		switch {
@@ -138,23 +138,13 @@ func (now *Progress) covers(step int) bool {
 	return true
 }
 
-// cannotRun reports whether a dependency of a step did not succeed.
-func (p *Plan) cannotRun(i int, states []State) bool {
+// needs reports whether the dependencies of a step have all succeeded, and whether one of them did not succeed.
+func (p *Plan) needs(i int, states []State) (met, failed bool) {
+	met = true
 	for _, to := range p.Steps[i].Needs {
-		if states[to] == Error || states[to] == Skipped {
-			return true
-		}
+		met, failed = met && states[to] == Success, failed || states[to] == Error || states[to] == Skipped
 	}
-	return false
-}
-
-func (p *Plan) isReady(i int, states []State) bool {
-	for _, to := range p.Steps[i].Needs {
-		if states[to] != Success {
-			return false
-		}
-	}
-	return true
+	return met, failed
 }
 
 // currentLayer returns the first layer with a step that has not ended, 0 for none.

@@ -67,16 +67,17 @@ type Schema struct {
 
 // ParseSchema parses a JSON Schema. The error is a violation with the JSON pointer at.
 func ParseSchema(text json.RawMessage, at string) (*Schema, error) {
-	var v errs.Violations
-	s := &Schema{root: &jsonschema.Schema{}, resolved: map[*jsonschema.Schema]*jsonschema.Resolved{}}
 	if len(text) > MaxSchema {
-		v.Add(errs.InvalidRequest, at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
-	} else if err := json.Unmarshal(text, s.root); err != nil {
-		v.Add(errs.InvalidRequest, at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
-	} else if s.resolve(s.root) == nil {
-		v.Add(errs.InvalidRequest, at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
+		return nil, input.Violated(at, "max", "the schema must have at most %d bytes, not %d", MaxSchema, len(text))
 	}
-	return s, v.Err()
+	s := &Schema{root: &jsonschema.Schema{}, resolved: map[*jsonschema.Schema]*jsonschema.Resolved{}}
+	if err := json.Unmarshal(text, s.root); err != nil {
+		return nil, input.Violated(at, "schema", "the value is not a JSON Schema: %s", input.Clip(err.Error()))
+	}
+	if s.resolve(s.root) == nil {
+		return nil, input.Violated(at, "schema", "the schema is invalid, or contains $ref or $dynamicRef, which are not supported")
+	}
+	return s, nil
 }
 
 // Complete returns an input, an object, with the defaults of the schema in place of missing members. The error lists the
@@ -128,7 +129,9 @@ func (s *Schema) check(schema *jsonschema.Schema, value any, at string, found *e
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			if inner := schema.Properties[name]; inner != nil {
 				s.check(inner, value[name], at+"/"+input.Escape(name), found)
-			} else if more := schema.AdditionalProperties; more != nil && len(schema.PatternProperties) == 0 && s.rejects(more, value[name]) {
+			} else if more := schema.AdditionalProperties; more == nil || len(schema.PatternProperties) > 0 {
+				continue
+			} else if r := s.resolve(more); r != nil && r.Validate(value[name]) != nil {
 				found.Add(errs.InvalidRequest, at+"/"+input.Escape(name), "unexpected", "%s is not allowed", input.Clip(name))
 			}
 		}
@@ -143,11 +146,6 @@ func (s *Schema) check(schema *jsonschema.Schema, value any, at string, found *e
 		_, detail, _ := strings.Cut(err.Error(), "validating root: ")
 		found.Add(errs.InvalidRequest, at, "schema", "the value does not match the schema: %s", input.Clip(detail))
 	}
-}
-
-func (s *Schema) rejects(part *jsonschema.Schema, value any) bool {
-	r := s.resolve(part)
-	return r != nil && r.Validate(value) != nil
 }
 
 // resolve returns a part of the schema for validation, nil if it cannot be used.

@@ -98,9 +98,7 @@ func New(steps []Step, at string) (*Plan, error) {
 // pointer below at, the pointer of the added steps.
 func (p *Plan) Extend(steps []Step, at string) (*Plan, error) {
 	if len(steps) == 0 {
-		var v errs.Violations
-		v.Add(errs.InvalidRequest, at, "range", "at least one step must be added")
-		return nil, v.Err()
+		return nil, input.Violated(at, "range", "at least one step must be added")
 	}
 	all := make([]Step, 0, len(p.Steps)+len(steps))
 	for _, n := range p.Steps {
@@ -165,14 +163,14 @@ func (c *checker) checkSteps(steps []Step) {
 		c.checkType(i, &c.nodes[i].Step)
 		c.checkDependencies(i, &c.nodes[i], c.checkArguments(i, &c.nodes[i].Step))
 	}
-	if c.edges > MaxEdges {
-		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d dependencies, not %d", MaxEdges, c.edges)
-	}
-	if c.references > MaxReferences {
-		c.violations.Add(errs.InvalidRequest, c.at, "max", "a workflow must have at most %d references, not %d", MaxReferences, c.references)
-	}
-	if c.arguments > MaxAllArguments {
-		c.violations.Add(errs.InvalidRequest, c.at, "max", "the arguments of a workflow must have at most %d bytes, not %d", MaxAllArguments, c.arguments)
+	c.limit(c.edges, MaxEdges, "a workflow must have at most %d dependencies, not %d")
+	c.limit(c.references, MaxReferences, "a workflow must have at most %d references, not %d")
+	c.limit(c.arguments, MaxAllArguments, "the arguments of a workflow must have at most %d bytes, not %d")
+}
+
+func (c *checker) limit(n, most int, format string) {
+	if n > most {
+		c.violations.Add(errs.InvalidRequest, c.at, "max", format, most, n)
 	}
 }
 
@@ -181,33 +179,29 @@ func (c *checker) checkType(i int, s *Step) {
 	if s.Type == "" {
 		s.Type = KindTool
 	}
-	has := map[string]bool{
-		"tool": s.Tool != "", "code": s.Code != "", "capability": s.Capability != "", "agent_id": s.AgentID != "", "budget": s.Budget != nil,
-	}
-	var allowed []string
-	switch s.Type {
-	case KindTool:
-		if allowed = []string{"tool"}; !has["tool"] {
-			c.fail(i, "/tool", "required", "tool is required for the type mcp_tool, in the form serverId:toolName")
-		}
-	case KindCode:
-		if allowed = []string{"code", "tool"}; strings.TrimSpace(s.Code) == "" { // AgentCards shows tool with code
-			c.fail(i, "/code", "required", "code is required for the type code_execution")
-		}
-	case KindAgent:
-		if allowed = []string{"capability", "agent_id", "budget"}; !has["capability"] && !has["agent_id"] {
-			c.fail(i, "/capability", "required", "capability or agent_id is required for the type agent_task")
-		}
-	default:
+	switch {
+	case s.Type == KindTool && s.Tool == "":
+		c.fail(i, "/tool", "required", "tool is required for the type mcp_tool, in the form serverId:toolName")
+	case s.Type == KindCode && strings.TrimSpace(s.Code) == "":
+		c.fail(i, "/code", "required", "code is required for the type code_execution")
+	case s.Type == KindAgent && s.Capability == "" && s.AgentID == "":
+		c.fail(i, "/capability", "required", "capability or agent_id is required for the type agent_task")
+	case s.Type != KindTool && s.Type != KindCode && s.Type != KindAgent:
 		c.fail(i, "/type", "enum", "type must be mcp_tool, code_execution or agent_task, not %q", input.Clip(string(s.Type)))
 		return
 	}
-	for _, name := range allowed {
-		delete(has, name)
-	}
-	for _, name := range []string{"tool", "code", "capability", "agent_id", "budget"} {
-		if has[name] {
-			c.fail(i, "/"+name, "unexpected", "%s is not allowed for the type %s", name, s.Type)
+	for _, member := range []struct {
+		name           string
+		given, allowed bool
+	}{
+		{"tool", s.Tool != "", s.Type != KindAgent}, // AgentCards shows tool with code
+		{"code", s.Code != "", s.Type == KindCode},
+		{"capability", s.Capability != "", s.Type == KindAgent},
+		{"agent_id", s.AgentID != "", s.Type == KindAgent},
+		{"budget", s.Budget != nil, s.Type == KindAgent},
+	} {
+		if member.given && !member.allowed {
+			c.fail(i, "/"+member.name, "unexpected", "%s is not allowed for the type %s", member.name, s.Type)
 		}
 	}
 	if len(s.Code) > MaxCode {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -110,6 +111,13 @@ func decode(raw json.RawMessage) (v any, err error) {
 	return v, err
 }
 
+// Equal reports whether two JSON texts have the same value.
+func Equal(a, b json.RawMessage) bool {
+	one, err := decode(a)
+	other, otherErr := decode(b)
+	return err == nil && otherErr == nil && reflect.DeepEqual(one, other)
+}
+
 // Resolve returns the arguments of a step with results in place of references. A string that is one
 // reference becomes the result with its type; in a longer string the result is inserted: a string as it
 // is, other values as JSON. result returns the result of a step that has succeeded. A path that does not
@@ -119,15 +127,8 @@ func (p *Plan) Resolve(step int, result func(step int) (json.RawMessage, error))
 	if !mayRefer(arguments) {
 		return arguments, nil
 	}
-	v, err := decode(arguments)
-	if err != nil {
-		return nil, err
-	}
-	r := resolver{result: result, index: p.index, template: p.template, input: p.input, decoded: map[int]any{}, left: MaxArguments - len(arguments)}
-	if v, err = r.replaceIn(v); err != nil {
-		return nil, err
-	}
-	return encode(v)
+	r := resolver{plan: p, result: result, decoded: map[int]any{}, left: MaxArguments - len(arguments)}
+	return replaceTexts(arguments, r.replace)
 }
 
 // mayRefer reports whether JSON can contain a reference: the "$" may be escaped.
@@ -149,72 +150,63 @@ func Literal(arguments json.RawMessage, id string) (json.RawMessage, error) {
 	if !mayRefer(arguments) {
 		return arguments, nil
 	}
-	v, err := decode(arguments)
-	if err != nil {
-		return nil, err
-	}
-	return encode(escapeIn(v, id))
-}
-
-func escapeIn(v any, id string) any {
-	switch v := v.(type) {
-	case map[string]any:
-		for name, inner := range v {
-			v[name] = escapeIn(inner, id)
-		}
-	case []any:
-		for i, inner := range v {
-			v[i] = escapeIn(inner, id)
-		}
-	case string:
+	return replaceTexts(arguments, func(text string) (any, error) {
 		var out strings.Builder
 		last := 0
-		for _, ref := range referencesIn(v, false) {
-			out.WriteString(v[last:ref.start])
+		for _, ref := range referencesIn(text, false) {
+			out.WriteString(text[last:ref.start])
 			if last = ref.start; !ref.typo || ref.step == id {
 				out.WriteByte('$')
 			}
 		}
-		return out.String() + v[last:]
+		return out.String() + text[last:], nil
+	})
+}
+
+// replaceTexts returns JSON with other values in place of its strings.
+func replaceTexts(raw json.RawMessage, replace func(string) (any, error)) (json.RawMessage, error) {
+	v, err := decode(raw)
+	if err == nil {
+		v, err = replaceIn(v, replace)
 	}
-	return v
+	if err != nil {
+		return nil, err
+	}
+	return encode(v)
 }
 
-type resolver struct {
-	result  func(step int) (json.RawMessage, error)
-	index   map[string]int
-	decoded map[int]any
-	// template is set for a plan with an input.
-	template bool
-	input    any
-	left     int // bytes that may still be inserted
-}
-
-func (r *resolver) replaceIn(v any) (_ any, err error) {
+func replaceIn(v any, replace func(string) (any, error)) (_ any, err error) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			if v[name], err = r.replaceIn(inner); err != nil {
+			if v[name], err = replaceIn(inner, replace); err != nil {
 				return nil, err
 			}
 		}
 	case []any:
 		for i, inner := range v {
-			if v[i], err = r.replaceIn(inner); err != nil {
+			if v[i], err = replaceIn(inner, replace); err != nil {
 				return nil, err
 			}
 		}
 	case string:
-		return r.replace(v)
+		return replace(v)
 	}
 	return v, nil
+}
+
+type resolver struct {
+	plan    *Plan
+	result  func(step int) (json.RawMessage, error)
+	decoded map[int]any
+	left    int // bytes that may still be inserted
 }
 
 func (r *resolver) replace(text string) (any, error) {
 	var out strings.Builder
 	last := 0
-	for _, ref := range referencesIn(text, r.template) {
-		if _, known := r.index[ref.step]; ref.typo && !known { // it is a text
+	for _, ref := range referencesIn(text, r.plan.template) {
+		if _, known := r.plan.index[ref.step]; ref.typo && !known { // it is a text
 			continue
 		}
 		out.WriteString(text[last:ref.start])
@@ -250,9 +242,9 @@ func (r *resolver) replace(text string) (any, error) {
 // value returns the value that a reference refers to.
 func (r *resolver) value(ref reference) (any, error) {
 	if ref.input {
-		return memberAt(r.input, ref)
+		return memberAt(r.plan.input, ref)
 	}
-	step := r.index[ref.step]
+	step := r.plan.index[ref.step]
 	v, known := r.decoded[step]
 	if !known {
 		raw, err := r.result(step)
