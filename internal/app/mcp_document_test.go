@@ -65,8 +65,8 @@ func repeats(member string) mcp.ToolHandler {
 }
 
 // TestMCPTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
-// with sessions, each with a separate server, because the calls of other clients change the usage
-// graph, which ranks tools and determines the confidence of plans. A step has a request (N.request: the parameters of tools/call) and an expected
+// with sessions. Those that search have separate servers, because the calls of other clients change the
+// usage graph, which ranks tools and determines the confidence of plans. A step has a request (N.request: the parameters of tools/call) and an expected
 // response: N.response has its shape, in which the text is JSON or any text; N.values has
 // members that the text must contain, N.text the complete text; N.failed has the code of a failed
 // call, N.error that of a JSON-RPC error. The ids wf_abc123 and cp_xyz789 in a request stand for those of the
@@ -76,6 +76,8 @@ func TestMCPTranscripts(t *testing.T) {
 	all, err := filepath.Glob("testdata/mcp/*.txtar")
 	require.NoError(t, err)
 	require.Len(t, all, 7)
+	common := openHub(t, "sqlite", nil, exampleServers(t)...)
+	separate := map[string][]*mcptest.Server{"search_tools": nil, "intents": nil, "replan": {xmlServer(t)}} // with further upstreams
 	for _, path := range all {
 		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
 		for _, revision := range []string{newest, sessions} {
@@ -83,11 +85,10 @@ func TestMCPTranscripts(t *testing.T) {
 				t.Parallel()
 				archive, err := txtar.ParseFile(path)
 				require.NoError(t, err)
-				servers := exampleServers(t)
-				if name == "replan" {
-					servers = append(servers, xmlServer(t))
+				h := common
+				if further, ok := separate[name]; ok {
+					h = openHub(t, "sqlite", nil, append(exampleServers(t), further...)...)
 				}
-				h := openHub(t, "sqlite", nil, servers...)
 				replay(t, h.holder(t, "").speak(t, revision, nil), archive)
 			})
 		}
