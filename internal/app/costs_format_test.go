@@ -20,7 +20,7 @@ const howToUpdate = "The operation costs something else than its transcript says
 	"and give the reason for every rise in the commit message."
 
 // shared names the transactions of loops that write for several operations, by a statement that
-// only they have. Their number varies, so all of them count as one.
+// only they have, except the transactions of workflows with a budget. Their number varies, so all of them count as one.
 func shared() map[string]string {
 	return map[string]string{
 		"UPDATE event_head": "numbering of events", "INSERT v5_messages": "V5 message log", "INSERT tool_calls": "audit of tool calls",
@@ -29,7 +29,7 @@ func shared() map[string]string {
 
 func sharedBy(tx transaction) string {
 	for shape, name := range shared() {
-		if tx.touches(shape) {
+		if tx.touches(shape) && !tx.touches("UPDATE workflows") {
 			return name
 		}
 	}

@@ -222,17 +222,22 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 		})
 
 		t.Run("ADecisionOverRESTWithdrawsTheQuestion", func(t *testing.T) {
-			asked, decided := make(chan struct{}), make(chan struct{})
+			asked, decided, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			s := who.speak(t, sessions, &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				close(asked)
 				select { // the SDK sends the cancellation and the result in any order
 				case <-ctx.Done():
 				case <-decided:
+				case <-ended:
 				}
 				return nil, context.Canceled
 			}})
 			var res *mcp.CallToolResult
 			var err error
+			defer func() { // the session cannot be closed while its client is asked
+				close(ended)
+				receive(t, decided)
+			}()
 			go func() {
 				defer close(decided)
 				res, err = s.CallTool(t.Context(), &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})

@@ -48,6 +48,15 @@ func exampleServers(t *testing.T) []*mcptest.Server {
 	return []*mcptest.Server{files, github, memory}
 }
 
+// xmlServer has the tool that the example of agentcards:replan adds.
+func xmlServer(t *testing.T) *mcptest.Server {
+	t.Helper()
+	return mcptest.New(t, "xml").Tool(&mcp.Tool{
+		Name: "parse_files", Description: "Parse XML files", Annotations: mcptest.Reads(),
+		InputSchema: json.RawMessage(`{"type":"object","properties":{"discovered_files":{"type":"array","items":{"type":"string"}}},"required":["discovered_files"]}`),
+	}, repeats(`"parsed":true`))
+}
+
 // repeats adds a tool that returns JSON: a fixed member and its arguments.
 func repeats(member string) mcp.ToolHandler {
 	return func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -56,23 +65,30 @@ func repeats(member string) mcp.ToolHandler {
 }
 
 // TestMCPTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
-// with sessions. A step has a request (N.request: the parameters of tools/call) and an expected
+// with sessions. Those that search have separate servers, because the calls of other clients change the
+// usage graph, which ranks tools and determines the confidence of plans. A step has a request (N.request: the parameters of tools/call) and an expected
 // response: N.response has its shape, in which the text is JSON or any text; N.values has
 // members that the text must contain, N.text the complete text; N.failed has the code of a failed
 // call, N.error that of a JSON-RPC error. The ids wf_abc123 and cp_xyz789 in a request stand for those of the
 // response before it; a value that begins with ^ is a regular expression.
 func TestMCPTranscripts(t *testing.T) {
 	t.Parallel()
-	h := openHub(t, "sqlite", nil, exampleServers(t)...)
 	all, err := filepath.Glob("testdata/mcp/*.txtar")
 	require.NoError(t, err)
-	require.Len(t, all, 5)
+	require.Len(t, all, 7)
+	common := openHub(t, "sqlite", nil, exampleServers(t)...)
+	separate := map[string][]*mcptest.Server{"search_tools": nil, "intents": nil, "replan": {xmlServer(t)}} // with further upstreams
 	for _, path := range all {
+		name := strings.TrimSuffix(filepath.Base(path), ".txtar")
 		for _, revision := range []string{newest, sessions} {
-			t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar")+"/"+revision, func(t *testing.T) {
+			t.Run(name+"/"+revision, func(t *testing.T) {
 				t.Parallel()
 				archive, err := txtar.ParseFile(path)
 				require.NoError(t, err)
+				h := common
+				if further, ok := separate[name]; ok {
+					h = openHub(t, "sqlite", nil, append(exampleServers(t), further...)...)
+				}
 				replay(t, h.holder(t, "").speak(t, revision, nil), archive)
 			})
 		}

@@ -33,11 +33,11 @@ type taskClient struct {
 	can  string
 }
 
-// asking returns a client of the newest revision over HTTP.
-func (c *client) asking(capabilities string) taskClient {
+// asking returns a client of the newest revision over HTTP, which sends further headers.
+func (c *client) asking(capabilities string, header ...string) taskClient {
 	return taskClient{can: capabilities, send: func(t *testing.T, method, name, body string) []byte {
 		t.Helper()
-		out := c.say(t, body, "Mcp-Protocol-Version", newest, "Mcp-Method", method, "Mcp-Name", name)
+		out := c.say(t, body, append([]string{"Mcp-Protocol-Version", newest, "Mcp-Method", method, "Mcp-Name", name}, header...)...)
 		require.Len(t, out.messages, 1, out.body)
 		return out.messages[0]
 	}}
