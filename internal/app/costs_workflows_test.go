@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/config"
+	"comet/internal/testkit"
 	"comet/internal/testkit/mcptest"
 	"comet/internal/workflow"
 )
@@ -79,10 +80,10 @@ func costOfBudgetedWorkflow(t *testing.T) {
 			tasks := []any{act("a", nil), act("b", map[string]any{"depends_on": []string{"a"}})}
 			o.post(t, "start: reserve the budget (POST /api/v1/workflows)", m.caller, http.StatusAccepted, "/api/v1/workflows",
 				map[string]any{"workflow": map[string]any{"tasks": tasks}, "config": map[string]any{"budget": 1000}})
-			receive(t, m.began)
+			testkit.Receive(t, m.began)
 			o.step(t, "a result: draw on the reservation, and begin the next task", func(string) {
 				m.end(t, committed("INSERT tool_calls"))
-				receive(t, m.began)
+				testkit.Receive(t, m.began)
 			})
 			o.step(t, "the last result: draw on the reservation, and release the rest", func(string) { m.end(t, committed("INSERT tool_calls")) })
 		}
@@ -110,10 +111,10 @@ func costOfReplans(t *testing.T) {
 		replan("replan of a paused workflow, whose checkpoint is replaced (POST /api/v1/workflows/{id}/replan)", "workflow-replan-paused",
 			start(http.StatusOK, act("a", map[string]any{"approve": true})))
 		running := start(http.StatusAccepted, act("a", nil))
-		receive(t, m.began)
+		testkit.Receive(t, m.began)
 		replan("replan of a running workflow (POST /api/v1/workflows/{id}/replan)", "workflow-replan-running", running)
 		m.proceed <- struct{}{} // of a
-		receive(t, m.began)
+		testkit.Receive(t, m.began)
 		m.end(t, committed("UPDATE workflows")) // of b
 		eventually(t, func() bool { return get[workflow.View](t, m.caller, "/api/v1/workflows/"+running).Status == "complete" }, "the workflow ends")
 	})
@@ -128,7 +129,7 @@ func costOfMCPTask(t *testing.T) {
 			o.step(t, "call: create the task (tools/call)", func(id string) {
 				made = m.caller.asking(withTasks, "X-Request-Id", id).call(t, "acts:act", map[string]any{})
 				require.Equal(t, "task", made.ResultType)
-				receive(t, m.began)
+				testkit.Receive(t, m.began)
 			})
 			o.step(t, "store the result", func(string) { m.end(t, committed("UPDATE workflows"), committed("INSERT tool_calls")) })
 			o.step(t, "receive the result (tasks/get)", func(id string) {
@@ -150,7 +151,7 @@ func costOfToolTask(t *testing.T) {
 			o.post(t, "submit, assign and begin (POST /api/v1/tasks)", m.client, http.StatusAccepted, "/api/v1/tasks",
 				map[string]any{"capabilities": []string{"custom:acts:act"}, "parameters": map[string]any{"depth": 3}, "budget": 500},
 				func(*recorder) bool { return len(m.began) == 1 })
-			receive(t, m.began)
+			testkit.Receive(t, m.began)
 			o.step(t, "complete: charge the reservation, and release the rest", func(string) { m.end(t, committed("UPDATE tasks"), committed("INSERT tool_calls")) })
 		}
 		perform(m.operation("the first"))

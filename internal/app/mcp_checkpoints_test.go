@@ -236,7 +236,7 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 			var err error
 			defer func() { // the session cannot be closed while its client is asked
 				close(ended)
-				receive(t, decided)
+				testkit.Receive(t, decided)
 			}()
 			go func() {
 				defer close(decided)
