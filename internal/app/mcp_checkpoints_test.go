@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -251,6 +252,28 @@ func TestMCPCheckpointsInSessions(t *testing.T) {
 
 		t.Run("ACancelledQuestionLeavesTheCheckpointOpen", func(t *testing.T) {
 			require.Equal(t, "approval_required", execute(t, asksForApproval, says("cancel", "")).Status)
+			who.decidePaused(t, true)
+		})
+
+		t.Run("TheEndOfTheSessionLeavesTheCheckpointOpen", func(t *testing.T) {
+			asked, ended := make(chan struct{}), make(chan struct{})
+			s := who.speak(t, sessions, &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				close(asked)
+				<-ended
+				return nil, context.Canceled
+			}})
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			defer close(ended)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			calls.Go(func() {
+				_, _ = s.CallTool(ctx, &mcp.CallToolParams{Name: "agentcards:execute_dag", Arguments: json.RawMessage(asksForApproval)})
+			})
+			testkit.Receive(t, asked)
+			other := h.holder(t, "")
+			require.NotEqual(t, http.StatusNoContent, other.raw(t, http.MethodDelete, "/mcp", "", "Mcp-Session-Id", s.ID()).status)
+			require.Equal(t, http.StatusNoContent, who.raw(t, http.MethodDelete, "/mcp", "", "Mcp-Session-Id", s.ID()).status)
 			who.decidePaused(t, true)
 		})
 	})

@@ -89,6 +89,9 @@ func askSession(request context.Context, s *mcp.ServerSession) askFunc {
 		ctx, cancel := context.WithCancel(request)
 		defer cancel()
 		defer context.AfterFunc(asking, cancel)()
+		if o, ok := request.Value(openingKey{}).(*opening); ok {
+			defer context.AfterFunc(o.asking, cancel)()
+		}
 		answers := mcp.InputResponseMap{}
 		for name, question := range questions {
 			var err error

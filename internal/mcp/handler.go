@@ -156,9 +156,12 @@ func (d *Handler) serveLimited(w http.ResponseWriter, r *http.Request, next http
 			return
 		}
 		o := &opening{table: d.sessionTable, by: who, release: release}
+		o.asking, o.endQuestions = context.WithCancel(context.WithoutCancel(r.Context()))
 		defer o.end()
 		r = r.WithContext(context.WithValue(r.Context(), openingKey{}, o))
-	case r.Header.Get("Mcp-Protocol-Version") < statelessVersion && r.Method != http.MethodDelete: // a GET resumes the stream of a call
+	case r.Method == http.MethodDelete:
+		d.endQuestions(r.Header.Get("Mcp-Session-Id"), who.principal.TokenID)
+	case r.Header.Get("Mcp-Protocol-Version") < statelessVersion: // a GET resumes the stream of a call
 		defer d.beginRequest(r.Header.Get("Mcp-Session-Id"))()
 	}
 	next.ServeHTTP(w, r)

@@ -181,6 +181,8 @@ type session struct {
 	usedAt          time.Time                     // the start or the end of the last request
 	calls           map[string]context.CancelFunc // running direct calls by the key of their id
 	ending, closing bool
+	// endQuestions withdraws the questions to the client, because the closing of the session waits for its calls.
+	endQuestions context.CancelFunc
 }
 
 // endWhenIdle closes a session that is ending and has no running calls. The caller holds t.mu.
@@ -194,6 +196,7 @@ func (t *sessionTable) endWhenIdle(s *session) {
 func (t *sessionTable) close(s *session) {
 	if !s.closing && !t.stopped {
 		s.closing = true
+		s.endQuestions()
 		t.running.Go(func() { _ = s.sdk.Close() })
 	}
 }
@@ -209,6 +212,15 @@ func (t *sessionTable) beginRequest(id string) (end func()) {
 	s.inFlight++
 	s.usedAt = time.Now()
 	return func() { t.endRequest(s) }
+}
+
+// endQuestions withdraws the questions to the client of a session, which the client ends.
+func (t *sessionTable) endQuestions(id, tokenID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.sessions[id]; s != nil && s.tokenID == tokenID {
+		s.endQuestions()
+	}
 }
 
 // beginCall registers a direct call until end is called; cancel cancels it. end is nil for an unknown
@@ -273,6 +285,9 @@ type opening struct {
 	table   *sessionTable
 	by      identity
 	release func()
+	// asking ends with the session. The requests of the session have it through the context of the first one.
+	asking       context.Context
+	endQuestions context.CancelFunc
 	// The following fields are guarded by table.mu. session has the place from its start on.
 	session *session
 	ended   bool
@@ -284,6 +299,7 @@ func (o *opening) end() {
 	s := o.session
 	o.table.mu.Unlock()
 	if s == nil {
+		o.endQuestions()
 		o.release()
 	} else {
 		o.table.endRequest(s)
@@ -299,7 +315,7 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 	if t.stopped {
 		return // the session ends with the process
 	}
-	s := &session{sdk: sdk, tokenID: o.by.principal.TokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}}
+	s := &session{sdk: sdk, tokenID: o.by.principal.TokenID, usedAt: time.Now(), calls: map[string]context.CancelFunc{}, endQuestions: o.endQuestions}
 	p := sdk.InitializeParams()
 	s.asks = p == nil || p.Capabilities == nil || p.Capabilities.Elicitation != nil || p.Capabilities.Sampling != nil || p.Capabilities.RootsV2 != nil //nolint:staticcheck // clients of all revisions have it
 	if !o.ended {
@@ -309,6 +325,7 @@ func (o *opening) start(sdk *mcp.ServerSession) {
 	remove := t.insert(o.by.token, func() { s.ending = true; t.endWhenIdle(s) })
 	t.running.Go(func() {
 		_ = sdk.Wait()
+		o.endQuestions()
 		remove()
 		t.mu.Lock()
 		delete(t.sessions, sdk.ID())
