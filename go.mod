@@ -9,6 +9,7 @@ replace github.com/tiktoken-go/tokenizer => ./third_party/tokenizer
 replace github.com/google/pprof => github.com/google/pprof v0.0.0-20230207041349-798e818bf904
 
 require (
+	github.com/a2aproject/a2a-go/v2 v2.2.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/coder/websocket v1.8.15
