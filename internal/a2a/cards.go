@@ -165,6 +165,7 @@ func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, leg
 	etag := `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	w.Header().Set("ETag", etag)
 	w.Header().Set("Cache-Control", caching)
+	w.Header().Set("Last-Modified", h.started.UTC().Format(http.TimeFormat))
 	w.Header().Set("Vary", "A2A-Version, Authorization, Host")
 	w.Header().Set("Content-Type", "application/json")
 	if slices.Contains(strings.FieldsFunc(r.Header.Get("If-None-Match"), func(c rune) bool { return c == ',' || c == ' ' }), etag) {

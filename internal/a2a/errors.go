@@ -70,14 +70,11 @@ func describe(err error) (failure, string) {
 		is, known := sentinels[e.Code]
 		switch {
 		case known:
+			own = a2a.NewError(is, e.Detail)
 		case e.Code.IsInvalid():
-			is = a2a.ErrInvalidParams
+			own = a2a.NewError(a2a.ErrInvalidParams, e.Detail)
 		default:
-			is = a2a.ErrInternalError
-		}
-		own = a2a.NewError(is, e.Detail)
-		if is == a2a.ErrInternalError {
-			own.Message = "the server failed; its log says why"
+			own = a2a.NewError(a2a.ErrInternalError, "the server failed; its log says why")
 		}
 	}
 	for _, f := range failures {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
@@ -31,6 +32,7 @@ type Handler struct {
 	*service
 	authenticator *httpkit.Authenticator
 	streams       *httpkit.StreamLimits
+	started       time.Time
 }
 
 // New returns the handler.
@@ -40,6 +42,7 @@ func New(d Dependencies, opts *Options) *Handler {
 		service:       &service{d, o},
 		authenticator: httpkit.NewAuthenticator(d.Auth, &httpkit.AuthenticatorOptions{Limits: o.Limits}),
 		streams:       httpkit.NewStreamLimits(o.MaxStreams),
+		started:       d.Store.Now(),
 	}
 }
 

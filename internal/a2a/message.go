@@ -136,17 +136,8 @@ func decodeBase64(text string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(text)
 }
 
-// inputModes are the media types of files that messages may contain. A "*" stands for all names.
-func inputModes() []string {
-	return []string{"text/plain", "application/json", "text/*", "image/*", "audio/*", "video/*", "application/octet-stream", "application/pdf", "application/xml", "application/zip"}
-}
-
-// accepts reports whether a media type may be sent, "" may.
-func accepts(mediaType string) bool {
-	name, _, err := mime.ParseMediaType(mediaType)
-	kind, _, _ := strings.Cut(name, "/")
-	return mediaType == "" || err == nil && (slices.Contains(inputModes(), name) || slices.Contains(inputModes(), kind+"/*"))
-}
+// inputModes are the media types that messages may contain. Agents receive files of any type.
+func inputModes() []string { return []string{"text/plain", "application/json", "*/*"} }
 
 // file is a file in the parameters or the result of a task.
 type file struct {
@@ -168,8 +159,8 @@ func (m message) parameters() (json.RawMessage, error) {
 	var texts []string
 	var data []json.RawMessage
 	for i, p := range m.Parts {
-		if !accepts(p.MediaType) {
-			return nil, fail(a2a.ErrUnsupportedContentType, "message.parts[%d] has the media type %s; accepted are %s", i, input.Quote(p.MediaType), strings.Join(inputModes(), ", "))
+		if _, _, err := mime.ParseMediaType(p.MediaType); p.MediaType != "" && err != nil {
+			return nil, fail(a2a.ErrUnsupportedContentType, "message.parts[%d] has the media type %s, which is malformed", i, input.Quote(p.MediaType))
 		}
 		switch c := p.Content.(type) {
 		case a2a.Text:
