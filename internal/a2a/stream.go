@@ -63,7 +63,7 @@ type stream struct {
 	at  place
 	// snapshot is the first event of the stream, nil for one that is resumed.
 	snapshot *a2a.Task
-	// state and version are those that the client knows.
+	// state is the state that the client knows, and version that of the snapshot, 0 without one.
 	state   a2a.TaskState
 	version int64
 	// emit sends an event to the client.
@@ -204,7 +204,6 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 	if d.Version <= st.version { // the snapshot contains it
 		return false, nil
 	}
-	st.version = d.Version
 	state := stateOf(d.State, d.WaitingFor, d.Attempt)
 	out := &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: a2a.TaskStatus{State: state, Timestamp: stamp(e.At)}}
 	switch {
@@ -293,7 +292,7 @@ func (st *stream) sendOutput(ctx context.Context, t models.Task, last bool) erro
 		st.at.attempt, st.at.sent = t.Attempt, 0
 	}
 	switch {
-	case t.OutputBytes == 0:
+	case t.OutputBytes == 0, !last && t.OutputBytes == st.at.sent:
 		return nil
 	case last && st.at.sent == 0:
 		parts, err := st.result(ctx, t)
