@@ -71,6 +71,10 @@ webhooks-verify: ## Verify deliveries with the library of Standard Webhooks (nee
 mcp-verify: ## Test the MCP server with published clients (needs Node.js)
 	tools/mcp-verify/run
 
+.PHONY: a2a-tck
+a2a-tck: ## Test the A2A server with the compatibility kit of the Linux Foundation; TCK=folder (needs Python)
+	tools/a2a-tck/run '$(TCK)'
+
 .PHONY: examples-verify
 examples-verify: ## Run the workers of examples/v5 (needs Node.js and Python)
 	tools/examples-verify/run

@@ -3,6 +3,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -274,7 +275,7 @@ func (h *Handler) report(w http.ResponseWriter, err error) (failure, string) {
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer error="insufficient_scope", error_description=%+q`, text))
 	}
 	if h.opts.OnFailure != nil {
-		h.opts.OnFailure(errs.CodeOf(err))
+		h.opts.OnFailure(cmp.Or(f.reason, f.grpc))
 	}
 	return f, text
 }

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type harness struct {
 	*testkit.Work
 	*testkit.Client // of an admin
-	auth    *auth.Auth
-	handler *a2a.Handler
-	server  *httptest.Server
+	auth            *auth.Auth
+	handler         *a2a.Handler
+	server          *httptest.Server
 }
 
 // onDatabases runs a case with a server on a fresh database of each kind.

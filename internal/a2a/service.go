@@ -59,8 +59,8 @@ type Options struct {
 	Retention time.Duration
 	// Limits are the limits of tokens and addresses that all APIs share, nil for limits of its own.
 	Limits *httpkit.Limits
-	// OnFailure is called with the code of each failed request; nil ignores them.
-	OnFailure func(errs.Code)
+	// OnFailure is called with the reason of each failed request, such as TASK_NOT_FOUND; nil ignores them.
+	OnFailure func(reason string)
 	Logger    *slog.Logger
 }
 

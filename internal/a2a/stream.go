@@ -27,13 +27,18 @@ type place struct {
 	// attempt and sent say how much of which attempt's result was sent, 0 for nothing.
 	attempt int
 	sent    int64
+	// version is that of the snapshot until a later event was sent: events after position may be of earlier versions.
+	version int64
 }
 
-// String returns the position, and if a part of a result was sent "position.attempt.bytes".
+// String returns the position, and if the others are not 0 "position.attempt.sent" or "position.attempt.sent.version".
 func (p place) String() string {
 	out := strconv.FormatInt(p.position, 10)
-	if p.sent > 0 {
+	if p.sent > 0 || p.version > 0 {
 		out += "." + strconv.Itoa(p.attempt) + "." + strconv.FormatInt(p.sent, 10)
+	}
+	if p.version > 0 {
+		out += "." + strconv.FormatInt(p.version, 10)
 	}
 	return out
 }
@@ -41,10 +46,10 @@ func (p place) String() string {
 // readPlace reads what String returns.
 func readPlace(id string) (p place, ok bool) {
 	parts := strings.Split(id, ".")
-	if len(parts) != 1 && len(parts) != 3 {
+	if len(parts) == 2 || len(parts) > 4 {
 		return p, false
 	}
-	numbers := make([]int64, 3)
+	numbers := make([]int64, 4)
 	for i, text := range parts {
 		n, err := strconv.ParseInt(text, 10, 63)
 		if err != nil || n < 0 {
@@ -52,7 +57,7 @@ func readPlace(id string) (p place, ok bool) {
 		}
 		numbers[i] = n
 	}
-	return place{numbers[0], int(numbers[1]), numbers[2]}, true
+	return place{numbers[0], int(numbers[1]), numbers[2], numbers[3]}, true
 }
 
 // stream is the stream of a task's events.
@@ -63,9 +68,8 @@ type stream struct {
 	at  place
 	// snapshot is the first event of the stream, nil for one that is resumed.
 	snapshot *a2a.Task
-	// state is the state that the client knows, and version that of the snapshot, 0 without one.
-	state   a2a.TaskState
-	version int64
+	// state is the state that the client knows.
+	state a2a.TaskState
 	// emit sends an event to the client.
 	emit func(id string, e a2a.Event) error
 }
@@ -95,7 +99,7 @@ func (s *service) open(ctx context.Context, by sender, id, lastEventID string, s
 	} else {
 		out.state = out.snapshot.Status.State
 		if out.f.core != nil {
-			out.version = out.f.core.Version
+			out.at.version = out.f.core.Version
 		}
 	}
 	out.sub.Only(taskEvents()...)
@@ -201,9 +205,10 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		return false, err
 	}
 	st.at.position = e.Position
-	if d.Version <= st.version { // the snapshot contains it
+	if d.Version <= st.at.version { // the snapshot contains it
 		return false, nil
 	}
+	st.at.version = 0
 	state := stateOf(d.State, d.WaitingFor, d.Attempt)
 	out := &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: a2a.TaskStatus{State: state, Timestamp: stamp(e.At)}}
 	switch {

@@ -327,7 +327,7 @@ func TestListTasks(t *testing.T) {
 		}
 		all := list(nil)
 		require.Equal(t, [3]int{7, 7, 50}, [3]int{len(all.Tasks), all.TotalSize, all.PageSize})
-		require.Equal(t, "", *all.NextPageToken)
+		require.Empty(t, *all.NextPageToken)
 		require.NotContains(t, string(h.Do(t, http.MethodGet, "/a2a/rest/tasks", "", "A2A-Version", "1.0").Body), "artifacts")
 		var seen []string
 		for token := ""; ; {

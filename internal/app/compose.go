@@ -135,7 +135,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	clients := a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Feed: feed}, &a2a.Options{
 		PublicURL: a.cfg.MCP.PublicURL, Version: cmp.Or(a.opts.Build.Version, "unknown"), Retention: a.cfg.Tasks.Retention,
-		Limits: limits, OnFailure: func(code errs.Code) { a.metrics.CountFailure("a2a", string(code)) }, Logger: a.log,
+		Limits: limits, OnFailure: func(reason string) { a.metrics.CountFailure("a2a", reason) }, Logger: a.log,
 	})
 	options.Untimed = func(r *http.Request) bool {
 		return agents.IsStreaming(r) || mcp.IsStreaming(r) || a2a.IsStreaming(r)

@@ -142,7 +142,7 @@ func (w *worker) send(kind, task, priority, state, session, data string) {
 }
 
 // scenarios are the results by the beginnings of message ids.
-var scenarios = map[string]string{
+var scenarios = map[string]string{ //nolint:gochecknoglobals // a constant table
 	"tck-artifact-text":        "Generated text content",
 	"tck-artifact-file-url":    `{"files":[{"name":"output.txt","media_type":"text/plain","url":"https://example.com/output.txt"}]}`,
 	"tck-artifact-file":        `{"files":[{"name":"output.txt","media_type":"text/plain","bytes":"dGNr"}]}`,
@@ -192,10 +192,7 @@ func (w *worker) work() {
 	}
 }
 
-var (
-	sentID = regexp.MustCompile(`"messageId"\s*:\s*"(tck-[^"]*)"`)
-	counts atomic.Int64
-)
+var sentID = regexp.MustCompile(`"messageId"\s*:\s*"(tck-[^"]*)"`)
 
 // serveProxy starts the proxy and returns its address.
 func serveProxy(ctx context.Context, server string) (string, error) {
@@ -203,6 +200,7 @@ func serveProxy(ctx context.Context, server string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var counts atomic.Int64
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(to)
 		r.Out.Host = r.In.Host // the card has addresses of the proxy
