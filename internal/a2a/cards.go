@@ -88,6 +88,9 @@ func (h *Handler) extendedCard(c *call, tenant string) (*card, error) {
 // agentCard returns the card of an agent to which the caller may give tasks.
 func (h *Handler) agentCard(ctx context.Context, c *call, id string) (*card, error) {
 	missing := fail(a2a.ErrTaskNotFound, "there is no agent %q", id)
+	if !isPrintable(id) {
+		return nil, missing
+	}
 	agents := h.Store.Agents(ctx)
 	agent, err := agents.Get(id)
 	if err == nil && !agent.IsActive {

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -129,5 +130,5 @@ func lowerCamel(name string) string {
 			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
 		}
 	}
-	return strings.Join(words, "")
+	return cmp.Or(strings.Join(words, ""), name)
 }

@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/models"
 	"comet/store"
@@ -87,6 +88,8 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	capability := m.metadata("capability", req.Metadata)
 	if capability == "" && req.Tenant == "" {
 		t.Options, capability = s.choose(m)
+	} else if capability != "" && !input.ValidCapability(capability) || !isPrintable(req.Tenant) {
+		return "", fail(a2a.ErrInvalidParams, "metadata.capability must be the name of a capability, and tenant the id of an agent")
 	}
 	switch {
 	case t.Options != nil:
@@ -237,7 +240,7 @@ func (s *service) reply(ctx context.Context, by sender, m message, req sendReque
 	if err != nil {
 		return err
 	}
-	question, _ := json.Marshal(questionMessage(f, asking, asked.Question)) // text
+	question, _ := json.Marshal(questionMessage(f.info(), asking.ID, asked.At, asked.Question)) // text
 	_, err = s.Orchestrator.Reply(ctx, asking.ID, text, func(tx *store.Tx) error {
 		t := f.row
 		if t.ID == "" { // it was requested over another API

@@ -129,8 +129,11 @@ func (f found) ended() bool {
 // find returns a task that the principal may see, or a2a.ErrTaskNotFound.
 func (s *service) find(ctx context.Context, p models.Principal, id string) (out found, err error) {
 	missing := fail(a2a.ErrTaskNotFound, "there is no task %q", id)
-	if id == "" {
+	switch {
+	case id == "":
 		return out, fail(a2a.ErrInvalidParams, "the id of the task is required")
+	case !isPrintable(id):
+		return out, missing
 	}
 	out.row, err = rows.Get(s.Store.Reads(ctx), id)
 	if err != nil && !errs.Is(err, errs.NotFound) {

@@ -16,6 +16,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/orchestrator"
 	"comet/models"
 	rows "comet/store/a2a"
 )
@@ -224,10 +225,7 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 			out.Status.Message = errorMessage(st.f.info(), d.Version, d.Failure, d.Error)
 		}
 	case e.Type == events.TaskQuestion:
-		out.Status.Message = agentText(st.f.id()+"-question-"+strconv.FormatInt(d.Version, 10), d.Question, st.f.info())
-		if len(d.Options) > 0 {
-			out.Status.Message.SetMeta("options", d.Options)
-		}
+		out.Status.Message = questionMessage(st.f.info(), st.f.id(), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
 	case e.Type == events.TaskProgress:
 		out.Metadata = map[string]any{"progress": d.Progress}
 		if d.StepName != "" {

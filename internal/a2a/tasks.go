@@ -56,9 +56,9 @@ func stateOf(state models.TaskState, waiting models.WaitReason, attempt int) a2a
 // stamp returns a time in milliseconds (A2A 1.0 §5.6.1).
 func stamp(at time.Time) *time.Time { return new(at.UTC().Truncate(time.Millisecond)) }
 
-// questionMessage returns the question of an agent.
-func questionMessage(f found, asking models.Task, q orchestrator.Question) *a2a.Message {
-	out := agentText(asking.ID+"-question-"+strconv.Itoa(asking.Questions), q.Text, f.info())
+// questionMessage returns the question that an agent has asked at a time, which is part of its id.
+func questionMessage(about a2a.TaskInfo, askingID string, at time.Time, q orchestrator.Question) *a2a.Message {
+	out := agentText(askingID+"-question-"+strconv.FormatInt(at.UnixMicro(), 10), q.Text, about)
 	if len(q.Options) > 0 {
 		out.SetMeta("options", q.Options)
 	}
@@ -83,7 +83,7 @@ func (s *service) status(ctx context.Context, f found) (out a2a.TaskStatus, err 
 		return out, err
 	}
 	q, err := s.Orchestrator.OpenQuestion(ctx, asking)
-	out.State, out.Message = a2a.TaskStateInputRequired, questionMessage(f, asking, q.Question)
+	out.State, out.Message = a2a.TaskStateInputRequired, questionMessage(f.info(), asking.ID, q.At, q.Question)
 	return out, err
 }
 
@@ -309,6 +309,9 @@ const noState rows.Filter = -1
 // query returns the query of a list.
 func (r listRequest) query(p models.Principal) (rows.Query, error) {
 	q := rows.Query{Owner: p.TokenID, ContextID: r.ContextID, Limit: defaultPageSize}
+	if !isPrintable(r.ContextID) {
+		return q, fail(a2a.ErrInvalidParams, "contextId must have printable characters")
+	}
 	known := false
 	if q.State, known = filters[r.Status]; r.Status == a2a.TaskStateAuthRequired {
 		q.State = noState

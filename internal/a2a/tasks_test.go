@@ -364,6 +364,33 @@ func TestListTasks(t *testing.T) {
 	})
 }
 
+// TestHostileNames: names that no database accepts are no failures of the server.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, "NUL", func(t *testing.T, h *harness) {
+		for call, want := range map[string]int{
+			`"method":"GetTask","params":{"id":"a\u0000"}`:                 -32001,
+			`"method":"CancelTask","params":{"id":"a\u0000"}`:              -32001,
+			`"method":"SubscribeToTask","params":{"id":"\u0000"}`:          -32001,
+			`"method":"ListTasks","params":{"contextId":"\u0000"}`:         -32602,
+			`"method":"GetExtendedAgentCard","params":{"tenant":"\u0000"}`: -32001,
+			`"method":"SendMessage","params":{"message":{"messageId":"m-1","role":"ROLE_USER","parts":[{"text":"x"}],"metadata":{"capability":"\u0000"}}}`: -32602,
+			`"method":"SendMessage","params":{"tenant":"\u0000","message":{"messageId":"m-2","role":"ROLE_USER","parts":[{"text":"x"}]}}`:                  -32602,
+			`"method":"SendMessage","params":{"message":{"messageId":"m-3","role":"ROLE_USER","taskId":"\u0000","parts":[{"text":"x"}]}}`:                  -32001,
+		} {
+			resp := h.Do(t, http.MethodPost, "/a2a", `{"jsonrpc":"2.0","id":1,`+call+`}`, "A2A-Version", "1.0")
+			require.Contains(t, resp.String(), fmt.Sprintf(`"code":%d,`, want), call)
+		}
+		h.worker(t, "say-1", h.returns("a\x00b"), "say")
+		got := send(t, h.Client, `{"messageId":"m-4","role":"ROLE_USER","parts":[{"text":"\u0000"},{"data":{"\u0000":1}}],"metadata":{"capability":"say","\u0000":"\u0000"}}`)
+		require.Equal(t, "a\x00b", got.Artifacts[0].Parts[0].Text)
+		require.Equal(t, "\x00", got.History[0].Parts[0].Text)
+		var unknown event
+		require.Nil(t, rpc(t, h.Client, "SendMessage", `{"tenant":"nobody","message":`+text("m-5", "x", "", "", "")+`}`, &unknown))
+		require.Equal(t, "TASK_STATE_REJECTED", unknown.Task.Status.State)
+	})
+}
+
 // TestRequests: malformed requests have the codes of the specification.
 func TestRequests(t *testing.T) {
 	t.Parallel()
