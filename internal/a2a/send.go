@@ -44,9 +44,9 @@ func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskI
 	} else {
 		taskID, err = s.request(ctx, by, m, req)
 	}
-	if errs.Is(err, errs.Conflict) { // the same message came at the same time
-		if first, err := s.repeated(ctx, by, m); first != "" || err != nil {
-			return first, err
+	if err != nil { // the same message may have come at the same time
+		if first, missed := s.repeated(ctx, by, m); first != "" && missed == nil {
+			return first, nil
 		}
 	}
 	return taskID, err

@@ -196,6 +196,24 @@ func TestQuestions(t *testing.T) {
 			require.Len(t, short.History, want)
 		}
 	})
+	onDatabases(t, "the same reply at the same time", func(t *testing.T, h *harness) {
+		h.worker(t, "ask-1", h.asks("which year?"), "ask")
+		asked := send(t, h.Client, text("m-1", "report", "ask", "", ""))
+		statuses, sending := make([]int, 8), sync.WaitGroup{}
+		for i := range statuses {
+			sending.Go(func() {
+				resp, err := h.Send(t.Context(), http.MethodPost, "/a2a/rest/message:send", `{"message":`+text("m-2", "2026", "", "", asked.ID)+`}`, "A2A-Version", "1.0")
+				if err == nil {
+					statuses[i] = resp.Status
+				}
+			})
+		}
+		sending.Wait()
+		for _, status := range statuses {
+			require.Equal(t, http.StatusOK, status)
+		}
+		require.Len(t, getTask(t, h.Client, asked.ID).History, 3)
+	})
 	onDatabases(t, "a working task takes no messages", func(t *testing.T, h *harness) {
 		h.worker(t, "slow-1", func(context.Context, orchestrator.TaskWithInput) {}, "slow")
 		got := send(t, h.Client, text("m-1", "hello", "slow", "", ""), returnImmediately)
@@ -386,7 +404,7 @@ func TestHostileNames(t *testing.T) {
 		require.Equal(t, "a\x00b", got.Artifacts[0].Parts[0].Text)
 		require.Equal(t, "\x00", got.History[0].Parts[0].Text)
 		var unknown event
-		require.Nil(t, rpc(t, h.Client, "SendMessage", `{"tenant":"nobody","message":`+text("m-5", "x", "", "", "")+`}`, &unknown))
+		require.Nil(t, rpc(t, h.Client, "SendMessage", `{"tenant":"no-agent","message":`+text("m-5", "x", "", "", "")+`}`, &unknown))
 		require.Equal(t, "TASK_STATE_REJECTED", unknown.Task.Status.State)
 	})
 }
