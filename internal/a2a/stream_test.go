@@ -205,7 +205,11 @@ func TestSubscribeToTask(t *testing.T) {
 		h.purgeEvents(t, got.ID)
 		all := open(t, h.Client, "/tasks/"+got.ID+":subscribe", "", "Last-Event-ID", "0").rest()
 		require.Equal(t, "TASK_STATE_COMPLETED", all[len(all)-1].state())
-		require.Equal(t, "done", all[len(all)-1].Task.Artifacts[0].Parts[0].Text)
+		if last := all[len(all)-1]; last.Task != nil {
+			require.Equal(t, "done", last.Task.Artifacts[0].Parts[0].Text)
+		} else { // the server still has the events in memory
+			require.Equal(t, "done", result(t, all))
+		}
 	})
 	onDatabases(t, "a task that asks for a capability", func(t *testing.T, h *harness) {
 		h.worker(t, "one", h.returns("translated"), "translate", "summarize")
