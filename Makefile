@@ -75,6 +75,10 @@ mcp-verify: ## Test the MCP server with published clients (needs Node.js)
 genesis-verify: ## Compare signed messages with the document's own code (needs Node.js)
 	tools/genesis-verify/run
 
+.PHONY: a2a-tck
+a2a-tck: ## Test the A2A server with the compatibility kit of the Linux Foundation; TCK=folder (needs Python)
+	tools/a2a-tck/run '$(TCK)'
+
 .PHONY: examples-verify
 examples-verify: ## Run the workers of examples/v5 (needs Node.js and Python)
 	tools/examples-verify/run

@@ -9,6 +9,7 @@ replace github.com/tiktoken-go/tokenizer => ./third_party/tokenizer
 replace github.com/google/pprof => github.com/google/pprof v0.0.0-20230207041349-798e818bf904
 
 require (
+	github.com/a2aproject/a2a-go/v2 v2.2.0
 	github.com/cenkalti/backoff/v5 v5.0.3
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/coder/websocket v1.8.15
@@ -104,6 +105,7 @@ require (
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/tools v0.52.0 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/libquickjs v0.14.0 // indirect

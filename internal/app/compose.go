@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"comet/api"
+	"comet/internal/a2a"
 	"comet/internal/auth"
 	"comet/internal/background"
 	"comet/internal/bus"
@@ -132,11 +133,20 @@ func (a *App) open(ctx context.Context) (err error) {
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
 	}
-	options.Untimed = func(r *http.Request) bool { return agents.IsStreaming(r) || mcp.IsStreaming(r) }
+	clients := a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Feed: feed}, &a2a.Options{
+		PublicURL: a.cfg.MCP.PublicURL, Version: cmp.Or(a.opts.Build.Version, "unknown"), Retention: a.cfg.Tasks.Retention,
+		Limits: limits, OnFailure: func(reason string) { a.metrics.CountFailure("a2a", reason) }, Logger: a.log,
+	})
+	options.Untimed = func(r *http.Request) bool {
+		return agents.IsStreaming(r) || mcp.IsStreaming(r) || a2a.IsStreaming(r)
+	}
 	options.MountPublic = func(r chi.Router) {
 		agents.Mount(r)
 		for _, path := range stack.handler.Paths() {
 			r.Handle(path, stack.handler)
+		}
+		for _, path := range clients.Paths() {
+			r.Handle(path, clients)
 		}
 	}
 	server := api.New(core, options)
@@ -145,6 +155,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
 	a.http.srv.RegisterOnShutdown(agents.Drain)
 	a.http.srv.RegisterOnShutdown(stack.handler.Drain)
+	a.http.srv.RegisterOnShutdown(clients.Drain)
 
 	a.services.Add("the traces", a.tracing)
 	a.services.Add("the replicas", jobs.NewReplicas(a.store, jobs.ReplicaOptions{Disconnect: work.Disconnect, Removed: agents.Rejoin, Isolated: a.cfg.NATSURL == "", Logger: a.log}))
@@ -157,7 +168,9 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the wake-ups", wakeups)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the PROTOCOL_V5 message log", messages)
-	a.services.Add("the jobs", a.newJobs(ledger, hooks, work, protocolV5, stack))
+	runner := a.newJobs(ledger, hooks, work, protocolV5, stack)
+	runner.Every("a2a.purge", purgeInterval, clients.Purge)
+	a.services.Add("the jobs", runner)
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {

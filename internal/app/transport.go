@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"comet/api"
+	"comet/internal/a2a"
 	"comet/internal/bus"
 	"comet/internal/httpkit"
 	"comet/internal/netguard"
@@ -26,7 +27,7 @@ const minOfflineAfter = 45 * time.Second
 
 // classes returns the policies of the protocols' task classes.
 func classes() map[string]orchestrator.Policy {
-	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}
+	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), a2a.Class: a2a.Policy()}
 }
 
 // newTransport returns the server of the agents' connections, with the envelope protocol and

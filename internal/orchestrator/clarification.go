@@ -81,8 +81,9 @@ func (op *operation) notifyQuestion(t models.Task) (err error) {
 }
 
 // Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
-// subtasks. It returns the task that was waiting, or errs.TaskState if none was.
-func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out models.Task, err error) {
+// subtasks. It returns the task that was waiting, or errs.TaskState if none was. with commits rows of the caller in the
+// same transaction; its error rolls everything back.
+func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string, with ...func(*store.Tx) error) (out models.Task, err error) {
 	named, err := o.Task(ctx, taskID)
 	if err != nil {
 		return out, err
@@ -104,6 +105,11 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string) (out mo
 		_, p, err := op.loadPolicy(t)
 		if err == nil {
 			err = op.deliverReply(&t, answer, p)
+		}
+		for _, commit := range with {
+			if err == nil {
+				err = commit(op.tx)
+			}
 		}
 		if err != nil {
 			return err

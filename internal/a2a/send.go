@@ -1,0 +1,303 @@
+package a2a
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/uuid"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store"
+	rows "comet/store/a2a"
+)
+
+// sender is who sends a message, and how the request came.
+type sender struct {
+	models.Principal
+	traceparent string
+}
+
+// accept takes a message in: it requests a task, replies to a question, or chooses a capability. It returns the task. A message
+// that the token has sent before changes nothing.
+func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskID string, err error) {
+	if err := auth.Require(by.Principal, models.ScopeMessagesSend); err != nil {
+		return "", err
+	}
+	m, err := readMessage(req.Message)
+	if err != nil {
+		return "", err
+	}
+	taskID, err = s.repeated(ctx, by, m)
+	if taskID != "" || err != nil {
+		return taskID, err
+	}
+	if m.TaskID != "" {
+		taskID, err = string(m.TaskID), s.reply(ctx, by, m, req)
+	} else {
+		taskID, err = s.request(ctx, by, m, req)
+	}
+	if err != nil { // the same message may have come at the same time
+		if first, missed := s.repeated(ctx, by, m); first != "" && missed == nil {
+			return first, nil
+		}
+	}
+	return taskID, err
+}
+
+// repeated returns the task of a message that the token has sent before, "" for a new message. It returns an error if that
+// message had other content.
+func (s *service) repeated(ctx context.Context, by sender, m message) (taskID string, err error) {
+	first, err := rows.Sent(s.Store.Reads(ctx), by.TokenID, m.ID)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		return "", nil
+	case err != nil:
+		return "", err
+	case first.Digest != m.digest:
+		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message of the task %s", m.ID, first.TaskID)
+	}
+	return first.TaskID, nil
+}
+
+// request requests a task. Work that no agent offers, or that no budget covers, is a rejected task.
+func (s *service) request(ctx context.Context, by sender, m message, req sendRequest) (string, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", err
+	}
+	t := rows.Task{ID: id.String(), Owner: by.TokenID, ContextID: cmp.Or(m.ContextID, uuid.NewString())}
+	parameters, err := m.parameters()
+	if err == nil && m.ContextID != "" {
+		err = s.enterContext(ctx, by, t.ContextID)
+	}
+	if err != nil {
+		return "", err
+	}
+	add := func(tx *store.Tx) error {
+		t.CreatedAt, t.UpdatedAt = tx.Now(), tx.Now()
+		return rows.Add(tx, t, s.sent(by, t, m))
+	}
+	capability := m.metadata("capability", req.Metadata)
+	if capability == "" && req.Tenant == "" {
+		t.Options, capability = s.choose(m)
+	} else if capability != "" && !input.ValidCapability(capability) || !isPrintable(req.Tenant) {
+		return "", fail(a2a.ErrInvalidParams, "metadata.capability must be the name of a capability, and tenant the id of an agent")
+	}
+	switch {
+	case t.Options != nil:
+		t.State = rows.Asking
+	case capability == "" && req.Tenant == "":
+		t.State, t.Reason = rows.Rejected, "no capability matches the message; name one as metadata.capability, see the extended agent card"
+	default:
+		err := s.submit(ctx, by, t, order{capability, req.Tenant, parameters, m.ContextID == ""}, add)
+		if reason := refusal(err); reason != "" {
+			t.State, t.Reason = rows.Rejected, reason
+			break
+		}
+		return t.ID, err
+	}
+	return t.ID, s.Store.Write(ctx, add)
+}
+
+// refusal returns why the core does not accept work, "" if err says something else.
+func refusal(err error) string {
+	if errs.Is(err, errs.UnsupportedWork) || errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.BudgetReserved) {
+		return errs.From(err).Detail
+	}
+	return ""
+}
+
+// sent returns the row of a client's message.
+func (s *service) sent(by sender, t rows.Task, m message) rows.Message {
+	stored := *m.Message
+	stored.TaskID, stored.ContextID = a2a.TaskID(t.ID), t.ContextID
+	text, _ := json.Marshal(stored) // decoded JSON
+	return rows.Message{Owner: by.TokenID, MessageID: m.ID, Digest: m.digest, Message: text}
+}
+
+// enterContext opens the session of a context unless it is open.
+func (s *service) enterContext(ctx context.Context, by sender, id string) error {
+	refused := fail(a2a.ErrInvalidParams, "the context %q cannot be used; omit contextId for a new one", id)
+	session, err := s.Orchestrator.Session(ctx, id)
+	if errs.Is(err, errs.NotFound) {
+		session, err = s.Orchestrator.OpenSession(ctx, by.Principal, id, nil)
+		if errs.Is(err, errs.Conflict) { // it was opened at the same time
+			session, err = s.Orchestrator.Session(ctx, id)
+		}
+	}
+	switch {
+	case err != nil && errs.From(err).Code.IsInvalid():
+		return refused
+	case err != nil:
+		return err
+	case session.Owner != by.TokenID && !by.Administers(), session.State == models.SessionClosed:
+		return refused
+	}
+	return nil
+}
+
+// order is what a task requires.
+type order struct {
+	capability, agentID string
+	parameters          json.RawMessage
+	// opens is set if the task opens the session of its context.
+	opens bool
+}
+
+// submit submits a task and commits rows of the caller with it.
+func (s *service) submit(ctx context.Context, by sender, t rows.Task, o order, with func(*store.Tx) error) error {
+	sub := orchestrator.Submission{
+		ID: t.ID, Class: Class, AgentID: o.agentID, Parameters: o.parameters, Priority: orchestrator.DefaultPriority, SessionID: t.ContextID, Traceparent: by.traceparent,
+		With: func(tx *store.Tx, _ *models.Task) error { return with(tx) },
+	}
+	if o.opens {
+		sub.SessionID, sub.Session = "", &orchestrator.NewSession{ID: func(*store.Tx) (string, error) { return t.ContextID, nil }}
+	}
+	if o.capability != "" {
+		sub.Capabilities = []string{o.capability}
+	}
+	_, err := s.Orchestrator.Submit(ctx, by.Principal, sub, nil)
+	return err
+}
+
+// maxOptions limits the capabilities from which a client chooses.
+const maxOptions = 10
+
+// choose returns the capability whose words the message contains. If several match equally well it returns them as options.
+func (s *service) choose(m message) (options json.RawMessage, capability string) {
+	var texts []string
+	for _, p := range m.Parts {
+		texts = append(texts, p.Text())
+	}
+	said := words(strings.Join(texts, " "))
+	best, hits := 0, []string{}
+	for _, name := range s.Orchestrator.CapabilitiesOf("") {
+		of := words(name)
+		if len(of) == 0 || !containsAll(said, of) {
+			continue
+		}
+		if len(of) > best {
+			best, hits = len(of), hits[:0]
+		}
+		if len(of) == best {
+			hits = append(hits, name)
+		}
+	}
+	switch len(hits) {
+	case 0:
+		return nil, ""
+	case 1:
+		return nil, hits[0]
+	}
+	options, _ = json.Marshal(hits[:min(len(hits), maxOptions)]) // strings
+	return options, ""
+}
+
+// words returns the words of a text in lower case.
+func words(text string) []string {
+	return strings.FieldsFunc(strings.ToLower(text), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r < 0x80
+	})
+}
+
+func containsAll(said, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(w string) bool { return !slices.Contains(said, w) })
+}
+
+// reply replies to the question of a task, or chooses its capability.
+func (s *service) reply(ctx context.Context, by sender, m message, req sendRequest) error {
+	f, err := s.findOwn(ctx, by.Principal, string(m.TaskID))
+	switch {
+	case err != nil:
+		return err
+	case m.ContextID != "" && m.ContextID != f.contextID():
+		return fail(a2a.ErrInvalidParams, "the task %s belongs to another context than %q", m.TaskID, m.ContextID)
+	case f.ended():
+		return fail(a2a.ErrUnsupportedOperation, "the task %s has ended; send a message without taskId for a new one", m.TaskID)
+	case f.core == nil:
+		return s.chosen(ctx, by, f, m, req)
+	}
+	asking, open, err := s.Orchestrator.TaskAwaitingReply(ctx, *f.core)
+	if err != nil {
+		return err
+	}
+	if !open {
+		return fail(a2a.ErrUnsupportedOperation, "the task %s has no open question and takes no messages", m.TaskID)
+	}
+	text, err := m.text()
+	if err != nil {
+		return err
+	}
+	asked, err := s.Orchestrator.OpenQuestion(ctx, asking)
+	if err != nil {
+		return err
+	}
+	question, _ := json.Marshal(questionMessage(f.info(), asking.ID, asked.At, asked.Question)) // text
+	_, err = s.Orchestrator.Reply(ctx, asking.ID, text, func(tx *store.Tx) error {
+		t := f.row
+		if t.ID == "" { // it was requested over another API
+			t = rows.Task{ID: f.id(), Owner: f.owner(), ContextID: f.contextID(), CreatedAt: f.core.CreatedAt, UpdatedAt: tx.Now()}
+			if err := rows.Add(tx, t); err != nil {
+				return err
+			}
+		}
+		return rows.AddMessages(tx, t.ID, rows.Message{MessageID: asking.ID, Message: question}, s.sent(by, t, m))
+	})
+	return err
+}
+
+// chosen submits a task whose capability a message chooses. A message that names none of the options is only kept.
+func (s *service) chosen(ctx context.Context, by sender, f found, m message, req sendRequest) error {
+	var options []string
+	if err := json.Unmarshal(f.row.Options, &options); err != nil {
+		return err
+	}
+	text, err := m.text()
+	if err != nil {
+		return err
+	}
+	capability := cmp.Or(m.metadata("capability", req.Metadata), strings.TrimSpace(text))
+	keep := func(tx *store.Tx) error { return rows.AddMessages(tx, f.row.ID, s.sent(by, f.row, m)) }
+	if !slices.Contains(options, capability) {
+		return s.Store.Write(ctx, keep)
+	}
+	stored, err := rows.First(s.Store.Reads(ctx), f.row.ID)
+	if err != nil {
+		return err
+	}
+	first, err := decodeMessage(stored.Message)
+	if err != nil {
+		return err
+	}
+	parameters, err := message{Message: first}.parameters()
+	if err != nil {
+		return err
+	}
+	leave := func(state int, reason string) func(*store.Tx) error {
+		return func(tx *store.Tx) error {
+			switch ok, err := rows.Leave(tx, f.row.ID, state, reason); {
+			case err != nil:
+				return err
+			case !ok:
+				return fail(a2a.ErrUnsupportedOperation, "the task %s has no open question and takes no messages", f.row.ID)
+			}
+			return keep(tx)
+		}
+	}
+	if err := s.enterContext(ctx, by, f.row.ContextID); err != nil {
+		return err
+	}
+	err = s.submit(ctx, by, f.row, order{capability: capability, parameters: parameters}, leave(rows.InCore, ""))
+	if reason := refusal(err); reason != "" {
+		return s.Store.Write(ctx, leave(rows.Rejected, reason))
+	}
+	return err
+}

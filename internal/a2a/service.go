@@ -1,0 +1,172 @@
+package a2a
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/httpkit"
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store"
+	rows "comet/store/a2a"
+)
+
+// Class is the class of the tasks that are requested over A2A, a key of orchestrator.Options.Classes.
+const Class = "a2a"
+
+// Policy returns the time-outs, retries and limits of the class. People reply to questions, and take their time.
+func Policy() orchestrator.Policy {
+	return orchestrator.Policy{
+		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: 24 * time.Hour,
+		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
+		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource},
+		BreakerFailures: 5, BreakerPause: time.Minute,
+		MaxDepth: 4, MaxQuestions: 20,
+	}
+}
+
+// Dependencies are the parts of the core that the server uses.
+type Dependencies struct {
+	Store        *store.Store
+	Auth         *auth.Auth
+	Orchestrator *orchestrator.Orchestrator
+	Feed         *events.Feed
+}
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// PublicURL is the address of the server for clients; "" takes it from each request.
+	PublicURL string
+	// Version is that of the server, which the cards contain.
+	Version string
+	// MaxBody is the size limit of a request in bytes, default 8 MiB.
+	MaxBody int64
+	// MaxStreams limits the open streams, a tenth of them for one token, default 1000.
+	MaxStreams int
+	// Heartbeat is the interval of comments in streams, default 15 s. A stream ends after it if its token was revoked.
+	Heartbeat time.Duration
+	// WriteTimeout limits how long a client may read nothing of a stream, default 30 s.
+	WriteTimeout time.Duration
+	// Retention is how long tasks are kept that the core never had, default 30 days.
+	Retention time.Duration
+	// Limits are the limits of tokens and addresses that all APIs share, nil for limits of its own.
+	Limits *httpkit.Limits
+	// OnFailure is called with the reason of each failed request, such as TASK_NOT_FOUND; nil ignores them.
+	OnFailure func(reason string)
+	Logger    *slog.Logger
+}
+
+func (o *Options) orDefaults() Options {
+	out := *cmp.Or(o, &Options{})
+	out.Version = cmp.Or(out.Version, "unknown")
+	out.MaxBody = cmp.Or(out.MaxBody, 8<<20)
+	out.MaxStreams = cmp.Or(out.MaxStreams, 1000)
+	out.Heartbeat = cmp.Or(out.Heartbeat, 15*time.Second)
+	out.WriteTimeout = cmp.Or(out.WriteTimeout, 30*time.Second)
+	out.Retention = cmp.Or(out.Retention, 30*24*time.Hour)
+	out.Logger = cmp.Or(out.Logger, slog.Default())
+	return out
+}
+
+// service does the operations of A2A, whatever the binding and the version.
+type service struct {
+	Dependencies
+	opts Options
+}
+
+// Purge deletes tasks that the core no longer has, or never had, after Options.Retention.
+func (s *service) Purge(ctx context.Context) error {
+	before := s.Store.Now().Add(-s.opts.Retention)
+	return s.Store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return rows.Purge(tx, before, limit) })
+}
+
+// found is a task with what its principal may know of it.
+type found struct {
+	// row is zero for a task that was requested over another API, and core is nil for one that the core does not have.
+	row  rows.Task
+	core *models.Task
+}
+
+func (f found) id() string {
+	if f.core != nil {
+		return f.core.ID
+	}
+	return f.row.ID
+}
+
+func (f found) owner() string {
+	if f.core != nil {
+		return f.core.Owner
+	}
+	return f.row.Owner
+}
+
+// contextID returns the session, or the id of a task without one: A2A has no task without a context.
+func (f found) contextID() string {
+	if f.core != nil {
+		return cmp.Or(f.row.ContextID, f.core.SessionID, f.core.ID)
+	}
+	return f.row.ContextID
+}
+
+func (f found) info() a2a.TaskInfo {
+	return a2a.TaskInfo{TaskID: a2a.TaskID(f.id()), ContextID: f.contextID()}
+}
+
+// ended reports whether the state of the task is terminal.
+func (f found) ended() bool {
+	return f.core != nil && f.core.State.Ended() || f.core == nil && f.row.State != rows.Asking
+}
+
+// find returns a task that the principal may see, or a2a.ErrTaskNotFound.
+func (s *service) find(ctx context.Context, p models.Principal, id string) (out found, err error) {
+	missing := fail(a2a.ErrTaskNotFound, "there is no task %q", id)
+	switch {
+	case id == "":
+		return out, fail(a2a.ErrInvalidParams, "the id of the task is required")
+	case !isPrintable(id):
+		return out, missing
+	}
+	out.row, err = rows.Get(s.Store.Reads(ctx), id)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return out, err
+	}
+	visible := false
+	switch t, err := s.Orchestrator.Task(ctx, id); {
+	case err == nil:
+		out.core = &t
+		visible, err = s.Auth.CanRead(ctx, p, t.Owner, t.AgentID, t.OwnerAgent)
+		if err != nil {
+			return out, err
+		}
+	case !errs.Is(err, errs.NotFound):
+		return out, err
+	case out.row.ID == "" || out.row.State == rows.InCore: // it was purged
+		return out, missing
+	default:
+		if visible, err = s.Auth.CanRead(ctx, p, out.row.Owner); err != nil {
+			return out, err
+		}
+	}
+	if !visible {
+		return out, missing
+	}
+	return out, nil
+}
+
+// findOwn is find for a principal that changes the task: its owner, or an admin.
+func (s *service) findOwn(ctx context.Context, p models.Principal, id string) (found, error) {
+	f, err := s.find(ctx, p, id)
+	if err == nil && f.owner() != p.TokenID {
+		err = auth.Require(p, models.ScopeAdmin)
+	}
+	return f, err
+}

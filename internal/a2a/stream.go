@@ -1,0 +1,363 @@
+package a2a
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/input"
+	"comet/internal/orchestrator"
+	"comet/models"
+	rows "comet/store/a2a"
+)
+
+// place is a place in the stream of a task, which clients send back as Last-Event-ID.
+type place struct {
+	// position is that of the last event.
+	position int64
+	// attempt and sent say how much of which attempt's result was sent, 0 for nothing.
+	attempt int
+	sent    int64
+	// version is that of the snapshot until a later event was sent: events after position may be of earlier versions.
+	version int64
+}
+
+// String returns the position, and if the others are not 0 "position.attempt.sent" or "position.attempt.sent.version".
+func (p place) String() string {
+	out := strconv.FormatInt(p.position, 10)
+	if p.sent > 0 || p.version > 0 {
+		out += "." + strconv.Itoa(p.attempt) + "." + strconv.FormatInt(p.sent, 10)
+	}
+	if p.version > 0 {
+		out += "." + strconv.FormatInt(p.version, 10)
+	}
+	return out
+}
+
+// readPlace reads what String returns.
+func readPlace(id string) (p place, ok bool) {
+	parts := strings.Split(id, ".")
+	if len(parts) == 2 || len(parts) > 4 {
+		return p, false
+	}
+	numbers := make([]int64, 4)
+	for i, text := range parts {
+		n, err := strconv.ParseInt(text, 10, 63)
+		if err != nil || n < 0 {
+			return p, false
+		}
+		numbers[i] = n
+	}
+	return place{numbers[0], int(numbers[1]), numbers[2], numbers[3]}, true
+}
+
+// stream is the stream of a task's events.
+type stream struct {
+	*service
+	f   found
+	sub *events.Subscription
+	at  place
+	// snapshot is the first event of the stream, nil for one that is resumed.
+	snapshot *a2a.Task
+	// state is the state that the client knows.
+	state a2a.TaskState
+	// emit sends an event to the client.
+	emit func(id string, e a2a.Event) error
+}
+
+// taskEvents are the types of the events that a stream follows.
+func taskEvents() []models.EventType {
+	return []models.EventType{
+		events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried,
+		events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
+	}
+}
+
+// open opens the stream of a task, which begins with the task as it is now or, with the id of an event, after that event.
+func (s *service) open(ctx context.Context, by sender, id, lastEventID string, show shown) (*stream, error) {
+	sub, err := s.Feed.SubscribeNew(ctx) // before the task is read: what the task contains already is skipped later
+	if err != nil {
+		return nil, err
+	}
+	out := &stream{service: s, sub: sub, at: place{position: sub.Position()}}
+	if out.f, err = s.find(ctx, by.Principal, id); err != nil {
+		return nil, err
+	}
+	if from, ok := readPlace(lastEventID); ok && out.f.core != nil && from.position <= out.at.position {
+		out.at, out.sub = from, s.Feed.Subscribe(from.position)
+	} else if out.snapshot, err = s.view(ctx, out.f, show); err != nil {
+		return nil, err
+	} else {
+		out.state = out.snapshot.Status.State
+		if out.f.core != nil {
+			out.at.version = out.f.core.Version
+		}
+	}
+	out.sub.Only(taskEvents()...)
+	return out, nil
+}
+
+// run sends the events of a task until it has ended or ctx ends. It calls idle, whose error ends the stream, in intervals.
+func (st *stream) run(ctx context.Context, by sender, emit func(id string, e a2a.Event) error, idle func() error) error {
+	st.emit = emit
+	if st.snapshot != nil {
+		if err := emit(st.at.String(), st.snapshot); err != nil || st.f.ended() {
+			return err
+		}
+	}
+	if st.f.core == nil {
+		if ended, err := st.followOutside(ctx, by, idle); ended || err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	happened, changed := make(chan []models.Event), make(chan models.Task)
+	readers.Go(func() { st.followEvents(ctx, happened) })
+	readers.Go(func() { st.followTask(ctx, changed) })
+	for {
+		select {
+		case batch := <-happened:
+			for _, e := range batch {
+				if ended, err := st.handle(ctx, e); ended || err != nil {
+					return err
+				}
+			}
+		case t := <-changed:
+			if !t.State.Ended() {
+				if err := st.sendOutput(ctx, t, false); err != nil {
+					return err
+				}
+			}
+			if ended, err := st.endUnseen(ctx, t); ended || err != nil {
+				return err
+			}
+			if err := idle(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// followEvents reads the events of the task.
+func (st *stream) followEvents(ctx context.Context, to chan<- []models.Event) {
+	for {
+		all, err := st.sub.Next(ctx, maxEvents)
+		if err != nil {
+			return
+		}
+		var own []models.Event
+		for _, e := range all {
+			if e.Key == st.f.id() {
+				own = append(own, e)
+			}
+		}
+		if own == nil {
+			continue
+		}
+		select {
+		case to <- own:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// maxEvents is how many events are read together.
+const maxEvents = 100
+
+// followTask reads the task whenever it has changed, and in intervals.
+func (st *stream) followTask(ctx context.Context, to chan<- models.Task) {
+	for t := *st.f.core; ; {
+		select {
+		case to <- t:
+		case <-ctx.Done():
+			return
+		}
+		var err error
+		if t.State.Ended() {
+			<-ctx.Done() // the last event is on its way
+			return
+		}
+		if t, err = st.Orchestrator.WaitForChange(ctx, "", st.f.id(), t.Version, st.opts.Heartbeat); err != nil {
+			return
+		}
+	}
+}
+
+// handle sends what an event of the task says, and reports whether the task has ended.
+func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err error) {
+	var d events.TaskData
+	if err := json.Unmarshal(e.Data, &d); err != nil {
+		return false, err
+	}
+	st.at.position = e.Position
+	if d.Version <= st.at.version { // the snapshot contains it
+		return false, nil
+	}
+	st.at.version = 0
+	state := stateOf(d.State, d.WaitingFor, d.Attempt)
+	out := &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: a2a.TaskStatus{State: state, Timestamp: stamp(e.At)}}
+	switch {
+	case d.State.Ended():
+		t, err := st.Orchestrator.Task(ctx, st.f.id())
+		if err != nil {
+			return false, err
+		}
+		if err := st.sendOutput(ctx, t, true); err != nil {
+			return false, err
+		}
+		if d.Error != "" {
+			out.Status.Message = errorMessage(st.f.info(), d.Version, d.Failure, d.Error)
+		}
+	case e.Type == events.TaskQuestion:
+		out.Status.Message = questionMessage(st.f.info(), st.f.id(), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
+	case e.Type == events.TaskProgress:
+		out.Metadata = map[string]any{"progress": d.Progress}
+		if d.StepName != "" {
+			out.Status.Message = agentText(st.f.id()+"-step-"+strconv.FormatInt(d.Version, 10), d.StepName, st.f.info())
+		}
+	case state == st.state:
+		return false, nil
+	}
+	st.state = state
+	return d.State.Ended(), st.emit(st.at.String(), out)
+}
+
+// endUnseen ends a stream whose last event the client knows already, or was purged.
+func (st *stream) endUnseen(ctx context.Context, t models.Task) (ended bool, err error) {
+	kind := map[models.TaskState]models.EventType{models.TaskDone: events.TaskCompleted, models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled}[t.State]
+	if kind == "" {
+		return false, nil
+	}
+	newest, err := st.Store.Events(ctx).Newest(t.ID, kind)
+	switch {
+	case errs.Is(err, errs.NotFound):
+		last, err := st.view(ctx, found{st.f.row, &t}, shown{history: new(0), artifacts: true})
+		if err != nil {
+			return false, err
+		}
+		return true, st.emit(st.at.String(), last)
+	case err != nil:
+		return false, err
+	}
+	return newest.Position != 0 && newest.Position <= st.at.position, nil // otherwise it will be read
+}
+
+// pollOutside is the interval in which a task is read that the core does not have yet.
+const pollOutside = time.Second
+
+// followOutside waits until the core has a task that asks for a capability. ended is set if it has ended instead.
+func (st *stream) followOutside(ctx context.Context, by sender, idle func() error) (ended bool, err error) {
+	for {
+		select {
+		case <-time.After(pollOutside):
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
+		if err := idle(); err != nil {
+			return true, err
+		}
+		if st.f, err = st.find(ctx, by.Principal, st.f.id()); err != nil || st.f.core != nil {
+			return err != nil, err
+		}
+		if st.f.row.State != rows.Asking {
+			status, err := st.status(ctx, st.f)
+			if err == nil {
+				err = st.emit(st.at.String(), &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: status})
+			}
+			return true, err
+		}
+	}
+}
+
+// errGap stops reading a result at bytes that have not arrived.
+var errGap = errors.New("the next bytes have not arrived")
+
+// sendOutput sends the part of a result that was not sent yet, chunk by chunk. A result that may not be text is sent when it is
+// complete.
+func (st *stream) sendOutput(ctx context.Context, t models.Task, last bool) error {
+	if t.Attempt != st.at.attempt || t.OutputBytes < st.at.sent || last && t.Output != nil { // another attempt, or another result
+		st.at.attempt, st.at.sent = t.Attempt, 0
+	}
+	switch {
+	case t.OutputBytes == 0, !last && t.OutputBytes == st.at.sent:
+		return nil
+	case last && st.at.sent == 0:
+		parts, err := st.result(ctx, t)
+		if err != nil {
+			return err
+		}
+		st.at.sent = t.OutputBytes
+		return st.emitArtifact(parts, false, true)
+	case !last:
+		if unaligned, err := st.Orchestrator.HasUnalignedOutput(ctx, t, models.StreamResult); unaligned || err != nil {
+			return err
+		}
+	}
+	rest, err := st.sendChunks(ctx, t)
+	if err == nil && last {
+		err = st.emitText(rest, true)
+	}
+	return err
+}
+
+// sendChunks sends the chunks of a text that have arrived. It returns the beginning of a character at their end.
+func (st *stream) sendChunks(ctx context.Context, t models.Task) (rest []byte, err error) {
+	at := st.at.sent // the end of rest
+	err = st.Orchestrator.Output(ctx, t, models.StreamResult, at, func(o models.OutputChunk) error {
+		if o.Start > at || o.End() <= at {
+			return errGap
+		}
+		text := append(rest, o.Data[at-o.Start:]...)
+		if st.at.sent == 0 && !isText(text) {
+			return errGap
+		}
+		at = o.End()
+		var complete []byte
+		if complete, rest = input.SplitRune(text); len(complete) == 0 {
+			return nil
+		}
+		rest = slices.Clone(rest)
+		return st.emitText(complete, false)
+	})
+	if errors.Is(err, errGap) {
+		err = nil
+	}
+	return rest, err
+}
+
+// isText reports whether the beginning of a result shows that it is text.
+func isText(data []byte) bool {
+	t := strings.TrimLeft(string(data), " \t\r\n")
+	complete, _ := input.SplitRune(data)
+	return t != "" && t[0] != '{' && t[0] != '[' && utf8.Valid(complete)
+}
+
+// emitText sends a piece of a text.
+func (st *stream) emitText(text []byte, last bool) error {
+	appended := st.at.sent > 0
+	st.at.sent += int64(len(text))
+	return st.emitArtifact(a2a.ContentParts{{Content: a2a.Text(strings.ToValidUTF8(string(text), "\uFFFD")), MediaType: "text/plain"}}, appended, last)
+}
+
+func (st *stream) emitArtifact(parts a2a.ContentParts, appended, last bool) error {
+	return st.emit(st.at.String(), &a2a.TaskArtifactUpdateEvent{
+		TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Append: appended, LastChunk: last,
+		Artifact: &a2a.Artifact{ID: artifactID(st.at.attempt), Name: "result", Parts: parts},
+	})
+}

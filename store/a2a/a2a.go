@@ -1,0 +1,181 @@
+// Package a2a has the statements on tasks that were requested over A2A, and on their messages.
+package a2a
+
+import (
+	"encoding/json"
+	"time"
+
+	"comet/store"
+	"comet/store/columns"
+	"comet/store/filter"
+)
+
+// Values of Task.State.
+const (
+	// InCore is a task whose state is that of the core's task with the same id.
+	InCore = iota
+	// Asking is a task that waits for the choice of a capability.
+	Asking
+	// Rejected is a task that the core did not accept.
+	Rejected
+	// Canceled is a task that was canceled while it asked.
+	Canceled
+)
+
+// Task is a row of a2a_tasks.
+type Task struct {
+	ID string
+	// Owner is the id of the token that requested it, and ContextID the session.
+	Owner, ContextID string
+	State            int
+	// Reason says why it was rejected, "" otherwise.
+	Reason string
+	// Options are the capabilities to choose from, JSON, nil unless it asks.
+	Options json.RawMessage
+	// UpdatedAt is the time of the last change outside of the core.
+	CreatedAt, UpdatedAt time.Time
+}
+
+// TableName implements gorm's schema.Tabler.
+func (Task) TableName() string { return "a2a_tasks" }
+
+// Message is a row of task_messages.
+type Message struct {
+	TaskID string
+	// Seq counts the messages of the task from 1.
+	Seq int64
+	// Owner is the token that sent it, "" for an agent.
+	Owner, MessageID string
+	// Digest is that of the content, "" for an agent's message.
+	Digest  string
+	Message json.RawMessage
+	At      time.Time
+}
+
+// TableName implements gorm's schema.Tabler.
+func (Message) TableName() string { return "task_messages" }
+
+const taskColumns = "id, owner, context_id, state, reason, options, created_at, updated_at"
+
+// maxReason is the longest reason that is stored, in bytes.
+const maxReason = 4000
+
+// Add stores a task and its first messages. It returns errs.Conflict for a message that the owner has sent before.
+func Add(tx *store.Tx, t Task, messages ...Message) error {
+	t.Reason = columns.Text(t.Reason, maxReason)
+	if err := store.Insert(tx, "", t); err != nil {
+		return err
+	}
+	return AddMessages(tx, t.ID, messages...)
+}
+
+// AddMessages appends messages to those of a task. It returns errs.Conflict for a message that its owner has sent before.
+func AddMessages(tx *store.Tx, taskID string, messages ...Message) error {
+	last, err := store.Row[int64](tx, "SELECT coalesce(max(seq), 0) FROM task_messages WHERE task_id = ?", taskID)
+	for i := range messages {
+		messages[i].TaskID, messages[i].Seq, messages[i].At = taskID, last+1+int64(i), tx.Now()
+	}
+	if err == nil {
+		err = store.Insert(tx, "", messages...)
+	}
+	return err
+}
+
+// Get returns a task, or errs.NotFound.
+func Get(from store.Source, id string) (Task, error) {
+	return store.Row[Task](from, "SELECT "+taskColumns+" FROM a2a_tasks WHERE id = ?", id)
+}
+
+// Sent returns the message that an owner has sent with an id, or errs.NotFound.
+func Sent(from store.Source, owner, messageID string) (Message, error) {
+	return store.Row[Message](from, "SELECT task_id, seq, owner, message_id, digest, '{}' AS message, at FROM task_messages WHERE owner = ? AND owner <> '' AND message_id = ?", owner, messageID)
+}
+
+// Messages returns the newest messages of a task, at most limit, the oldest one first.
+func Messages(from store.Source, taskID string, limit int) ([]Message, error) {
+	return store.Rows[Message](from, `SELECT task_id, seq, owner, message_id, digest, message, at FROM
+		(SELECT * FROM task_messages WHERE task_id = ? ORDER BY seq DESC LIMIT ?) AS newest ORDER BY seq`, taskID, limit)
+}
+
+// First returns the message that requested a task, or errs.NotFound.
+func First(from store.Source, taskID string) (Message, error) {
+	return store.Row[Message](from, "SELECT task_id, seq, owner, message_id, digest, message, at FROM task_messages WHERE task_id = ? AND seq = 1", taskID)
+}
+
+// Leave changes the state of a task that asks. ok is false if it no longer asks.
+func Leave(tx *store.Tx, id string, state int, reason string) (ok bool, err error) {
+	n, err := tx.Exec("UPDATE a2a_tasks SET state = ?, reason = ?, options = '', updated_at = ? WHERE id = ? AND state = 1",
+		state, columns.Text(reason, maxReason), tx.Now(), id)
+	return n > 0, err
+}
+
+// Filter is a state by which tasks are listed.
+type Filter int
+
+// The filters: the states of A2A.
+const (
+	AnyState Filter = iota
+	Submitted
+	Working
+	InputRequired
+	Completed
+	Failed
+	Cancelled
+	Refused
+)
+
+// conditions are the conditions on a, a row of a2a_tasks, and t, that of the core.
+var conditions = map[Filter]string{ //nolint:gochecknoglobals // a constant table
+	Submitted: "t.state = 0 AND t.attempt = 0", Working: "(t.state = 1 OR t.state = 0 AND t.attempt > 0) AND t.waiting_for <> 3",
+	InputRequired: "(a.state = 1 OR t.state = 1 AND t.waiting_for = 3)", Completed: "t.state = 2", Failed: "t.state = 3",
+	Cancelled: "(t.state = 4 OR a.state = 3)", Refused: "a.state = 2",
+}
+
+// Query selects tasks of an owner.
+type Query struct {
+	Owner string
+	// ContextID is that of the tasks, "" for any.
+	ContextID string
+	State     Filter
+	// After is a time at or before the change of state, zero for any.
+	After time.Time
+	// Cursor is the last task of the previous page, zero for the first page.
+	Cursor Position
+	Limit  int
+}
+
+// Position is the position of a task in a list.
+type Position struct {
+	At time.Time
+	ID string
+}
+
+// List returns the page of tasks that q selects, the last changed one first, and the number of tasks on all pages.
+func List(from store.Source, q Query) (page []Position, total int, err error) {
+	var where filter.Clause
+	where.And("a.owner = ?", q.Owner)
+	where.Optional("a.context_id = ?", q.ContextID)
+	where.And("(a.state > 0 OR t.id IS NOT NULL)")
+	if q.State != AnyState {
+		where.And(conditions[q.State])
+	}
+	const at = "coalesce(t.updated_at, a.updated_at)"
+	if !q.After.IsZero() {
+		where.And(at+" >= ?", q.After)
+	}
+	const tables = " FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id"
+	if total, err = store.Row[int](from, "SELECT count(*)"+tables+where.SQL(), where.Args...); err != nil {
+		return nil, 0, err
+	}
+	if q.Cursor.ID != "" {
+		where.And("("+at+" < ? OR "+at+" = ? AND a.id < ?)", q.Cursor.At, q.Cursor.At, q.Cursor.ID)
+	}
+	page, err = store.Rows[Position](from, "SELECT "+at+", a.id"+tables+where.SQL()+" ORDER BY 1 DESC, 2 DESC LIMIT ?", append(where.Args, q.Limit)...)
+	return page, total, err
+}
+
+// Purge deletes tasks that were last changed before a time and are unknown to the core, and their messages.
+func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
+	return tx.Exec(`DELETE FROM a2a_tasks WHERE id IN (SELECT a.id FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id
+		WHERE t.id IS NULL AND a.updated_at < ? LIMIT ?)`, before, limit)
+}
