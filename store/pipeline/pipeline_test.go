@@ -223,3 +223,15 @@ func TestStatementsAreNotPreparedInATransaction(t *testing.T) {
 		defer func() { require.NoError(t, st.Close()) }()
 	})
 }
+
+func TestNothingIsSentAfterTheEnd(t *testing.T) {
+	onPostgres(t, func(db *database) {
+		tx := db.begin()
+		res, err := tx.Exec("INSERT INTO n (id) VALUES (1)")
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback())
+		_, err = res.RowsAffected()
+		require.ErrorIs(t, err, sql.ErrTxDone)
+		require.Empty(t, db.ids())
+	})
+}
