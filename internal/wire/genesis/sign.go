@@ -1,7 +1,6 @@
 package genesis
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"time"
 
@@ -57,7 +56,6 @@ func (m Message) Verify(key ed25519.PublicKey, forms ...Form) (Form, error) {
 		return 0, signatureError(CodeSignatureInvalid, "/publicKey", "is not one of the sender's keys")
 	}
 	var failed error = signatureError(CodeSignatureRequired, "/signature", "is verified in no form")
-	var tried []byte
 	for _, form := range forms {
 		name, signature := "/signature", m.Signature
 		if form == JCS {
@@ -72,10 +70,9 @@ func (m Message) Verify(key ed25519.PublicKey, forms ...Form) (Form, error) {
 			failed = signatureError(CodeSignatureInvalid, name, "cannot be verified: %s", err)
 			continue
 		}
-		if !bytes.Equal(tried, text) && ed25519.Verify(key, text, signature) {
+		if ed25519.Verify(key, text, signature) {
 			return form, nil
 		}
-		tried = text
 		failed = signatureError(CodeSignatureInvalid, name, "does not match the message; the sender's key must sign the text that the profile defines")
 	}
 	return 0, failed
