@@ -24,8 +24,8 @@ import (
 const postgresWriteTries = 8
 
 // openPostgresPool opens a pool whose sessions have comet's settings; the settings in the URL take
-// precedence, then those in special. Transactions are pipelined unless there are special settings: statements of
-// migrations depend on the schema that earlier ones create.
+// precedence, then those in special. Special settings are those of migrations, which are not pipelined: their
+// statements depend on the schema that earlier ones create.
 func openPostgresPool(opts Options, special map[string]string) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(opts.DatabaseURL)
 	if err != nil {

@@ -153,7 +153,8 @@ func convert[R, M any](rows []R, model func(R) M) []M {
 	return out
 }
 
-// create stores new rows; conflict follows their values.
+// create stores new rows; conflict follows their values. On PostgreSQL its error may be that of a later statement or of
+// the commit, see run.
 func create[T any](tx reader, conflict string, rows ...T) error {
 	l, width := columns.Of[T](), 0
 	var args []any

@@ -64,13 +64,13 @@ func (r reader) exec(query string, args ...any) (int64, error) {
 	return n, sqlerr.Translate(err)
 }
 
-// run is exec for statements about any number of rows. On PostgreSQL its error may be that of a later statement or of the
-// commit.
+// run is exec for statements about any number of rows. On PostgreSQL the error of the statement may be that of a later
+// statement or of the commit.
 func (r reader) run(query string, args ...any) error {
 	if namesNoRow(args) {
 		return nil
 	}
-	_, err := r.conn.ExecContext(r.ctx, r.engine.bind(query), args...)
+	_, err := r.state.conn.Run(r.ctx, r.engine.bind(query), args...)
 	return sqlerr.Translate(err)
 }
 

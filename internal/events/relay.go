@@ -21,8 +21,9 @@ type Relay struct {
 	next  time.Time // when the next events may be numbered
 }
 
-// numberingInterval is the shortest time between two transactions that number events, so that numbering the events of
-// small transactions does not cost more than these transactions. The first events after a pause do not wait.
+// numberingInterval is the minimum time between the starts of two transactions of a relay that number events. Without it,
+// numbering the events of small transactions would cost more than the transactions themselves. The first event after a
+// pause does not wait.
 const numberingInterval = 5 * time.Millisecond
 
 // Deliveries writes the rows that must exist exactly once per event.

@@ -1,9 +1,10 @@
-// Package pipeline sends several statements of a transaction to PostgreSQL in one round trip: BEGIN with the first
-// statement, and statements whose number of rows is not read with the next statement or with COMMIT.
+// Package pipeline sends several statements of a transaction to PostgreSQL in one round trip. BEGIN is sent with the first
+// statement; a statement whose number of rows is not read is sent with a later one or with COMMIT.
 package pipeline
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 
@@ -11,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// maxQueued limits the statements that wait in a transaction.
+// maxQueued is the maximum number of statements that wait in a transaction.
 const maxQueued = 64
 
-// Connector returns a connector of connections that send the statements of transactions together. c is that of pgx.
+// Connector returns a connector whose connections send the statements of a transaction together; c is a connector of pgx.
 func Connector(c driver.Connector) driver.Connector { return connector{c} }
 
 type connector struct{ driver.Connector }
@@ -28,11 +29,11 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{Conn: made.(*stdlib.Conn)}, nil
 }
 
-// conn is a connection. Its transactions send a statement when its result is needed: a statement that changes rows
-// returns at once, and its error is that of a later call, at the latest of Commit.
+// conn is a connection. In its transactions ExecContext only queues a statement. The statement is sent, and its error is
+// returned, by a later call: by RowsAffected, the next query or Commit.
 type conn struct {
 	*stdlib.Conn
-	tx *transaction // nil outside of transactions with the default options
+	tx *transaction // nil outside a transaction, and in one with other than the default options
 }
 
 // BeginTx implements driver.ConnBeginTx.
@@ -54,7 +55,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		return c.Conn.ExecContext(ctx, query, args)
 	}
 	if len(c.tx.queued) >= maxQueued {
-		_ = c.tx.send() // it is returned below
+		_ = c.tx.send() // its error is returned below
 	}
 	return c.tx.queue(query, args), c.tx.err
 }
@@ -69,8 +70,8 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return c.Conn.QueryContext(ctx, query, args)
 }
 
-// PrepareContext implements driver.ConnPrepareContext. The order of statements in a transaction would be lost, so it
-// returns an error there.
+// PrepareContext implements driver.ConnPrepareContext. In a transaction it returns an error, because a prepared statement
+// would overtake the statements that wait.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if c.tx != nil {
 		return nil, errors.New("a statement cannot be prepared in a transaction")
@@ -78,16 +79,16 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	return c.Conn.PrepareContext(ctx, query)
 }
 
-// transaction is a transaction with the statements that were not sent yet.
+// transaction is a transaction with the statements that wait.
 type transaction struct {
 	conn   *conn
 	ctx    context.Context
 	queued []*statement
-	sent   bool  // the database knows the transaction
-	err    error // of the first statement that failed
+	sent   bool  // BEGIN was sent
+	err    error // of the first statement that failed, or ErrTxDone after a rollback
 }
 
-// statement is a statement that changes rows.
+// statement is a statement of ExecContext and its result.
 type statement struct {
 	tx   *transaction // nil after the database has answered
 	text string
@@ -110,6 +111,7 @@ func (s *statement) RowsAffected() (int64, error) {
 	return s.rows, nil
 }
 
+// queue adds a statement to those that wait.
 func (tx *transaction) queue(text string, args []driver.NamedValue) *statement {
 	s := &statement{tx: tx, text: text, args: make([]any, len(args))}
 	for i, a := range args {
@@ -119,8 +121,8 @@ func (tx *transaction) queue(text string, args []driver.NamedValue) *statement {
 	return s
 }
 
-// send sends the statements that wait and reads their results. It returns the error of the first statement of the
-// transaction that failed.
+// send sends the statements that wait and reads their results. It returns the error of the transaction: after a failed
+// statement it sends nothing more.
 func (tx *transaction) send() error {
 	if tx.err != nil || len(tx.queued) == 0 {
 		return tx.err
@@ -165,7 +167,10 @@ func (tx *transaction) Commit() error {
 
 // Rollback implements driver.Tx.
 func (tx *transaction) Rollback() error {
-	tx.conn.tx = nil
+	tx.conn.tx, tx.queued = nil, nil
+	if tx.err == nil {
+		tx.err = sql.ErrTxDone
+	}
 	if c := tx.conn.Conn.Conn(); !tx.sent || c.PgConn().TxStatus() == 'I' || c.IsClosed() {
 		return nil
 	}

@@ -199,6 +199,22 @@ func TestFailures(t *testing.T) {
 			require.Empty(t, db.ids())
 		})
 	})
+	t.Run("OfThePreparation", func(t *testing.T) {
+		onPostgres(t, func(db *database) {
+			for _, before := range []string{"", "SELECT 1"} {
+				tx := db.begin()
+				if before != "" { // the database knows the transaction
+					require.NoError(t, tx.QueryRow(before).Scan(new(int)))
+				}
+				db.exec(tx, valid)
+				db.exec(tx, "INSERT INTO missing (id) VALUES (1)")
+				err := tx.Commit()
+				require.ErrorContains(t, err, "42P01")
+				require.True(t, sqlerr.RolledBack(err))
+				require.Empty(t, db.ids())
+			}
+		})
+	})
 	t.Run("OfTheConnection", func(t *testing.T) {
 		onPostgres(t, func(db *database) {
 			tx := db.begin()
@@ -221,5 +237,17 @@ func TestStatementsAreNotPreparedInATransaction(t *testing.T) {
 		st, err := db.Prepare("SELECT 1")
 		require.NoError(t, err)
 		defer func() { require.NoError(t, st.Close()) }()
+	})
+}
+
+func TestNothingIsSentAfterTheEnd(t *testing.T) {
+	onPostgres(t, func(db *database) {
+		tx := db.begin()
+		res, err := tx.Exec("INSERT INTO n (id) VALUES (1)")
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback())
+		_, err = res.RowsAffected()
+		require.ErrorIs(t, err, sql.ErrTxDone)
+		require.Empty(t, db.ids())
 	})
 }

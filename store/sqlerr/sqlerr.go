@@ -138,8 +138,8 @@ func Retryable(err error) bool {
 	return ok && (pg.Code == pgSerializationFailure || pg.Code == pgDeadlock)
 }
 
-// RolledBack reports whether the database has rolled back a transaction instead of committing it. After other errors of
-// a commit this is unknown.
+// RolledBack reports whether an error of a commit means that the database has rolled back the transaction. After other
+// errors it is unknown whether the transaction was committed.
 func RolledBack(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)

@@ -126,6 +126,20 @@ func TestWrite(t *testing.T) {
 		requireAgent(t, db, "ghost", false)
 	})
 
+	rule(t, "RunsAgainAfterADeadlockThatTheCommitReports", func(t *testing.T, db *storetest.DB) {
+		if db.Alone() {
+			return // SQLite has one writer
+		}
+		runs := 0
+		write(t, db, func(tx *store.Tx) error {
+			if runs++; runs > 1 {
+				return tx.Events().Emit("x", "x", nil)
+			}
+			return tx.Run("DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'deadlock_detected'; END $$")
+		})
+		require.Equal(t, 2, runs)
+	})
+
 	rule(t, "IsolatesConcurrentWriters", func(t *testing.T, db *storetest.DB) {
 		smallTree(t, db)
 		const writers, rounds = 8, 12
@@ -186,6 +200,27 @@ func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
 			_ = storetest.AddUsage(tx, "missing", "x", tx.Now(), 1)
 		}
 		return nil
+	}
+}
+
+// TestStatementsOfTheObjectMapperReturnTheirErrors distinguishes them from statements of Run, whose errors may be those of
+// the commit.
+func TestStatementsOfTheObjectMapperReturnTheirErrors(t *testing.T) {
+	t.Parallel()
+	for name, statement := range map[string]func(*store.Tx) error{
+		"Create": func(tx *store.Tx) error {
+			return tx.Ledger().InsertAddition(models.BudgetAddition{ID: "x", AgentID: "missing"})
+		},
+		"Update": func(tx *store.Tx) error { return tx.Tokens().Save(models.Token{ID: "x", AgentID: new("missing")}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+				require.ErrorIs(t, db.Write(t.Context(), func(tx *store.Tx) error {
+					require.Equal(t, errs.Conflict, errs.CodeOf(statement(tx)))
+					return errStop
+				}), errStop)
+			})
+		})
 	}
 }
 

@@ -58,8 +58,18 @@ func (c *Conn) Fail(err error) error {
 	return err
 }
 
-// ExecContext implements gorm.ConnPool.
+// ExecContext implements gorm.ConnPool. It waits for the number of rows, because gorm ignores the error of
+// RowsAffected.
 func (c *Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	res, err := c.Run(ctx, query, args...)
+	if err == nil {
+		_, err = res.RowsAffected()
+	}
+	return res, c.Fail(err)
+}
+
+// Run is ExecContext without the wait: the error of the statement may be that of a later one or of the commit.
+func (c *Conn) Run(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
 		return nil, err
 	}

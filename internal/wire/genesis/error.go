@@ -66,9 +66,9 @@ func (e *Error) Failure() Failure {
 	return Failure{ErrorType: ErrorValidation, ErrorCode: string(e.Code), Message: text, Details: details}
 }
 
-// problemAt returns a problem of the value at pointer.
+// problemAt returns a problem of the value at pointer. The texts contain no NUL, so that an ERROR may quote them.
 func problemAt(pointer, format string, args ...any) Problem {
-	pointer = input.Pointer(strings.ToValidUTF8(pointer, "\uFFFD"))
+	pointer = input.Pointer(strings.ReplaceAll(strings.ToValidUTF8(pointer, "\uFFFD"), "\x00", "\uFFFD"))
 	where := pointer
 	if where == "" {
 		where = "the message"

@@ -2,7 +2,8 @@ package genesis
 
 import "github.com/go-json-experiment/json/jsontext"
 
-// Failure is the body of an ERROR message, which no agent's own response is behind (Genesis §4).
+// Failure is the body of an ERROR message, which reports a failure that is not an agent's own response
+// (Genesis §4).
 type Failure struct {
 	// OriginalMessageID is the id of the message that failed, "" if it is unknown.
 	OriginalMessageID string    `json:"originalMessageId,omitzero"`

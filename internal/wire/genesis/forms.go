@@ -11,15 +11,15 @@ import (
 type Form int
 
 const (
-	// AsSent is the form of the profile v1: id, type, from, to, intent, payload and timestamp in this
-	// order, those that the message has, without white space and otherwise as they were sent.
+	// AsSent is the form of the profile v1: those of the members id, type, from, to, intent, payload and
+	// timestamp that the message has, in this order, as they were sent but without white space.
 	AsSent Form = iota
 	// AsJavaScript is the form of the profile v1 in JavaScript: the same members as JSON.stringify
-	// prints them after JSON.parse (Genesis §Signature). It lets senders that escape more than
-	// JavaScript be verified, and is the form that comet signs. Numbers are doubles in it.
+	// prints them after JSON.parse (Genesis §Signature). comet signs this form. It also verifies
+	// senders that sign this form but send more escapes than JavaScript. Its numbers are doubles.
 	AsJavaScript
-	// JCS is the form of the profile jcs: all members but signature and signatureJcs, canonicalized
-	// according to RFC 8785. Numbers are doubles in it.
+	// JCS is the form of the profile jcs: all members except signature and signatureJcs, canonicalized
+	// according to RFC 8785. Its numbers are doubles.
 	JCS
 )
 
@@ -28,9 +28,9 @@ func signedV1() []string {
 	return []string{"id", "type", "from", "to", "intent", "payload", "timestamp"}
 }
 
-// Signed returns a text that a signature covers, of the message as Parse received it or as Sign
-// rendered it, or of its fields if it comes from neither. Only JCS can fail for a received message:
-// RFC 8785 has no form for repeated names and halves of surrogate pairs.
+// Signed returns the text that a signature of the given form covers. The text is that of the message
+// which Parse received or Sign rendered, otherwise that of the fields. For a received message only JCS
+// can fail: RFC 8785 has no form for repeated names and halves of surrogate pairs.
 func (m Message) Signed(form Form) ([]byte, error) {
 	members := m.members
 	if members == nil {
@@ -56,19 +56,19 @@ func (m Message) Signed(form Form) ([]byte, error) {
 	return text, nil
 }
 
-// SignedPayload returns the payload of a REQUEST or an EVENT as a signature of the given form covers
-// it, nil if there is none. Only this text is what the signer has signed: a message with another
-// spelling of it, such as another integer with the same double, has the same forms AsJavaScript and
-// JCS.
-func (m Message) SignedPayload(form Form) jsontext.Value {
-	payload := find(m.members, "payload")
+// SignedValue returns the value of a member, such as payload or data, as a signature of the given form
+// covers it, nil if the form does not cover it. Use it instead of the value in the body for what the
+// sender has signed: an integer that someone replaced by another one with the same double changes the
+// body, but not the forms AsJavaScript and JCS.
+func (m Message) SignedValue(name string, form Form) jsontext.Value {
+	found := find(m.members, name)
 	switch {
-	case payload == nil:
+	case found == nil, form != JCS && !slices.Contains(signedV1(), name):
 		return nil
 	case form == AsSent:
-		return payload.received()
+		return found.received()
 	}
-	return payload.printed
+	return found.printed
 }
 
 // canonical returns the form JCS.
@@ -87,7 +87,7 @@ func canonical(members []member) ([]byte, error) {
 	return text, nil
 }
 
-// join returns the object of the members with a value of each.
+// join returns an object with the given value of each member.
 func join(members []member, value func(member) jsontext.Value) []byte {
 	text := []byte{'{'}
 	for i, m := range members {

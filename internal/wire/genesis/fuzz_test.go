@@ -124,7 +124,7 @@ func FuzzForms(f *testing.F) {
 			found, err := received.Verify(received.PublicKey, form)
 			require.NoError(t, err)
 			require.Equal(t, form, found)
-			require.Equal(t, string(printed), string(received.SignedPayload(form)))
+			require.Equal(t, string(printed), string(received.SignedValue("payload", form)))
 		}
 	})
 }

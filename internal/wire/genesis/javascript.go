@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -14,10 +13,10 @@ import (
 
 var errTooDeep = errors.New("nested too deeply")
 
-// printer reads JSON and appends what JSON.stringify(JSON.parse(text)) prints in JavaScript:
-// names that are array indexes first and in ascending order, of repeated names the position of the
-// first and the value of the last, the shortest text of each double, no escapes but the necessary
-// ones, and halves of surrogate pairs escaped.
+// printer reads JSON and prints it as JSON.stringify(JSON.parse(text)) does in JavaScript: names that are
+// array indexes come first, in ascending order; of repeated names, the first gives the position and the
+// last the value; each number is the shortest text of its double; only what must be escaped and halves
+// of surrogate pairs are escaped.
 type printer struct {
 	dec *jsontext.Decoder
 	out []byte
@@ -60,7 +59,7 @@ func (p *printer) value() error {
 	return nil
 }
 
-// open reads and prints a brace or bracket.
+// open reads and prints an opening brace or bracket.
 func (p *printer) open(brace byte) error {
 	if p.dec.StackDepth() > maxDepth {
 		return errTooDeep
@@ -192,9 +191,6 @@ func appendNumber(dst, text []byte) (out []byte, ok bool) {
 	return jsontext.AppendFloat(dst, double, 64), true
 }
 
-// escapePattern matches what a backslash begins in a valid string: a surrogate pair or another escape.
-var escapePattern = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.`)
-
 // appendString appends a valid quoted string with the escapes of JavaScript.
 func appendString(dst, quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -203,11 +199,39 @@ func appendString(dst, quoted []byte) []byte {
 	if out, err := jsontext.AppendFormat(dst, quoted); err == nil {
 		return out
 	}
-	return append(dst, escapePattern.ReplaceAllFunc(quoted, func(escape []byte) []byte {
-		text, err := jsontext.AppendFormat(nil, `"`+string(escape)+`"`)
-		if err != nil { // half of a surrogate pair
-			return bytes.ToLower(escape)
+	// The string contains a half of a surrogate pair, which AppendFormat rejects.
+	for len(quoted) > 0 {
+		n := escapeLength(quoted)
+		switch escape := quoted[:n]; {
+		case n == 1:
+			dst = append(dst, escape...)
+		case n == 6 && isSurrogate(escape, '8', 'f'):
+			dst = append(dst, bytes.ToLower(escape)...)
+		default:
+			text, _ := jsontext.AppendFormat(nil, slices.Concat([]byte{'"'}, escape, []byte{'"'})) // it is valid
+			dst = append(dst, text[1:len(text)-1]...)
 		}
-		return text[1 : len(text)-1]
-	})...)
+		quoted = quoted[n:]
+	}
+	return dst
+}
+
+// escapeLength returns the length of the escape or surrogate pair at the beginning of text, 1 for another byte.
+func escapeLength(text []byte) int {
+	switch {
+	case text[0] != '\\':
+		return 1
+	case text[1] != 'u':
+		return len(`\n`)
+	case isSurrogate(text, '8', 'b') && isSurrogate(text[6:], 'c', 'f'):
+		return len(`\ud83d\ude00`)
+	}
+	return len(`\u0000`)
+}
+
+// isSurrogate reports whether text begins with the escape of a half of a surrogate pair whose second digit is from first
+// to last.
+func isSurrogate(text []byte, first, last byte) bool {
+	const lower = 'a' - 'A' // digits have this bit, too
+	return len(text) > 3 && text[0] == '\\' && text[1] == 'u' && text[2]|lower == 'd' && text[3]|lower >= first && text[3]|lower <= last
 }

@@ -26,8 +26,8 @@ func (m member) asSent() jsontext.Value { return m.sent }
 
 func (m member) javaScript() jsontext.Value { return m.printed }
 
-// received returns the value as it was sent. If an object in it repeats a name, the result is what
-// JavaScript prints, so that every reader of the value finds the same member.
+// received returns the value as it was sent, or as JavaScript prints it if an object in it repeats a
+// name, so that every reader of the value finds the same member.
 func (m member) received() jsontext.Value {
 	if m.repeats {
 		return m.printed

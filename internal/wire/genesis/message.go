@@ -1,7 +1,7 @@
 // Package genesis is the codec of the Genesis protocol 1.0, the signed JSON messages of the document
 // “Genesis Nexus”: REQUEST, RESPONSE, EVENT and ERROR. It validates the form of messages, prints the
-// texts that signatures cover, signs and verifies. It has no clock and no keys of its own: what a
-// message means, and which key belongs to an agent, is decided elsewhere.
+// texts that signatures cover, signs and verifies. It has no clock and no keys of its own: other
+// packages decide what a message means and which key belongs to an agent.
 package genesis
 
 import (
@@ -49,8 +49,8 @@ const (
 	TypeError    Type = "ERROR"
 )
 
-// Message is one message. The texts that a signature covers are those of the message as Parse
-// received it or as Sign rendered it; later changes of the fields do not change them.
+// Message is one message. Its signatures cover the texts that Parse received or Sign rendered; later
+// changes of the fields do not change these texts.
 type Message struct {
 	// ID is a UUID in the spelling of the sender, because the signature covers it.
 	ID   string `json:"id"`

@@ -13,17 +13,17 @@ import (
 	"comet/internal/input"
 )
 
-// Parse parses a message. An error is an *Error that names every problem. The message then contains
-// the members around the body that could be read, so that a reply can echo them; if the code is
-// CodeSignatureRequired, it is complete except for the signature or the public key, for a caller
-// that accepts unsigned messages.
+// Parse parses a message. An error is an *Error that names every problem. With an error the message
+// contains those members before the body that could be read, so that a reply can echo them. With
+// CodeSignatureRequired only the signature or the public key is missing, and the message is otherwise
+// complete, for a caller that accepts unsigned messages.
 //
-// Unknown members are accepted, because the profile jcs signs them too: a receiver that removed or
-// refused them could not verify the messages of later versions. Parse refuses those that differ from
-// a known name only in case, _ and -, because the protocol v1 does not sign most members, and other
-// receivers may read such a member instead of the known one. A message or an object of the protocol
-// that repeats a name is refused, too. In values that the protocol does not define, such as a
-// payload, the last one of repeated members counts, as in JavaScript.
+// Parse accepts unknown members, because the profile jcs signs them, too: a receiver that removed or
+// rejected them could not verify messages of later versions. It rejects unknown members whose names
+// differ from a known one only in case, _ and -: other receivers may read such a member instead of the
+// known one, and the profile v1 does not sign most members. It also rejects a message or an object of
+// the protocol that repeats a name. In values that the protocol does not define, such as a payload, the
+// last of repeated members counts, as in JavaScript.
 //
 // The message refers to raw, which must not be changed while it is used.
 func Parse(raw []byte) (Message, error) {
@@ -55,12 +55,12 @@ func Parse(raw []byte) (Message, error) {
 	return m, nil
 }
 
-// isMistake reports whether a problem is another one than a missing signature or public key.
+// isMistake reports whether a problem is something else than a missing signature or public key.
 func (m *Message) isMistake(p Problem) bool {
 	return p.Pointer != "/signature" && p.Pointer != "/publicKey" || find(m.members, p.Pointer[1:]) != nil
 }
 
-// readHeader reads the members before the body that have no problem.
+// readHeader reads those members before the body that have no problem.
 func (m *Message) readHeader(problems []Problem) {
 	text := func(name string) string {
 		if slices.ContainsFunc(problems, func(p Problem) bool { return p.Pointer == "/"+name }) {

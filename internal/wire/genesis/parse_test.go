@@ -204,7 +204,7 @@ func TestRepeatedNamesInFreeValues(t *testing.T) {
 	m := parse(t, []byte(sent))
 	event, _ := m.Body.(genesis.Event)
 	require.Equal(t, `{"a":3,"b":2}`, string(event.Payload))
-	require.Equal(t, `{"a":3,"b":2}`, string(m.SignedPayload(genesis.AsSent)))
+	require.Equal(t, `{"a":3,"b":2}`, string(m.SignedValue("payload", genesis.AsSent)))
 	text, err := m.Signed(genesis.AsSent)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"payload":{"a":1.0,"b":2.0,"\u0061":3.0}`)
@@ -235,6 +235,12 @@ func TestErrorMessage(t *testing.T) {
 	require.Contains(t, string(text), `"errorType":"VALIDATION_ERROR","errorCode":"INVALID_MESSAGE","message":"/id must be a UUID`)
 	require.Contains(t, string(text), `"details":{"problems":[{"pointer":"/id","detail":"/id must be a UUID`)
 
+	for _, text := range []string{`{"\u0000":1,"\u0000":2}`, `{"\u0000":1e999}`, `{"a":{"\u0000":}}`} {
+		_, err = genesis.Parse([]byte(text))
+		invalid, _ = errors.AsType[*genesis.Error](err)
+		m.Body = invalid.Failure()
+		require.NoError(t, m.Sign(testKey(), genesis.ProfileV1), "the names contain NUL, the message does not")
+	}
 	problems := make([]genesis.Problem, 12)
 	require.Contains(t, (&genesis.Error{Code: "X", Problems: problems}).Error(), "; and 2 more")
 }

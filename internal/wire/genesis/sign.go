@@ -1,7 +1,6 @@
 package genesis
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"time"
 
@@ -11,20 +10,20 @@ import (
 	"comet/internal/input"
 )
 
-// Profile says which signatures a message carries.
+// Profile is the set of signatures that Sign adds to a message.
 type Profile string
 
 const (
-	// ProfileV1 is the document's signature, which does not cover most members: the context,
-	// priority, limits and options of a REQUEST, and the content of a RESPONSE or an ERROR.
+	// ProfileV1 is the document's signature. It covers only the members of the form AsSent, and so not the
+	// context, priority, limits and options of a REQUEST, nor the content of a RESPONSE or an ERROR.
 	ProfileV1 Profile = "v1"
 	// ProfileJCS adds a signature of the whole message as signatureJcs.
 	ProfileJCS Profile = "jcs"
 )
 
-// Sign signs the message with the signatures of the profile and sets its public key. It cuts the
-// timestamp to microseconds: JavaScript prints those exactly until the year 2116. An error is an
-// *Error: the fields are invalid, or the message has no form JCS.
+// Sign adds the public key and the signatures of the profile to the message. It cuts the timestamp to
+// microseconds, which JavaScript prints exactly until the year 2116. If the fields are invalid or the
+// message has no form JCS, it returns an *Error and leaves the message unchanged.
 func (m *Message) Sign(key ed25519.PrivateKey, profile Profile) error {
 	signed := *m
 	signed.PublicKey, _ = key.Public().(ed25519.PublicKey)
@@ -48,16 +47,15 @@ func (m *Message) Sign(key ed25519.PrivateKey, profile Profile) error {
 	return nil
 }
 
-// Verify verifies the signature of a received message in the given forms, in their order, and
-// returns the first one that it covers. JCS is the form of signatureJcs, the others are those of
-// signature. An error is an *Error with CodeSignatureRequired or CodeSignatureInvalid. The caller
-// compares the key with the public key of the message, which it ignores.
+// Verify verifies a received message in the given forms, in their order, and returns the first one
+// with a valid signature. The signature of JCS is signatureJcs, that of the other forms is signature.
+// An error is an *Error with CodeSignatureRequired or CodeSignatureInvalid, that of the last form.
+// Verify ignores the public key in the message; the caller compares it with key.
 func (m Message) Verify(key ed25519.PublicKey, forms ...Form) (Form, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return 0, signatureError(CodeSignatureInvalid, "/publicKey", "is not one of the sender's keys")
 	}
 	var failed error = signatureError(CodeSignatureRequired, "/signature", "is verified in no form")
-	var tried []byte
 	for _, form := range forms {
 		name, signature := "/signature", m.Signature
 		if form == JCS {
@@ -72,10 +70,9 @@ func (m Message) Verify(key ed25519.PublicKey, forms ...Form) (Form, error) {
 			failed = signatureError(CodeSignatureInvalid, name, "cannot be verified: %s", err)
 			continue
 		}
-		if !bytes.Equal(tried, text) && ed25519.Verify(key, text, signature) {
+		if ed25519.Verify(key, text, signature) {
 			return form, nil
 		}
-		tried = text
 		failed = signatureError(CodeSignatureInvalid, name, "does not match the message; the sender's key must sign the text that the profile defines")
 	}
 	return 0, failed
@@ -100,9 +97,10 @@ func (m Message) CheckTime(now time.Time) error {
 		input.Duration(MaxSkew), input.Duration(skew.Abs().Truncate(time.Second)), side)
 }
 
-// Format returns a message of ours, which Sign has signed, as JSON on one line. Values are printed
-// as JavaScript prints them, so that the signed forms are the same for every receiver. An error is an
-// *Error: what Parse would reject. A received message is passed on as it was received.
+// Format returns the fields of a message that Sign has signed as JSON on one line. It prints values as
+// JavaScript does, so that the signed forms are the same for every receiver. It returns an *Error for
+// what Parse rejects. It does not write unknown members: forward the bytes of a received message
+// instead.
 func (m Message) Format() ([]byte, error) {
 	members, err := m.render()
 	if err != nil {
@@ -111,8 +109,8 @@ func (m Message) Format() ([]byte, error) {
 	return join(members, member.asSent), nil
 }
 
-// render returns the members of the message with the present values of its fields, all but the
-// timestamp as JavaScript prints them.
+// render returns the members with the current values of the fields, all except the timestamp as JavaScript
+// prints them.
 func (m Message) render() ([]member, error) {
 	if m.Body == nil {
 		return nil, invalid(problemAt("", "has no body"))

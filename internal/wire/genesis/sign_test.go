@@ -171,8 +171,8 @@ func TestVerify(t *testing.T) {
 	requireProblem(t, err, genesis.CodeSignatureInvalid, "/signature", "does not match the message")
 }
 
-// TestSignedPayload: what is passed on is what was signed, not another spelling with the same form.
-func TestSignedPayload(t *testing.T) {
+// TestSignedValue: what is passed on is what was signed, not another spelling with the same form.
+func TestSignedValue(t *testing.T) {
 	t.Parallel()
 	public, _ := testKey().Public().(ed25519.PublicKey)
 	m := outgoing()[len(outgoing())-1]
@@ -186,9 +186,12 @@ func TestSignedPayload(t *testing.T) {
 	form, err := received.Verify(public, genesis.AsSent, genesis.AsJavaScript)
 	require.NoError(t, err)
 	require.Equal(t, genesis.AsJavaScript, form)
-	require.Equal(t, "9007199254740992", string(received.SignedPayload(form)))
-	require.Equal(t, "9007199254740993", string(received.SignedPayload(genesis.AsSent)))
-	require.Nil(t, parse(t, named(t, "response")).SignedPayload(form))
+	require.Equal(t, "9007199254740992", string(received.SignedValue("payload", form)))
+	require.Equal(t, "9007199254740993", string(received.SignedValue("payload", genesis.AsSent)))
+	response := parse(t, changed(t, named(t, "response"), "/data", "9007199254740993"))
+	require.Equal(t, "9007199254740992", string(response.SignedValue("data", genesis.JCS)))
+	require.Nil(t, response.SignedValue("data", genesis.AsJavaScript), "v1 does not sign it")
+	require.Nil(t, response.SignedValue("payload", genesis.JCS), "it has none")
 }
 
 // TestTimestampsSurviveJavaScript: microseconds are printed exactly until 2116.
