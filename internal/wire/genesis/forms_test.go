@@ -58,7 +58,7 @@ func TestUnknownMembersAreSigned(t *testing.T) {
 	require.Contains(t, string(canonical), `"vendor":2,`)
 }
 
-// TestJavaScript: what JSON.stringify(JSON.parse(text)) prints. tools/genesis-verify compares 100,000
+// TestJavaScript checks that values are printed as JSON.stringify(JSON.parse(text)) prints them. tools/genesis-verify compares 100,000
 // more values with Node.js.
 func TestJavaScript(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-// TestCanonical is the example of RFC 8785 §3.2, and what has no canonical form.
+// TestCanonical checks the example of RFC 8785 §3.2, and values that have no canonical form.
 func TestCanonical(t *testing.T) {
 	t.Parallel()
 	got, err := genesis.Canonical([]byte(`{
