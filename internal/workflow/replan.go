@@ -118,7 +118,8 @@ func (x *execution) replanned(before int, text string) Replanned {
 	return out
 }
 
-// extend adds steps; at is their JSON pointer, for errors. If layers are confirmed, new steps belong to the next layer or to later ones.
+// extend adds steps; at is their JSON pointer, for errors. If layers are confirmed, new steps belong to the next layer or to
+// later ones.
 func (x *execution) extend(ctx context.Context, by models.Principal, steps []plan.Step, at, why string) (err error) {
 	for i := range steps {
 		if steps[i].FirstLayer = 0; x.settings.ValidateLayers {

@@ -89,8 +89,8 @@ func requireForms(t *testing.T, m genesis.Message) {
 }
 
 // FuzzForms: any JSON value in a payload is printed without a panic, and printing the result again does
-// not change it; a signed message can be verified in every form, and the payload that SignedValue returns
-// has the same meaning in each form.
+// not change it; a signed message can be verified in every form, and SignedValue returns the same payload
+// for each form.
 func FuzzForms(f *testing.F) {
 	for _, payload := range payloads() {
 		f.Add([]byte(payload))

@@ -89,12 +89,12 @@ func (m Message) CheckTime(now time.Time) error {
 	if skew.Abs() <= MaxSkew {
 		return nil
 	}
-	side := "after"
+	side, rounded := "after", (skew.Abs()-1).Truncate(time.Second)+time.Second // up, so that it is more than MaxSkew
 	if skew < 0 {
 		side = "before"
 	}
 	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the current time of comet, in nanoseconds since 1970, but is %s %s it",
-		input.Duration(MaxSkew), input.Duration(skew.Abs().Truncate(time.Second)), side)
+		input.Duration(MaxSkew), input.Duration(rounded), side)
 }
 
 // Format returns the fields of a message that Sign has signed as JSON on one line. It prints values as

@@ -220,8 +220,8 @@ func TestCheckTime(t *testing.T) {
 	require.NoError(t, at(now.Add(genesis.MaxSkew).UnixNano()))
 	require.NoError(t, at(now.Add(-genesis.MaxSkew).UnixNano()))
 	for timestamp, detail := range map[int64]string{
-		now.Add(genesis.MaxSkew + 1).UnixNano():    "must be at most 5m from the current time of comet, in nanoseconds since 1970, but is 5m after it",
-		now.Add(-genesis.MaxSkew - 1e9).UnixNano(): "not 5m1s before it",
+		now.Add(genesis.MaxSkew + 1).UnixNano():    "must be at most 5m from the current time of comet, in nanoseconds since 1970, but is 5m1s after it",
+		now.Add(-genesis.MaxSkew - 1e9).UnixNano(): "but is 5m1s before it",
 		math.MaxInt64: "after it",
 		1:             "before it",
 	} {
