@@ -72,7 +72,7 @@ mcp-verify: ## Test the MCP server with published clients (needs Node.js)
 	tools/mcp-verify/run
 
 .PHONY: genesis-verify
-genesis-verify: ## Compare signed messages with the document's own code (needs Node.js)
+genesis-verify: ## Compare signatures of Genesis messages with those of the document's own code (needs Node.js)
 	tools/genesis-verify/run
 
 .PHONY: a2a-tck

@@ -231,8 +231,8 @@ func (r agentReader) AuditTrail(agentID string, before int64, limit int) ([]mode
 	return entries, db.Find(&entries).Error
 }
 
-// AddOutcomes records outcomes in few statements. An unknown agent or status and a negative duration are
-// errs.Conflict, at the latest of the commit.
+// AddOutcomes records outcomes in few statements. For an unknown agent or status, or a negative duration, this call, a
+// later statement or the commit returns errs.Conflict.
 func (tx Agents) AddOutcomes(outcomes []OutcomeRow) error {
 	return create(tx.reader, "", convert(outcomes, func(o OutcomeRow) outcomeRow {
 		return outcomeRow{o, rand.Int64()} //nolint:gosec // it only makes the key unique

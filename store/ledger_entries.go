@@ -26,12 +26,12 @@ func pairs(keys []LedgerKey) keyPairs {
 	return convert(keys, func(k LedgerKey) [2]string { return [2]string{k.AgentID, k.ID} })
 }
 
-// InsertFacts stores facts. A request_id that is taken is errs.Conflict, at the latest of the commit.
+// InsertFacts stores facts. If a request_id is taken, this call, a later statement or the commit returns errs.Conflict.
 func (tx Ledger) InsertFacts(facts []models.Fact) error { return create(tx.reader, "", facts...) }
 
 // AddToWindows adds the tokens of facts to the windows that they count in: sums of use of an agent,
-// in an hour, on a chain of ancestors. The caller has locked the agents' accounts. An
-// unknown agent is errs.Conflict, at the latest of the commit.
+// in an hour, on a chain of ancestors. The caller has locked the agents' accounts. For
+// an unknown agent this call, a later statement or the commit returns errs.Conflict.
 func (tx Ledger) AddToWindows(facts []models.Fact) error {
 	type window struct {
 		agentID string

@@ -153,8 +153,8 @@ func convert[R, M any](rows []R, model func(R) M) []M {
 	return out
 }
 
-// create stores new rows; conflict follows their values. On PostgreSQL its error may be that of a later statement or of
-// the commit, see run.
+// create stores new rows; conflict follows their values. On PostgreSQL a later statement or the commit may
+// return its error, as for run.
 func create[T any](tx reader, conflict string, rows ...T) error {
 	l, width := columns.Of[T](), 0
 	var args []any

@@ -9,7 +9,7 @@ import (
 
 // The statements on sessions are hand-written for speed; BenchmarkTask in internal/bench measures them.
 
-// Insert stores a new session. An id that is taken is errs.Conflict, at the latest of the commit.
+// Insert stores a new session. If the id is taken, this call, a later statement or the commit returns errs.Conflict.
 func (tx Sessions) Insert(s models.Session) error { return create(tx.reader, "", s) }
 
 // Lock returns a session and locks it until the transaction ends, or errs.NotFound.

@@ -166,7 +166,7 @@ func (tx *Tx) InsertRows(head, tail string, width int, args []any) error {
 // Exec runs a statement and returns the number of affected rows.
 func (tx *Tx) Exec(query string, args ...any) (int64, error) { return tx.exec(query, args...) }
 
-// Run is Exec without the number of rows. On PostgreSQL its error may be that of a later statement or of the commit.
+// Run is Exec without the number of rows. On PostgreSQL a later statement or the commit may return its error.
 func (tx *Tx) Run(query string, args ...any) error { return tx.run(query, args...) }
 
 // Limits of transactions that change many rows, so that other writers do not wait long.

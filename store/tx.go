@@ -64,8 +64,8 @@ func (r reader) exec(query string, args ...any) (int64, error) {
 	return n, sqlerr.Translate(err)
 }
 
-// run is exec for statements about any number of rows. On PostgreSQL the error of the statement may be that of a later
-// statement or of the commit.
+// run is exec for statements about any number of rows. On PostgreSQL a later statement or the commit may
+// return its error.
 func (r reader) run(query string, args ...any) error {
 	if namesNoRow(args) {
 		return nil

@@ -18,8 +18,8 @@ func (tx Workers) Lock(agentID string) (models.Worker, error) {
 	return one[models.Worker](tx.reader, selectRows[models.Worker]("WHERE agent_id = ?")+tx.engine.forUpdate, agentID)
 }
 
-// Save stores a worker, a new one or one that Lock returned, and increments its version. An
-// unknown agent is errs.Conflict, at the latest of the commit.
+// Save stores a worker, a new one or one that Lock returned, and increments its version. For
+// an unknown agent this call, a later statement or the commit returns errs.Conflict.
 func (tx Workers) Save(w *models.Worker) error {
 	w.Version, w.UpdatedAt = w.Version+1, tx.now
 	return create(tx.reader, replacing[models.Worker](columns.Except[models.Worker]("agent_id")...), *w)

@@ -46,7 +46,7 @@ func runWorkflow(ctx context.Context, c *call) error {
 	return c.printResult(c.watch(ctx, started.ID))
 }
 
-// planWorkflow prints the checked workflow of a file, of an intent or a stored one.
+// planWorkflow prints the plan of the workflow in a file, of an intent or of a stored workflow.
 func planWorkflow(ctx context.Context, c *call) error {
 	return c.printResult(c.sendWorkflow(ctx))
 }
@@ -124,7 +124,8 @@ func (c *call) readWorkflow(path string, options map[string]json.RawMessage) err
 	return err
 }
 
-// invocationOf returns the member definition of a request. The name of the stored workflow may have a version: name@version.
+// invocationOf returns the member definition of a request to start a stored workflow. The name may have a version:
+// name@version.
 func invocationOf(c *call, name string) (map[string]any, error) {
 	name, version, versioned := strings.Cut(name, "@")
 	out := map[string]any{"name": name}

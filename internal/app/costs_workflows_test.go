@@ -16,8 +16,8 @@ import (
 	"comet/internal/workflow"
 )
 
-// measuredTools is a measured server with an upstream whose tool act waits: each call is signalled in began, and ends when the
-// test sends to proceed.
+// measuredTools is a measured server with an upstream whose tool act waits: each call sends to began, and ends when the test
+// sends to proceed.
 type measuredTools struct {
 	*measured
 	caller         *client
@@ -43,13 +43,13 @@ func measureTools(t *testing.T, fn func(t *testing.T, m *measuredTools)) {
 		m.await(t, func(r *recorder) bool { // the event upstream.up
 			return slices.ContainsFunc(r.recorded(), func(e entry) bool { return len(e.statements) == 1 && e.touches("INSERT events") })
 		})
-		// The rejection of work that no agent offers waits until all agents are in the index.
+		// The server rejects this task only after all agents are in the index.
 		m.must(t, http.StatusUnprocessableEntity, http.MethodPost, "/api/v1/tasks", map[string]any{"capabilities": []string{"custom:none"}})
 		fn(t, m)
 	})
 }
 
-// act is a task of a workflow that calls the tool.
+// act returns a task of a workflow that calls the tool.
 func act(id string, more map[string]any) map[string]any {
 	task := map[string]any{"id": id, "tool": "acts:act"}
 	for name, value := range more {
@@ -64,7 +64,7 @@ func (m *measuredTools) flush(t *testing.T) {
 	m.must(t, http.StatusOK, http.MethodGet, "/api/v1/tools/calls", nil)
 }
 
-// end lets a call end that has begun, and waits until its result is stored.
+// end lets the running call end, and waits until its result is stored.
 func (m *measuredTools) end(t *testing.T, stored ...condition) {
 	t.Helper()
 	m.proceed <- struct{}{}

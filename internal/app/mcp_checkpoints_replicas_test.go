@@ -22,7 +22,7 @@ const asksTwice = `{"workflow":{"tasks":[
 	{"id":"a","tool":"paper:echo","arguments":{"n":1},"approve":true},{"id":"b","tool":"paper:echo","arguments":{"n":2},"depends_on":["a"],"approve":true}]}}`
 
 // TestMCPAnswersAtAnotherReplica checks that a question in the result of a call (2026-07-28) can be answered at another
-// replica while the replica that asked is alive, and that one answer counts.
+// replica while the replica that asked is alive, and that only the first answer counts.
 func TestMCPAnswersAtAnotherReplica(t *testing.T) {
 	t.Parallel()
 	if slices.Contains(storetest.Databases(), "postgres") { // which replicas share

@@ -65,9 +65,9 @@ func repeats(member string) mcp.ToolHandler {
 }
 
 // TestMCPTranscripts replays testdata/mcp/*.txtar, in the newest revision and in the last
-// with sessions. Those that search have separate servers, because the calls of other clients change the
-// usage graph, which ranks tools and determines the confidence of plans. A step has a request (N.request: the parameters of tools/call) and an expected
-// response: N.response has its shape, in which the text is JSON or any text; N.values has
+// with sessions. Transcripts that search have separate servers, because the calls of other clients change the
+// usage graph, which ranks tools and determines the confidence of plans. A step has a request (N.request: the
+// parameters of tools/call) and an expected response: N.response has its shape, in which the text is JSON or any text; N.values has
 // members that the text must contain, N.text the complete text; N.failed has the code of a failed
 // call, N.error that of a JSON-RPC error. The ids wf_abc123 and cp_xyz789 in a request stand for those of the
 // response before it; a value that begins with ^ is a regular expression.

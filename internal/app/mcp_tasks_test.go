@@ -33,7 +33,7 @@ type taskClient struct {
 	can  string
 }
 
-// asking returns a client of the newest revision over HTTP, which sends further headers.
+// asking returns a client of the newest revision over HTTP that declares capabilities and sends further headers.
 func (c *client) asking(capabilities string, header ...string) taskClient {
 	return taskClient{can: capabilities, send: func(t *testing.T, method, name, body string) []byte {
 		t.Helper()

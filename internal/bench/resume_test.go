@@ -50,7 +50,7 @@ func BenchmarkResume(b *testing.B) {
 	})
 }
 
-// resumption has a program and its upstream, whose tool look reports each call in called, and ends when proceed receives.
+// resumption has a program and its upstream, whose tool look sends the time of each call to called and waits for proceed.
 type resumption struct {
 	path, servers string
 	data          storage
@@ -78,7 +78,7 @@ func (r *resumption) start(b *testing.B) *program {
 }
 
 // resume kills the program during the second step of a workflow, starts it again, and returns the milliseconds from that start
-// to the next call of the step. The workflow has ended then.
+// to the next call of the step. It waits until the workflow has ended.
 func (r *resumption) resume(b *testing.B) float64 {
 	b.Helper()
 	first := r.start(b)

@@ -27,7 +27,7 @@ func Validate(v any) errs.Violations {
 // member is a models.Optional.
 type member interface{ IsNull() bool }
 
-// Violated returns errs.InvalidRequest for one rule broken at a JSON pointer.
+// Violated returns errs.InvalidRequest with one violation: of a rule by the value at a JSON pointer.
 func Violated(pointer, rule, format string, args ...any) error {
 	var v errs.Violations
 	v.Add(errs.InvalidRequest, pointer, rule, format, args...)

@@ -147,7 +147,8 @@ func (g *Server) askAboutPause(ctx context.Context, r clientRequest, args json.R
 	return reply, nil
 }
 
-// awaitWorkflow waits until a workflow is paused or has ended, and returns its state as the result of a tool.
+// awaitWorkflow returns the state of a workflow as the result of a tool. If this process executes the workflow, it first waits
+// until the workflow is paused or has ended.
 func (g *Server) awaitWorkflow(ctx context.Context, by models.Principal, id string) (toolReply, error) {
 	v, err := g.opts.Workflows.Wait(ctx, by, id)
 	if err != nil {
@@ -158,7 +159,8 @@ func (g *Server) awaitWorkflow(ctx context.Context, by models.Principal, id stri
 }
 
 // askOnSession asks the client of a session, on the stream of its call, and applies the answer. The question is withdrawn
-// when the workflow changes, because another client has decided or the time is over.
+// when the workflow changes, for example because another client has decided or the checkpoint has expired, and when the
+// session ends.
 func (g *Server) askOnSession(ctx context.Context, r clientRequest, v workflow.View) (decided bool, err error) {
 	asking, cancel := g.opts.Workflows.UntilChange(ctx, v.WorkflowID, v.Version)
 	defer cancel()

@@ -181,7 +181,8 @@ type session struct {
 	usedAt          time.Time                     // the start or the end of the last request
 	calls           map[string]context.CancelFunc // running direct calls by the key of their id
 	ending, closing bool
-	// endQuestions withdraws the questions to the client, because the closing of the session waits for its calls.
+	// endQuestions withdraws the questions to the client. Otherwise the closing of the session, which waits for its calls,
+	// would also wait for the replies.
 	endQuestions context.CancelFunc
 }
 
@@ -214,7 +215,7 @@ func (t *sessionTable) beginRequest(id string) (end func()) {
 	return func() { t.endRequest(s) }
 }
 
-// endQuestions withdraws the questions to the client of a session, which the client ends.
+// endQuestions withdraws the questions to the client of a session that the client ends.
 func (t *sessionTable) endQuestions(id, tokenID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -285,7 +286,8 @@ type opening struct {
 	table   *sessionTable
 	by      identity
 	release func()
-	// asking ends with the session. The requests of the session have it through the context of the first one.
+	// asking ends with the session. All requests of the session find it through their context, which has the values of the
+	// first request's context.
 	asking       context.Context
 	endQuestions context.CancelFunc
 	// The following fields are guarded by table.mu. session has the place from its start on.

@@ -81,8 +81,8 @@ func (op *operation) notifyQuestion(t models.Task) (err error) {
 }
 
 // Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
-// subtasks. It returns the task that was waiting, or errs.TaskState if none was. with commits rows of the caller in the
-// same transaction; its error rolls everything back.
+// subtasks. It returns the task that was waiting, or errs.TaskState if none was. Each function of with runs
+// in the same transaction; its error rolls back the reply.
 func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string, with ...func(*store.Tx) error) (out models.Task, err error) {
 	named, err := o.Task(ctx, taskID)
 	if err != nil {

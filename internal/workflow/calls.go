@@ -182,13 +182,13 @@ func (e *Engine) Ask(ctx context.Context, checkpoint, key string) error {
 	return e.Store.Write(ctx, func(tx *store.Tx) error { return workflows.Ask(tx, checkpoint, key) })
 }
 
-// UntilChange returns a context that ends when this or another process has replanned, paused, resumed or ended a workflow since
-// it had a version. Call the function to release it.
+// UntilChange returns a context that ends when this or another process replans, pauses, resumes or ends a workflow that had the
+// given version. It has ended already if the workflow has another version or cannot be read. Call the function to release it.
 func (e *Engine) UntilChange(ctx context.Context, id string, version int64) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{version, cancel}
 	e.watched.add(id, w)
-	if row, err := workflows.Get(e.Store.Reads(ctx), id); err != nil || row.Version != version { // it has changed before
+	if row, err := workflows.Get(e.Store.Reads(ctx), id); err != nil || row.Version != version { // it has changed already
 		cancel()
 	}
 	return ctx, func() {
@@ -203,7 +203,7 @@ type watch struct {
 	cancel  context.CancelFunc
 }
 
-// watched has the calls of UntilChange by the ids of their workflows. Its zero value is empty.
+// watched contains the calls of UntilChange by the ids of their workflows. Its zero value is empty.
 type watched struct {
 	mu  sync.Mutex
 	all map[string][]*watch
@@ -226,7 +226,7 @@ func (a *watched) remove(id string, w *watch) {
 	}
 }
 
-// changed ends the contexts of the calls that know an earlier version than that of an event.
+// changed ends the contexts of the calls whose version is earlier than that of an event.
 func (a *watched) changed(event models.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -59,7 +59,7 @@ func (e *Engine) Start(ctx context.Context) error {
 }
 
 // followOthers follows what other processes do to the workflows that this process holds, until the engine stops: it reads the
-// steps that they add, and cancels the steps of workflows that they end. It also ends the contexts of UntilChange.
+// steps that they add, and cancels the steps of workflows that they end. It also ends contexts of UntilChange.
 func (e *Engine) followOthers(changes *events.Subscription) {
 	const batch = 100
 	for {

@@ -40,8 +40,8 @@ type Proposal struct {
 	NextAction   string               `json:"next_action,omitempty" example:"Nothing was executed."`    // The next call for an MCP client.
 } // @name WorkflowPlan
 
-// propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It sets the searches of r. It
-// returns errs.InvalidRequest for a sentence that is empty or too long.
+// propose returns the plan for a sentence, with the tools of upstreams that the caller may call. It
+// sets the search functions of r. It returns errs.InvalidRequest for a sentence that is empty or too long.
 func (e *Engine) propose(ctx context.Context, by tools.Caller, r intent.Request) (out Proposal, err error) {
 	catalogue, err := e.Tools.Catalogue(ctx, by)
 	if err != nil {

@@ -19,7 +19,8 @@ const maxRevisions = 10
 type Requirement struct {
 	// Text says what is to be added; it may be empty if Workflow is set.
 	Text string
-	// Workflow has the steps to add, nil for those of the plan for Text. Context has values of arguments for the plan.
+	// Workflow has the steps to add; if it is nil, they are those of the plan for Text. Context has values of arguments for
+	// this plan.
 	Workflow *Graph
 	Context  json.RawMessage
 }
@@ -88,7 +89,7 @@ func (e *Engine) Replan(ctx context.Context, by tools.Caller, id string, add Req
 	return out, p, err
 }
 
-// mayReplan returns an error if the principal may not add steps to the workflow, or it cannot have more.
+// mayReplan returns an error if the principal may not add steps to the workflow, or if no more steps can be added.
 func (x *execution) mayReplan(by models.Principal) error {
 	switch err := requireOwner(x.row, by); {
 	case err != nil:
@@ -117,7 +118,8 @@ func (x *execution) replanned(before int, text string) Replanned {
 	return out
 }
 
-// extend adds steps, whose JSON pointer is at. If layers are confirmed, new steps belong to the next layer or to later ones.
+// extend adds steps; at is their JSON pointer, for errors. If layers are confirmed, new steps belong to the next layer or to
+// later ones.
 func (x *execution) extend(ctx context.Context, by models.Principal, steps []plan.Step, at, why string) (err error) {
 	for i := range steps {
 		if steps[i].FirstLayer = 0; x.settings.ValidateLayers {

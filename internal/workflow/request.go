@@ -50,7 +50,7 @@ type Config struct {
 	Budget *int64 `json:"budget" validate:"omitnil,min=1,max=1000000000000" example:"20000" minimum:"1" maximum:"1000000000000" extensions:"x-nullable"`
 } // @name WorkflowConfig
 
-// Settings returns the settings of the options; nil means the defaults.
+// Settings returns the settings that the options select. A nil Config selects the defaults.
 func (c *Config) Settings() Settings {
 	c = cmp.Or(c, &Config{})
 	s := Settings{
@@ -63,7 +63,7 @@ func (c *Config) Settings() Settings {
 	return s
 }
 
-// Config returns the settings as options, without the defaults.
+// Config returns the settings as options. Options with default values are absent.
 func (s Settings) Config() Config {
 	c := Config{PerLayerValidation: s.ValidateLayers, Approvals: orNil(s.Approvals), Approver: orNil(string(s.Approver)), Budget: orNil(s.Budget), TaskTimeoutMS: orNil(s.TimeoutMS)}
 	if s.AbortOnError {
@@ -81,10 +81,10 @@ func orNil[T comparable](v T) *T {
 	return &v
 }
 
-// pointer returns the JSON pointer of the steps of the request, or of what they come from. It returns errs.InvalidRequest unless
-// the request has exactly one of a workflow, an intent and a definition.
+// pointer returns the JSON pointer of the steps of the request, or of the intent or stored workflow that they come from. It
+// returns errs.InvalidRequest unless the request has exactly one of a workflow, an intent and a definition.
 func (r Request) pointer() (string, error) {
-	const detail = "exactly one of intent, definition or workflow is required"
+	const detail = "exactly one of intent, definition and workflow is required"
 	switch {
 	case r.Workflow == nil && r.Intent == nil && r.Definition == nil:
 		return "", input.Violated("/workflow", "required", detail)
@@ -100,7 +100,7 @@ func (r Request) pointer() (string, error) {
 	return "/workflow/tasks", nil
 }
 
-// ofIntent adds the JSON pointer of the intent to the error of its sentence.
+// ofIntent adds the JSON pointer of the intent to an error about its sentence.
 func ofIntent(err error) error {
 	if errs.Is(err, errs.InvalidRequest) && tools.ErrorName(err) == "" && len(errs.From(err).Fields) == 0 {
 		return input.Violated("/intent", "range", "%s", errs.From(err).Detail)

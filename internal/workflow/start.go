@@ -58,8 +58,8 @@ func (e *Engine) Plan(ctx context.Context, by tools.Caller, r Request) (Proposal
 	return p, err
 }
 
-// check returns the execution of a workflow that is not stored yet, and its plan; only the plan if it is not Ready. Its errors
-// are those of Begin.
+// check returns the execution of a workflow that is not stored yet, and its plan. If the plan is not Ready, it returns only the
+// plan. Its errors are those of Begin.
 func (e *Engine) check(ctx context.Context, by tools.Caller, r Request) (x *execution, p Proposal, err error) {
 	p.Status = Ready
 	at, err := r.pointer()

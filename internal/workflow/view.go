@@ -96,7 +96,7 @@ func (e *Engine) Get(ctx context.Context, by models.Principal, id string) (View,
 	return x.view()
 }
 
-// read returns a workflow that the principal sees, without results of more than maxResult bytes.
+// read returns a workflow that the principal may read, without results of more than maxResult bytes.
 func (e *Engine) read(ctx context.Context, by models.Principal, id string, maxResult int) (*execution, error) {
 	from := e.Store.Reads(ctx)
 	row, err := workflows.Get(from, id)

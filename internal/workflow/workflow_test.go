@@ -623,7 +623,7 @@ func (f *fixture) requireOneStart(t *testing.T, sentence string) {
 	f.SetPolicy(t, `{}`)
 }
 
-// TestUntilChange checks that the context of a question ends when this or another process has changed the workflow.
+// TestUntilChange checks that the context ends when this or another process has changed the workflow.
 func TestUntilChange(t *testing.T) {
 	t.Parallel()
 	for name, engine := range map[string]func(f *fixture) *workflow.Engine{
@@ -654,7 +654,7 @@ func TestUntilChange(t *testing.T) {
 			require.NoError(t, err)
 			testkit.Receive(t, replanned.Done())
 			late, cancel := f.tools.Workflows.UntilChange(t.Context(), v.WorkflowID, v.Version)
-			require.Error(t, late.Err(), "it has changed before")
+			require.Error(t, late.Err(), "it has changed already")
 			cancel()
 			v, approved := until()
 			require.NoError(t, f.tools.Workflows.Decide(t.Context(), f.Principal, v.WorkflowID, v.CheckpointID, workflow.Decision{Approved: true}))

@@ -1,5 +1,5 @@
 // Package pipeline sends several statements of a transaction to PostgreSQL in one round trip. BEGIN is sent with the first
-// statement; a statement whose number of rows is not read is sent with a later one or with COMMIT.
+// statement. A statement whose number of rows is not read is sent with a later statement or with COMMIT.
 package pipeline
 
 import (
@@ -29,8 +29,8 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &conn{Conn: made.(*stdlib.Conn)}, nil
 }
 
-// conn is a connection. In its transactions ExecContext only queues a statement. The statement is sent, and its error is
-// returned, by a later call: by RowsAffected, the next query or Commit.
+// conn is a connection. In its transactions ExecContext only queues a statement. A later call sends it and
+// returns its error: RowsAffected, the next query, Commit, or ExecContext if maxQueued statements wait.
 type conn struct {
 	*stdlib.Conn
 	tx *transaction // nil outside a transaction, and in one with other than the default options
@@ -71,7 +71,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 }
 
 // PrepareContext implements driver.ConnPrepareContext. In a transaction it returns an error, because a prepared statement
-// would overtake the statements that wait.
+// would be executed before the statements that wait.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	if c.tx != nil {
 		return nil, errors.New("a statement cannot be prepared in a transaction")

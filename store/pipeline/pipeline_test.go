@@ -45,8 +45,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// onPostgres runs a test with the table n (id, twice), whose constraint on id is checked at once and that on twice at
-// the commit.
+// onPostgres runs a test with the table n (id, twice). The constraint on id is checked at once, that on twice at the
+// commit.
 func onPostgres(t *testing.T, test func(*database)) {
 	if !slices.Contains(storetest.Databases(), "postgres") {
 		return
@@ -73,7 +73,7 @@ func (db *database) begin() *sql.Tx {
 	return tx
 }
 
-// exec runs a statement without its number of rows.
+// exec executes a statement without reading its number of rows.
 func (db *database) exec(tx *sql.Tx, query string, args ...any) {
 	_, err := tx.Exec(query, args...)
 	require.NoError(db, err)

@@ -203,8 +203,8 @@ func misbehave(db *storetest.DB, id string, how int) func(*store.Tx) error {
 	}
 }
 
-// TestStatementsOfTheObjectMapperReturnTheirErrors distinguishes them from statements of Run, whose errors may be those of
-// the commit.
+// TestStatementsOfTheObjectMapperReturnTheirErrors checks that they return their own errors, unlike statements of Run, whose
+// errors the commit may return.
 func TestStatementsOfTheObjectMapperReturnTheirErrors(t *testing.T) {
 	t.Parallel()
 	for name, statement := range map[string]func(*store.Tx) error{

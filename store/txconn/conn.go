@@ -68,7 +68,7 @@ func (c *Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.
 	return res, c.Fail(err)
 }
 
-// Run is ExecContext without the wait: the error of the statement may be that of a later one or of the commit.
+// Run is ExecContext without the wait: a later statement or the commit may return the error of the statement.
 func (c *Conn) Run(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	if err := errors.Join(c.usable(query), columns.Values(args)); err != nil {
 		return nil, err

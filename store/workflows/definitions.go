@@ -25,8 +25,8 @@ func (Definition) TableName() string { return "workflow_definitions" }
 
 const definitionColumns = "name, version, description, plan, input_schema, created_by, created_at"
 
-// AddDefinition stores a version of a stored workflow. A version that exists is errs.Conflict, at the latest of the
-// commit.
+// AddDefinition stores a version of a stored workflow. If the version exists, this call, a later statement or the commit
+// returns errs.Conflict.
 func AddDefinition(tx *store.Tx, d Definition) error { return store.Insert(tx, "", d) }
 
 // GetDefinition returns a version of a stored workflow, 0 for the newest one, or errs.NotFound.

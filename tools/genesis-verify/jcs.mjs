@@ -1,7 +1,7 @@
 // isWellFormed reports whether a string has no half of a surrogate pair.
 export const isWellFormed = (text) => !/\p{Surrogate}/u.test(text);
 
-// RFC 8785, after its appendix A. It throws where the RFC has no canonical form.
+// canonicalize implements RFC 8785, following its appendix A. It throws an error for values without a canonical form.
 export function canonicalize(value) {
   if (typeof value === "number" && !Number.isFinite(value)) throw new Error("not a finite number");
   if (typeof value === "string" && !isWellFormed(value)) throw new Error("half of a surrogate pair");

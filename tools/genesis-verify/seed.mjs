@@ -1,5 +1,5 @@
 // The functions signMessage and verifyMessage of the document “Genesis Nexus”, §Sécurité des
-// Messages. Only the import of keys was added: subtle.sign and subtle.verify take no bytes.
+// Messages. Only the import of keys was added, because subtle.sign and subtle.verify do not accept bytes.
 import { webcrypto as crypto } from "node:crypto";
 
 const bytesToBase64 = (bytes) => Buffer.from(bytes).toString("base64");

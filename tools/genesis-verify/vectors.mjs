@@ -1,5 +1,5 @@
-// Makes internal/wire/genesis/testdata/vectors.json: messages that the document's own code signs,
-// some of them with the text of another sender around the signature.
+// Makes internal/wire/genesis/testdata/vectors.json: messages that the document's own code signs. Some
+// of them are then printed as the libraries of other senders print them.
 //
 //   node vectors.mjs >../../internal/wire/genesis/testdata/vectors.json
 import { createHash, createPrivateKey, createPublicKey, sign } from "node:crypto";
@@ -39,7 +39,7 @@ const hard = {
   numbers: [1e21, 1e-7, -0, 0.1, 123456789.125, 5e-324, 1.7976931348623157e308, 2 ** 53],
 };
 
-// As other senders print the same values: with ASCII only, with spaces, with <, > and & escaped.
+// These functions print the same values as other senders do: with ASCII only, with spaces, with <, > and & escaped.
 const ascii = (text) => text.replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 const spaced = (text) => JSON.stringify(JSON.parse(text), null, 1);
 const html = (text) => text.replace(/[<>&\u2028]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0").toUpperCase());
@@ -67,7 +67,7 @@ export async function vectors() {
   })) {
     await javascript("key in " + name, request(1, { publicKey: text }));
   }
-  // asSent adds a message of a sender whose own spelling JavaScript does not print.
+  // asSent adds a message whose sender signs a spelling that JavaScript does not print.
   const asSent = (name, payload) => {
     const text = `{"id":"${request().id}","type":"REQUEST","from":"data-analyst","to":"nova","intent":"analyze_data","payload":${payload},"timestamp":1767225600123456789}`;
     const signature = sign(null, Buffer.from(text), key.privateKey).toString("base64");

@@ -1,5 +1,5 @@
-// Compares comet's codec of the Genesis protocol with JavaScript: what it signs is verified by the
-// document's own code, and its texts are those of JSON.stringify. CODEC is the test program of
+// Compares comet's codec of the Genesis protocol with JavaScript: the document's own code verifies what
+// the codec signs, and the codec's texts are those of JSON.stringify. CODEC is the test program of
 // internal/wire/genesis.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

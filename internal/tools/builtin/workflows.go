@@ -90,14 +90,14 @@ func (b *builtins) workflowTools() []tools.Builtin {
 	}
 	return []tools.Builtin{
 		tool("execute_dag", "Execute a workflow", "Executes a workflow of tool calls, code and agent tasks with dependencies, a stored workflow, or the plan for an intent. Independent tasks run in parallel; $t1.result in arguments is replaced by the result of t1. The workflow survives restarts. It can pause after each layer (per_layer_validation) or before tasks that need approval.", dagSchema, b.executeDAG),
-		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, change(b, func(ctx context.Context, by models.Principal, d continuation) error {
+		tool("continue", "Continue a workflow", "Continues a workflow that is paused after a layer (status layer_complete).", continueSchema, change(b, func(ctx context.Context, by models.Principal, d continueArguments) error {
 			return b.Workflows.Continue(ctx, by, d.WorkflowID, d.Reason)
 		})),
-		tool("abort", "Abort a workflow", "Aborts a workflow, and returns the number of its completed layers and its partial results.", abortSchema, change(b, func(ctx context.Context, by models.Principal, d abortion) error {
+		tool("abort", "Abort a workflow", "Aborts a workflow, and returns the number of its completed layers and its partial results.", abortSchema, change(b, func(ctx context.Context, by models.Principal, d abortArguments) error {
 			return b.Workflows.Abort(ctx, by, d.WorkflowID, d.Reason)
 		})),
 		tool("replan", "Add tasks to a workflow", "Adds tasks to a running or paused workflow: those of workflow, or the plan for new_requirement. Existing tasks do not change, and a paused workflow stays paused.", replanSchema, b.replanWorkflow),
-		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, change(b, func(ctx context.Context, by models.Principal, d decision) error {
+		tool("approval_response", "Decide on a checkpoint", "Approves or rejects the tasks that a workflow shows (status approval_required), decides about tasks whose results were lost (status uncertain), or raises the budget (status budget_exhausted).", approvalSchema, change(b, func(ctx context.Context, by models.Principal, d decideArguments) error {
 			return b.Workflows.Decide(ctx, by, d.WorkflowID, d.CheckpointID, workflow.Decision{
 				Approved: *d.Approved, Feedback: d.Feedback, Digest: d.Digest, Resolution: d.Resolution, Results: d.Results, Budget: d.Budget,
 			})
@@ -154,17 +154,17 @@ type target struct {
 
 func (t target) id() string { return t.WorkflowID }
 
-type continuation struct {
+type continueArguments struct {
 	target
 	Reason string `json:"reason" validate:"max=2000"`
 }
 
-type abortion struct {
+type abortArguments struct {
 	target
 	Reason string `json:"reason" validate:"required,max=2000"`
 }
 
-type decision struct {
+type decideArguments struct {
 	target
 	CheckpointID string                     `json:"checkpoint_id" validate:"required,max=64"`
 	Approved     *bool                      `json:"approved" validate:"required"`
@@ -175,7 +175,7 @@ type decision struct {
 	Results      map[string]json.RawMessage `json:"results"`
 }
 
-// change returns the execution of a tool that changes a workflow and returns its state when it is paused or has ended.
+// change returns the function of a tool that changes a workflow, waits until it is paused or has ended, and returns its state.
 func change[D interface{ id() string }](b *builtins, do func(context.Context, models.Principal, D) error) func(context.Context, *tools.Invocation) (*mcp.CallToolResult, error) {
 	return func(ctx context.Context, c *tools.Invocation) (*mcp.CallToolResult, error) {
 		var d D

@@ -108,8 +108,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestErrors writes what is said of each member of the interfaces that is missing, null or of another
-// type into testdata/errors.txtar, so that the texts can be read.
+// TestErrors compares the errors for each member of the interfaces that is missing, null or of another type with
+// testdata/errors.txtar, which shows the texts to readers. With -update it writes the file.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	var golden txtar.Archive

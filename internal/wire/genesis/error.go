@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Failure returns the body of the ERROR message that answers the rejected one. Its details contain
+// Failure returns the body of the ERROR message that replies to the rejected one. Its details contain
 // the first problems with their pointers.
 func (e *Error) Failure() Failure {
 	_, text, _ := strings.Cut(e.Error(), ": ")

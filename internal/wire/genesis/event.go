@@ -8,7 +8,7 @@ import (
 
 // Event tells subscribers what happened (Genesis §3).
 type Event struct {
-	// EventType is words with full stops between them, such as workflow.completed.
+	// EventType consists of words that are separated by full stops, such as workflow.completed.
 	EventType string `json:"eventType"`
 	// EventName is a name for people.
 	EventName string `json:"eventName"`
@@ -50,7 +50,7 @@ func isEventType(c *checker, path string, r rule, m member) {
 // eventRules are the rules of the members of an EVENT with the given guarantee.
 func eventRules(guarantee Guarantee) []rule {
 	return []rule{
-		{name: "eventType", required: required, kind: '"', want: "words with full stops between them, such as workflow.completed", check: isEventType},
+		{name: "eventType", required: required, kind: '"', want: "words separated by full stops, such as workflow.completed", check: isEventType},
 		name("eventName", required, maxName, "a name for people"),
 		{name: "payload", required: required, want: "a JSON value, null if there is none", check: isShort, most: maxEventPayload},
 		{name: "metadata", required: required, kind: '{', want: "an object with schemaVersion and contentType", check: hasFields, fields: []rule{
@@ -58,6 +58,6 @@ func eventRules(guarantee Guarantee) []rule {
 			name("contentType", required, maxName, "the media type of the payload"),
 		}},
 		word("deliveryGuarantee", string(AtMostOnce), string(AtLeastOnce), string(ExactlyOnce)),
-		name("deduplicationId", guarantee == ExactlyOnce, maxName, "an id that repetitions of the event have in common"),
+		name("deduplicationId", guarantee == ExactlyOnce, maxName, "an id that all repetitions of the event share"),
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Form is a text of a message that a signature covers.
+// Form says which text of a message a signature covers.
 type Form int
 
 const (
-	// AsSent is the form of the profile v1: those of the members id, type, from, to, intent, payload and
-	// timestamp that the message has, in this order, as they were sent but without white space.
+	// AsSent is the form of the profile v1. It consists of those of the members id, type, from, to, intent,
+	// payload and timestamp that the message has, in this order, as they were sent but without white space.
 	AsSent Form = iota
 	// AsJavaScript is the form of the profile v1 in JavaScript: the same members as JSON.stringify
-	// prints them after JSON.parse (Genesis §Signature). comet signs this form. It also verifies
-	// senders that sign this form but send more escapes than JavaScript. Its numbers are doubles.
+	// prints them after JSON.parse (Genesis §Signature). comet signs this form. It also matches
+	// signatures of senders that sign this form but send more escapes than JavaScript. Its numbers are doubles.
 	AsJavaScript
 	// JCS is the form of the profile jcs: all members except signature and signatureJcs, canonicalized
 	// according to RFC 8785. Its numbers are doubles.
@@ -28,9 +28,10 @@ func signedV1() []string {
 	return []string{"id", "type", "from", "to", "intent", "payload", "timestamp"}
 }
 
-// Signed returns the text that a signature of the given form covers. The text is that of the message
-// which Parse received or Sign rendered, otherwise that of the fields. For a received message only JCS
-// can fail: RFC 8785 has no form for repeated names and halves of surrogate pairs.
+// Signed returns the text that a signature of the given form covers. For a
+// message from Parse or Sign, it is the text that Parse received or Sign rendered; for another message it
+// is rendered from the fields. For a received message only JCS can fail: RFC 8785 has no form for repeated
+// names and halves of surrogate pairs.
 func (m Message) Signed(form Form) ([]byte, error) {
 	members := m.members
 	if members == nil {
@@ -57,9 +58,9 @@ func (m Message) Signed(form Form) ([]byte, error) {
 }
 
 // SignedValue returns the value of a member, such as payload or data, as a signature of the given form
-// covers it, nil if the form does not cover it. Use it instead of the value in the body for what the
-// sender has signed: an integer that someone replaced by another one with the same double changes the
-// body, but not the forms AsJavaScript and JCS.
+// covers it, nil if the form does not cover it. Use it instead of the value in the body if only what the
+// sender has signed may count: if someone replaces an integer by another one with the same double, the
+// body changes, but the forms AsJavaScript and JCS do not.
 func (m Message) SignedValue(name string, form Form) jsontext.Value {
 	found := find(m.members, name)
 	switch {

@@ -58,8 +58,8 @@ func TestUnknownMembersAreSigned(t *testing.T) {
 	require.Contains(t, string(canonical), `"vendor":2,`)
 }
 
-// TestJavaScript: what JSON.stringify(JSON.parse(text)) prints. tools/genesis-verify compares 100,000
-// more values with Node.js.
+// TestJavaScript checks that values are printed as JSON.stringify(JSON.parse(text)) prints them.
+// tools/genesis-verify compares 100,000 more values with Node.js.
 func TestJavaScript(t *testing.T) {
 	t.Parallel()
 	big := `{` + strings.Repeat(`"k":1,`, 40) + `"a":{"z":1,"z":2},"k":2,"7":0}`
@@ -86,7 +86,7 @@ func TestJavaScript(t *testing.T) {
 	}
 }
 
-// TestCanonical is the example of RFC 8785 §3.2, and what has no canonical form.
+// TestCanonical checks the example of RFC 8785 §3.2, and values that have no canonical form.
 func TestCanonical(t *testing.T) {
 	t.Parallel()
 	got, err := genesis.Canonical([]byte(`{

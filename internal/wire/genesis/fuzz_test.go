@@ -11,8 +11,8 @@ import (
 	"comet/internal/wire/genesis"
 )
 
-// FuzzParse: Parse does not panic; a rejected message gets a valid ERROR; an accepted one has all its
-// forms, and Format writes it as the same message in a stable form.
+// FuzzParse: Parse does not panic; a rejected message gets a valid ERROR; an accepted one has all
+// forms, and Format writes the same message, which does not change when it is parsed and written again.
 func FuzzParse(f *testing.F) {
 	for _, x := range examples(f) {
 		f.Add(x.data)
@@ -43,7 +43,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requireError checks the ERROR that answers a rejected message.
+// requireError checks the ERROR that replies to a rejected message.
 func requireError(t *testing.T, err error) {
 	t.Helper()
 	invalid, ok := errors.AsType[*genesis.Error](err)
@@ -88,8 +88,9 @@ func requireForms(t *testing.T, m genesis.Message) {
 	require.Equal(t, string(canonical), string(again))
 }
 
-// FuzzForms: any JSON value in a payload is printed without panic and in a stable way; a signed
-// message is verified in every form, and what its payload is read as does not depend on the form.
+// FuzzForms: any JSON value in a payload is printed without a panic, and printing the result again does
+// not change it; a signed message can be verified in every form, and SignedValue returns the same payload
+// for each form.
 func FuzzForms(f *testing.F) {
 	for _, payload := range payloads() {
 		f.Add([]byte(payload))

@@ -92,7 +92,7 @@ func (p *printer) array() error {
 	return p.close(']')
 }
 
-// printed is a member of an object: its offsets in the printer's output, and its array index.
+// printed is a member of an object, with its offsets in the printer's output and its array index.
 type printed struct {
 	begin, colon, end int
 	index             uint64
@@ -158,8 +158,8 @@ func (p *printer) unique(members []printed) []printed {
 	return unique
 }
 
-// arrayIndex returns the number of a name that JavaScript treats as an index, which is an integer
-// below 2^32 - 1 without leading zeros, and 2^32 - 1 for other names.
+// arrayIndex returns the value of a name that JavaScript treats as an array index: an integer below
+// 2^32 - 1 without leading zeros. For other names it returns 2^32 - 1.
 func arrayIndex(quoted []byte) (index uint64) {
 	digits := quoted[1 : len(quoted)-1]
 	if len(digits) == 0 || len(digits) > 10 || digits[0] == '0' && len(digits) > 1 {
@@ -232,6 +232,6 @@ func escapeLength(text []byte) int {
 // isSurrogate reports whether text begins with the escape of a half of a surrogate pair whose second digit is from first
 // to last.
 func isSurrogate(text []byte, first, last byte) bool {
-	const lower = 'a' - 'A' // digits have this bit, too
+	const lower = 'a' - 'A' // digits also have this bit
 	return len(text) > 3 && text[0] == '\\' && text[1] == 'u' && text[2]|lower == 'd' && text[3]|lower >= first && text[3]|lower <= last
 }

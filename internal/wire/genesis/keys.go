@@ -15,13 +15,13 @@ const (
 	keyWant = "an Ed25519 public key: 32 bytes in base64 or 64 hex digits, or its SubjectPublicKeyInfo in base64 or PEM"
 	// maxKey is the length limit of a key in any encoding, in bytes.
 	maxKey = 1024
-	// spkiPrefix is what precedes the 32 bytes of a key in its SubjectPublicKeyInfo (RFC 8410 §4).
+	// spkiPrefix precedes the 32 bytes of a key in its SubjectPublicKeyInfo (RFC 8410 §4).
 	spkiPrefix = "\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00"
 )
 
 // ParsePublicKey parses an Ed25519 public key: its 32 bytes in base64, in base64url or as 64 hex
 // digits, or its SubjectPublicKeyInfo in base64, in base64url or as PEM. Padding may be missing. It
-// rejects the keys of small order, for which anyone can make signatures.
+// rejects the keys of small order, for which anyone can forge signatures.
 func ParsePublicKey(text string) (ed25519.PublicKey, error) {
 	if len(text) > maxKey {
 		return nil, errors.New("it is too long")

@@ -13,7 +13,7 @@ import (
 	"comet/internal/wire/genesis"
 )
 
-// TestMain runs the tests, or answers tools/genesis-verify: with COMET_GENESIS=sign it prints signed
+// TestMain runs the tests, or serves tools/genesis-verify: with COMET_GENESIS=sign it prints signed
 // messages, with COMET_GENESIS=forms the forms of the JSON values that it reads.
 func TestMain(m *testing.M) {
 	out := bufio.NewWriter(os.Stdout)
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// printSigned prints a message of each type and payload, signed in both profiles, one a line.
+// printSigned prints messages of each type and with each payload, signed in both profiles, one per line.
 func printSigned(out io.Writer) error {
 	key := ed25519.NewKeyFromSeed([]byte("comet comet comet comet comet 32"))
 	for _, profile := range []genesis.Profile{genesis.ProfileV1, genesis.ProfileJCS} {
@@ -80,7 +80,7 @@ func printForms(in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// outgoing returns messages of ours: each type, and a REQUEST with each payload that is hard to print.
+// outgoing returns messages that comet could send: one of each type, and a REQUEST with each payload that is hard to print.
 func outgoing() []genesis.Message {
 	around := func(body genesis.Body) genesis.Message {
 		return genesis.Message{

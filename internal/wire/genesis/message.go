@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Version is the protocol version that Format writes. Parse accepts 1.0.0, too.
+// Version is the protocol version that Format writes. Parse also accepts 1.0.0.
 const Version = "1.0"
 
 // Broadcast is the recipient of a message to all agents that it concerns.

@@ -18,7 +18,7 @@ import (
 // CodeSignatureRequired only the signature or the public key is missing, and the message is otherwise
 // complete, for a caller that accepts unsigned messages.
 //
-// Parse accepts unknown members, because the profile jcs signs them, too: a receiver that removed or
+// Parse accepts unknown members, because the profile jcs also signs them: a receiver that removed or
 // rejected them could not verify messages of later versions. It rejects unknown members whose names
 // differ from a known one only in case, _ and -: other receivers may read such a member instead of the
 // known one, and the profile v1 does not sign most members. It also rejects a message or an object of
@@ -55,7 +55,7 @@ func Parse(raw []byte) (Message, error) {
 	return m, nil
 }
 
-// isMistake reports whether a problem is something else than a missing signature or public key.
+// isMistake reports whether a problem is something other than a missing signature or public key.
 func (m *Message) isMistake(p Problem) bool {
 	return p.Pointer != "/signature" && p.Pointer != "/publicKey" || find(m.members, p.Pointer[1:]) != nil
 }
@@ -74,7 +74,7 @@ func (m *Message) readHeader(problems []Problem) {
 	}
 }
 
-// read reads the body and the members behind it of a valid message.
+// read reads the body of a valid message and the members after it.
 func (m *Message) read(raw []byte) (err error) {
 	m.Timestamp, _ = strconv.ParseInt(string(find(m.members, "timestamp").sent), 10, 64)
 	m.Signature, _ = decodeBase64(textOf(m.members, "signature")) // nil if it is missing
@@ -115,7 +115,7 @@ func headerRules(t Type) []rule {
 	if t == TypeEvent {
 		return rules
 	}
-	return append(rules, name("correlationId", t == TypeResponse, maxName, "the id that a REQUEST and its RESPONSE have in common"))
+	return append(rules, name("correlationId", t == TypeResponse, maxName, "the id that a REQUEST and its RESPONSE share"))
 }
 
 // bodyRules are the rules of the members of the body. Some depend on other members.
@@ -133,7 +133,7 @@ func (m *Message) bodyRules() []rule {
 	return nil
 }
 
-// signatureRules are the rules of the members behind the body.
+// signatureRules are the rules of the members after the body.
 func signatureRules() []rule {
 	timestamp := integer("timestamp", 1, math.MaxInt64, "nanoseconds since 1970")
 	timestamp.required = true

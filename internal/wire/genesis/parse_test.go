@@ -66,7 +66,7 @@ func TestParseRefusesMalformedJSON(t *testing.T) {
 	require.Equal(t, "8f14e45f-ceea-467f-a1d0-7c1b2f0e9a11 REQUEST data-analyst broadcast corr-1", strings.Join([]string{m.ID, string(m.Type), m.From, m.To, m.CorrelationID}, " "))
 }
 
-// TestParseRefusesValues: one problem, at the value.
+// TestParseRefusesValues: the error has one problem, with the pointer of the value.
 func TestParseRefusesValues(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20)
@@ -92,10 +92,10 @@ func TestParseRefusesValues(t *testing.T) {
 		{"request", "/priority", `4`, "", "not 4"},
 		{"request", "/timeout", `0`, "", "must be from 1 to 9223372036854, not 0"},
 		{"request", "/ttl", `-1`, "", "must be from 1 to"},
-		{"request", "/ttl", `1.5`, "", "an integer without fraction and exponent, not 1.5"},
+		{"request", "/ttl", `1.5`, "", "an integer without a fraction or an exponent, not 1.5"},
 		{"request", "/timeout", `99999999999999999999`, "", "must be from 1 to"},
 		{"request", "/timestamp", `0`, "", "must be from 1 to 9223372036854775807, not 0"},
-		{"request", "/timestamp", `1.767e18`, "", "an integer without fraction and exponent, not 1.767e18"},
+		{"request", "/timestamp", `1.767e18`, "", "an integer without a fraction or an exponent, not 1.767e18"},
 		{"request", "/timestamp", `1e400`, "", "is beyond the range of a double"},
 		{"request", "/signature", `"AAAA"`, "", "64 bytes in base64"},
 		{"request", "/signatureJcs", `"!"`, "", "64 bytes in base64"},
@@ -107,8 +107,8 @@ func TestParseRefusesValues(t *testing.T) {
 		{"response", "/processingTime", `-1`, "", "0 or more, not -1"},
 		{"error", "/to", `"broadcast"`, "", "must be the id of one agent"},
 		{"error", "/retryAfter", `-1`, "", "must be from 0 to"},
-		{"event", "/eventType", `"completed"`, "", "words with full stops"},
-		{"event", "/eventType", `"a..b"`, "", "words with full stops"},
+		{"event", "/eventType", `"completed"`, "", "words separated by full stops"},
+		{"event", "/eventType", `"a..b"`, "", "words separated by full stops"},
 		{"event", "/payload", `"` + long + `"`, "", "is longer than 1048576 bytes"},
 		{"event", "/deliveryGuarantee", `"once"`, "", `not "once"`},
 		{"event", "/metadata/schemaVersion", `""`, "", "the version of the payload's schema"},
@@ -161,7 +161,7 @@ func TestParseAcceptsValues(t *testing.T) {
 	require.Equal(t, "Priority(4)", genesis.Priority(4).String())
 }
 
-// TestMisspeltMembers: a name that differs only in case, _ and - is refused, everywhere.
+// TestMisspeltMembers: a name that differs from a known one only in case, _ and - is rejected in every object of the protocol.
 func TestMisspeltMembers(t *testing.T) {
 	t.Parallel()
 	for pointer, name := range map[string]string{
@@ -169,7 +169,7 @@ func TestMisspeltMembers(t *testing.T) {
 		"/options/requires_ack": "requiresAck", "/entities/0/start_offset": "startOffset",
 	} {
 		_, err := genesis.Parse(changed(t, named(t, "request"), pointer, "1"))
-		requireProblem(t, err, genesis.CodeInvalidMessage, pointer, "is not a member of the protocol; its name is "+name)
+		requireProblem(t, err, genesis.CodeInvalidMessage, pointer, "is not a member of the protocol; use "+name)
 	}
 }
 

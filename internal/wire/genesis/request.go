@@ -11,7 +11,7 @@ import (
 type Request struct {
 	// Intent is the name of a capability.
 	Intent string `json:"intent"`
-	// Confidence, from 0 to 1, is that of the sender in the intent.
+	// Confidence is how certain the sender is of the intent, from 0 to 1.
 	Confidence float64  `json:"confidence"`
 	Entities   []Entity `json:"entities"`
 	// Payload is any JSON value, also null.
@@ -19,7 +19,7 @@ type Request struct {
 	// Context is an object.
 	Context  jsontext.Value `json:"context"`
 	Priority Priority       `json:"priority"`
-	// TimeoutMS limits the total time, TTLMS the time since the timestamp, 0 for no limit.
+	// TimeoutMS limits the total time, TTLMS the time since the timestamp. 0 means no limit.
 	TimeoutMS int64   `json:"timeout,omitzero"`
 	TTLMS     int64   `json:"ttl,omitzero"`
 	Options   Options `json:"options"`
@@ -53,7 +53,7 @@ type Options struct {
 }
 
 // Priority is the priority of a REQUEST. Format writes its number, as the document's enumeration
-// does (Genesis §Priority Levels); Parse accepts its name, too.
+// does (Genesis §Priority Levels); Parse also accepts its name.
 type Priority int
 
 // The priorities.
@@ -97,7 +97,7 @@ func requestRules() []rule {
 	offset := "a number of UTF-16 code units"
 	entity := rule{required: required, kind: '{', want: "an object with type, value and confidence", check: hasFields, fields: []rule{
 		name("type", required, maxName, "the type of the entity"),
-		prose("value", "the found text"),
+		prose("value", "the text that was found"),
 		confidence(required),
 		integer("startOffset", 0, maxOffset, offset),
 		integer("endOffset", 0, maxOffset, offset),
@@ -109,7 +109,7 @@ func requestRules() []rule {
 		{name: "entities", required: required, kind: '[', want: "an array of entities, [] if there is none", check: hasElements, most: maxEntities, fields: []rule{entity}},
 		{name: "payload", required: required, want: "a JSON value, null if there is none"},
 		{name: "context", required: required, kind: '{', want: "an object, {} if there is no context", check: isShort, most: maxContext},
-		{name: "priority", required: required, want: "LOW, NORMAL, HIGH or CRITICAL, or their numbers 0 to 3", check: isPriority},
+		{name: "priority", required: required, want: "LOW, NORMAL, HIGH or CRITICAL, or its number from 0 to 3", check: isPriority},
 		milliseconds("timeout", 1),
 		milliseconds("ttl", 1),
 		{name: "options", required: required, kind: '{', want: "an object, {} for no option", check: hasFields, fields: []rule{

@@ -59,7 +59,7 @@ func confidence(required bool) rule {
 
 // integer returns the rule of an optional integer.
 func integer(name string, least, most int64, what string) rule {
-	return rule{name: name, kind: '0', want: what + ", an integer without fraction and exponent", check: isInteger, least: least, most: most}
+	return rule{name: name, kind: '0', want: what + ", an integer without a fraction or an exponent", check: isInteger, least: least, most: most}
 }
 
 func milliseconds(name string, least int64) rule {
@@ -73,7 +73,7 @@ func boolean(name string, required bool) rule {
 // details returns the rule of an optional object that the protocol does not define.
 func details(name string) rule { return rule{name: name, kind: '{', want: "an object"} }
 
-// checker collects the problems of a message, in the order of the rules.
+// checker collects the problems of a message in the order of the rules.
 type checker struct {
 	problems []Problem
 }
@@ -113,7 +113,7 @@ func (c *checker) object(path string, members []member, rules []rule) {
 		plain := strings.NewReplacer("_", "", "-", "").Replace(m.name)
 		for _, r := range rules {
 			if strings.EqualFold(plain, r.name) {
-				c.report(path, m.name, "is not a member of the protocol; its name is %s", r.name)
+				c.report(path, m.name, "is not a member of the protocol; use %s", r.name)
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 type Profile string
 
 const (
-	// ProfileV1 is the document's signature. It covers only the members of the form AsSent, and so not the
-	// context, priority, limits and options of a REQUEST, nor the content of a RESPONSE or an ERROR.
+	// ProfileV1 is the document's signature. It covers only the members of the form AsSent. It does not cover the
+	// context, priority, limits and options of a REQUEST, or the content of a RESPONSE or an ERROR.
 	ProfileV1 Profile = "v1"
 	// ProfileJCS adds a signature of the whole message as signatureJcs.
 	ProfileJCS Profile = "jcs"
@@ -49,13 +49,13 @@ func (m *Message) Sign(key ed25519.PrivateKey, profile Profile) error {
 
 // Verify verifies a received message in the given forms, in their order, and returns the first one
 // with a valid signature. The signature of JCS is signatureJcs, that of the other forms is signature.
-// An error is an *Error with CodeSignatureRequired or CodeSignatureInvalid, that of the last form.
+// An error is an *Error with CodeSignatureRequired or CodeSignatureInvalid, and is that of the last form.
 // Verify ignores the public key in the message; the caller compares it with key.
 func (m Message) Verify(key ed25519.PublicKey, forms ...Form) (Form, error) {
 	if len(key) != ed25519.PublicKeySize {
 		return 0, signatureError(CodeSignatureInvalid, "/publicKey", "is not one of the sender's keys")
 	}
-	var failed error = signatureError(CodeSignatureRequired, "/signature", "is verified in no form")
+	var failed error = signatureError(CodeSignatureRequired, "/signature", "is not verified, because no form was given")
 	for _, form := range forms {
 		name, signature := "/signature", m.Signature
 		if form == JCS {
@@ -89,17 +89,17 @@ func (m Message) CheckTime(now time.Time) error {
 	if skew.Abs() <= MaxSkew {
 		return nil
 	}
-	side := "after"
+	side, rounded := "after", (skew.Abs()-1).Truncate(time.Second)+time.Second // up, so that it is more than MaxSkew
 	if skew < 0 {
 		side = "before"
 	}
-	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the time here, in nanoseconds since 1970, not %s %s it",
-		input.Duration(MaxSkew), input.Duration(skew.Abs().Truncate(time.Second)), side)
+	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the current time of comet, in nanoseconds since 1970, but is %s %s it",
+		input.Duration(MaxSkew), input.Duration(rounded), side)
 }
 
 // Format returns the fields of a message that Sign has signed as JSON on one line. It prints values as
 // JavaScript does, so that the signed forms are the same for every receiver. It returns an *Error for
-// what Parse rejects. It does not write unknown members: forward the bytes of a received message
+// a message that Parse rejects. It does not write unknown members: forward the bytes of a received message
 // instead.
 func (m Message) Format() ([]byte, error) {
 	members, err := m.render()
@@ -109,14 +109,14 @@ func (m Message) Format() ([]byte, error) {
 	return join(members, member.asSent), nil
 }
 
-// render returns the members with the current values of the fields, all except the timestamp as JavaScript
-// prints them.
+// render returns the members with the current values of the fields. All values except the timestamp are as
+// JavaScript prints them.
 func (m Message) render() ([]member, error) {
 	if m.Body == nil {
 		return nil, invalid(problemAt("", "has no body"))
 	}
 	m.Type = m.Body.Type()
-	// Parse accepts and rejects values, not the encoder.
+	// The encoder accepts all values, because Parse checks them below.
 	options := json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true))
 	head := struct {
 		Message

@@ -71,7 +71,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestSign: every receiver verifies what we sign, and finds every change in the profile jcs.
+// TestSign: every receiver can verify what comet signs, and detects every change of a message in the profile jcs.
 func TestSign(t *testing.T) {
 	t.Parallel()
 	public, _ := testKey().Public().(ed25519.PublicKey)
@@ -103,7 +103,7 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// TestSignRefuses what Parse would reject, and leaves the message unchanged.
+// TestSignRefuses: Sign returns an error for what Parse would reject, and leaves the message unchanged.
 func TestSignRefuses(t *testing.T) {
 	t.Parallel()
 	good := outgoing()[len(outgoing())-1]
@@ -163,7 +163,7 @@ func TestVerify(t *testing.T) {
 	_, err = m.Verify(public, genesis.JCS)
 	requireProblem(t, err, genesis.CodeSignatureRequired, "/signatureJcs", "is missing")
 	_, err = m.Verify(public)
-	requireProblem(t, err, genesis.CodeSignatureRequired, "/signature", "is verified in no form")
+	requireProblem(t, err, genesis.CodeSignatureRequired, "/signature", "is not verified, because no form was given")
 	_, err = m.Verify(nil, genesis.AsSent)
 	requireProblem(t, err, genesis.CodeSignatureInvalid, "/publicKey", "is not one of the sender's keys")
 	other, _ := ed25519.NewKeyFromSeed(make([]byte, 32)).Public().(ed25519.PublicKey)
@@ -171,7 +171,7 @@ func TestVerify(t *testing.T) {
 	requireProblem(t, err, genesis.CodeSignatureInvalid, "/signature", "does not match the message")
 }
 
-// TestSignedValue: what is passed on is what was signed, not another spelling with the same form.
+// TestSignedValue: SignedValue returns what was signed, not another spelling that has the same form.
 func TestSignedValue(t *testing.T) {
 	t.Parallel()
 	public, _ := testKey().Public().(ed25519.PublicKey)
@@ -220,8 +220,8 @@ func TestCheckTime(t *testing.T) {
 	require.NoError(t, at(now.Add(genesis.MaxSkew).UnixNano()))
 	require.NoError(t, at(now.Add(-genesis.MaxSkew).UnixNano()))
 	for timestamp, detail := range map[int64]string{
-		now.Add(genesis.MaxSkew + 1).UnixNano():    "must be at most 5m from the time here, in nanoseconds since 1970, not 5m after it",
-		now.Add(-genesis.MaxSkew - 1e9).UnixNano(): "not 5m1s before it",
+		now.Add(genesis.MaxSkew + 1).UnixNano():    "must be at most 5m from the current time of comet, in nanoseconds since 1970, but is 5m1s after it",
+		now.Add(-genesis.MaxSkew - 1e9).UnixNano(): "but is 5m1s before it",
 		math.MaxInt64: "after it",
 		1:             "before it",
 	} {
@@ -229,7 +229,7 @@ func TestCheckTime(t *testing.T) {
 	}
 }
 
-// TestPublicKeys: every encoding of a key is read, and nothing else.
+// TestPublicKeys: ParsePublicKey accepts every encoding of a key, and nothing else.
 func TestPublicKeys(t *testing.T) {
 	t.Parallel()
 	key := ed25519.NewKeyFromSeed([]byte("a seed whose key has - and _ ???")).Public()
