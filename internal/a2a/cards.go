@@ -127,8 +127,7 @@ func skills(capabilities []string) []a2a.AgentSkill {
 // servePublicCard serves the card of the server.
 func (h *Handler) servePublicCard(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	legacy := r.URL.Path == oldCardPath || r.Header.Get("A2A-Version") == string(legacyVersion) || r.URL.Query().Get("A2A-Version") == string(legacyVersion)
-	h.writeCard(w, r, h.publicCard(h.baseURL(r)), legacy, "public, max-age=300")
+	h.writeCard(w, r, h.publicCard(h.baseURL(r)), "public, max-age=300")
 }
 
 // serveAgentCard serves the cards of agents, to clients with a token.
@@ -145,18 +144,18 @@ func (h *Handler) serveAgentCard(w http.ResponseWriter, r *http.Request) {
 		h.writeError(w, err)
 		return
 	}
-	h.writeCard(w, r, out, r.Header.Get("A2A-Version") == string(legacyVersion), "private, max-age=60")
+	h.writeCard(w, r, out, "private, max-age=60")
 }
 
 // writeCard writes a card, or 304 if the client has it.
-func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, legacy bool, caching string) {
+func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, caching string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		h.writeError(w, fail(a2a.ErrMethodNotFound, "a card is read with GET"))
+		h.writeError(w, fail(errMethodNotAllowed, "a card is read with GET"))
 		return
 	}
 	var v any = c
-	if legacy {
+	if r.URL.Path == oldCardPath || sentVersion(r) == string(legacyVersion) {
 		v = c.legacy()
 	}
 	text, err := json.Marshal(v)

@@ -22,6 +22,7 @@ const (
 	maxContextID  = 64
 	maxInlineFile = 1 << 20 // bytes of a file in a message
 	maxReply      = 16 << 10
+	maxReplyJSON  = 64 << 10 // bytes of a whole message with a task
 )
 
 // message is a received message.
