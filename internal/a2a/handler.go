@@ -133,7 +133,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return body, err
 }
 
-// do does an operation with JSON parameters, and returns its result. Streams are opened by openStream.
+// do executes an operation with JSON parameters and returns its result. openStream opens streams.
 func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 	ctx, stop := h.streams.UntilDrain(c.r.Context())
 	defer stop()

@@ -199,7 +199,7 @@ func (m message) parameters() (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// text returns the text of a message, with data as JSON.
+// text returns the text of a reply, with data as JSON.
 func (m message) text() (string, error) {
 	var texts []string
 	for i, p := range m.Parts {

@@ -19,14 +19,14 @@ import (
 	rows "comet/store/a2a"
 )
 
-// sender is who sends a message, and how the request came.
+// sender is the principal that sends a message, with the trace context of the request.
 type sender struct {
 	models.Principal
 	traceparent string
 }
 
-// accept takes a message in: it requests a task, replies to a question, or chooses a capability. It returns the task. A message
-// that the token has sent before changes nothing.
+// accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the id of the task. A
+// message that the token has sent before changes nothing.
 func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskID string, err error) {
 	if err := auth.Require(by.Principal, models.ScopeMessagesSend); err != nil {
 		return "", err
@@ -109,7 +109,7 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	return t.ID, s.Store.Write(ctx, add)
 }
 
-// refusal returns why the core does not accept work, "" if err says something else.
+// refusal returns the reason why the core does not accept work, "" for any other error.
 func refusal(err error) string {
 	if errs.Is(err, errs.UnsupportedWork) || errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.BudgetReserved) {
 		return errs.From(err).Detail
@@ -259,7 +259,7 @@ func (s *service) reply(ctx context.Context, by sender, m message, req sendReque
 	return err
 }
 
-// chosen submits a task whose capability a message chooses. A message that names none of the options is only kept.
+// chosen submits a task whose capability a message chooses. A message that names none of the options is only stored.
 func (s *service) chosen(ctx context.Context, by sender, f found, m message, req sendRequest) error {
 	var options []string
 	if err := json.Unmarshal(f.row.Options, &options); err != nil {

@@ -21,11 +21,11 @@ import (
 	rows "comet/store/a2a"
 )
 
-// place is a place in the stream of a task, which clients send back as Last-Event-ID.
+// place is a position in the stream of a task. Clients send it as Last-Event-ID.
 type place struct {
 	// position is that of the last event.
 	position int64
-	// attempt and sent say how much of which attempt's result was sent, 0 for nothing.
+	// attempt is the attempt whose result is sent, and sent the number of its bytes that were sent.
 	attempt int
 	sent    int64
 	// version is that of the snapshot until a later event was sent: events after position may be of earlier versions.
@@ -227,7 +227,7 @@ func (st *stream) followTask(ctx context.Context, to chan<- models.Task) {
 	}
 }
 
-// handle sends what an event of the task says, and reports whether the task has ended.
+// handle sends an event of the task, and reports whether the task has ended.
 func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err error) {
 	var d events.TaskData
 	if err := json.Unmarshal(e.Data, &d); err != nil {

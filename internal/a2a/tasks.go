@@ -27,7 +27,7 @@ const (
 	maxPageSize     = 100
 )
 
-// shown says which parts of a task are returned.
+// shown selects the parts of a task that are returned.
 type shown struct {
 	// history is the maximum number of messages, nil for all.
 	history   *int
@@ -85,7 +85,7 @@ func (s *service) status(ctx context.Context, f found) (out a2a.TaskStatus, err 
 	return out, err
 }
 
-// errorMessage says why a task has failed, or was cancelled.
+// errorMessage returns the reason why a task has failed or was cancelled.
 func errorMessage(about a2a.TaskInfo, version int64, code, text string) *a2a.Message {
 	out := agentText(string(about.TaskID)+"-end-"+strconv.FormatInt(version, 10), text, about)
 	if code != "" {
@@ -207,8 +207,8 @@ func (s *service) await(ctx context.Context, by sender, id string, show shown, i
 	return f, out, err
 }
 
-// send takes a message in and returns the task, once it has ended or asks unless the client does not wait. A result that is only
-// a message is returned as one.
+// send processes a message and returns its task, once it has ended or asks, or at once if the client does not wait. A result that is
+// only a message is returned as one.
 func (s *service) send(ctx context.Context, by sender, req sendRequest, idle func() error) (a2a.Event, error) {
 	id, err := s.accept(ctx, by, req)
 	if err != nil {
