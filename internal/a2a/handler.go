@@ -205,6 +205,7 @@ func (h *Handler) openStream(ctx context.Context, c *call, operation string, par
 // checkToken returns an error if the token of a request that waits was revoked.
 func (h *Handler) checkToken(ctx context.Context, c *call) error {
 	if h.authenticator.Revoked(ctx, c.token) {
+		c.w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
 		return fail(a2a.ErrUnauthenticated, "the token was revoked")
 	}
 	return nil

@@ -44,20 +44,20 @@ func TestRevokedToken(t *testing.T) {
 		steps := make(chan func(context.Context, orchestrator.TaskWithInput))
 		h.worker(t, "work-1", h.held(steps), "work")
 		c, revoke := h.revocable(t)
-		var failed *rpcFailure
+		challenge := ""
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			resp, err := c.Send(t.Context(), http.MethodPost, "/a2a/rest/message:send", `{"message":`+text("m-1", "hello", "work", "", "")+`}`, "A2A-Version", "1.0")
 			if err == nil && resp.Status == http.StatusUnauthorized {
-				failed = &rpcFailure{}
+				challenge = resp.Header.Get("WWW-Authenticate")
 			}
 		}()
 		steps <- h.progress(50, "half") // the task is running
 		revoke()
 		steps <- h.complete("secret")
 		<-ended
-		require.NotNil(t, failed, "a result is not for a revoked token")
+		require.Contains(t, challenge, "invalid_token", "a revoked token receives no result")
 	})
 }
 
