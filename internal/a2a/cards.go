@@ -35,7 +35,7 @@ const bearerText = "A token of comet: POST /api/v1/tokens with the scope message
 // newCard returns a card of the server, or of an agent as the tenant.
 func (h *Handler) newCard(baseURL, tenant string) *card {
 	return &card{
-		Name: "comet", Description: "A control plane for AI agents. It gives each task to the best agent for it.", Version: h.opts.Version, Documentation: baseURL + "/docs",
+		Name: "comet", Description: "A control plane for AI agents. It assigns each task to the best agent for it.", Version: h.opts.Version, Documentation: baseURL + "/docs",
 		Interfaces: []a2a.AgentInterface{
 			{URL: baseURL + rpcPath, ProtocolBinding: a2a.TransportProtocolJSONRPC, ProtocolVersion: a2a.Version, Tenant: tenant},
 			{URL: baseURL + restPath, ProtocolBinding: a2a.TransportProtocolHTTPJSON, ProtocolVersion: a2a.Version, Tenant: tenant},
@@ -62,17 +62,17 @@ func (c *card) legacy() any {
 	}
 }
 
-// publicCard says who comet is and how to log in. The names of capabilities are not public.
+// publicCard returns the card for clients without a token. The names of capabilities are not public.
 func (h *Handler) publicCard(baseURL string) *card {
 	c := h.newCard(baseURL, "")
 	c.Skills = []a2a.AgentSkill{{
 		ID: "tasks", Name: "Tasks", Tags: []string{"tasks", "agents"},
-		Description: "Gives a task to an agent that has the capability for it: the one in metadata.capability, or the one that the message names. The extended card lists the capabilities.",
+		Description: "Assigns a task to an agent with the required capability: that in metadata.capability, or the one that the message names. The extended card lists the capabilities.",
 	}}
 	return c
 }
 
-// extendedCard lists what the caller may use: the capabilities of the active agents, or those of the tenant.
+// extendedCard returns the card with the capabilities of the active agents, or of the tenant.
 func (h *Handler) extendedCard(c *call, tenant string) (*card, error) {
 	if err := auth.Require(c.Principal, models.ScopeMessagesSend); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (h *Handler) extendedCard(c *call, tenant string) (*card, error) {
 	return out, nil
 }
 
-// agentCard returns the card of an agent to which the caller may give tasks.
+// agentCard returns the card of an agent to which the caller may send tasks.
 func (h *Handler) agentCard(ctx context.Context, c *call, id string) (*card, error) {
 	missing := fail(a2a.ErrTaskNotFound, "there is no agent %q", id)
 	if !isPrintable(id) {
@@ -127,8 +127,7 @@ func skills(capabilities []string) []a2a.AgentSkill {
 // servePublicCard serves the card of the server.
 func (h *Handler) servePublicCard(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	legacy := r.URL.Path == oldCardPath || r.Header.Get("A2A-Version") == string(legacyVersion) || r.URL.Query().Get("A2A-Version") == string(legacyVersion)
-	h.writeCard(w, r, h.publicCard(h.baseURL(r)), legacy, "public, max-age=300")
+	h.writeCard(w, r, h.publicCard(h.baseURL(r)), "public, max-age=300")
 }
 
 // serveAgentCard serves the cards of agents, to clients with a token.
@@ -145,18 +144,18 @@ func (h *Handler) serveAgentCard(w http.ResponseWriter, r *http.Request) {
 		h.writeError(w, err)
 		return
 	}
-	h.writeCard(w, r, out, r.Header.Get("A2A-Version") == string(legacyVersion), "private, max-age=60")
+	h.writeCard(w, r, out, "private, max-age=60")
 }
 
 // writeCard writes a card, or 304 if the client has it.
-func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, legacy bool, caching string) {
+func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, caching string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		h.writeError(w, fail(a2a.ErrMethodNotFound, "a card is read with GET"))
+		h.writeError(w, fail(errMethodNotAllowed, "a card is read with GET"))
 		return
 	}
 	var v any = c
-	if legacy {
+	if r.URL.Path == oldCardPath || sentVersion(r) == string(legacyVersion) {
 		v = c.legacy()
 	}
 	text, err := json.Marshal(v)

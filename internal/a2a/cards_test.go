@@ -47,7 +47,7 @@ func TestCards(t *testing.T) {
 		again := h.Do(t, http.MethodGet, "/.well-known/agent-card.json", "", "Authorization", "", "Host", "comet.example.com", "If-None-Match", `"x", `+resp.Header.Get("ETag"))
 		require.Equal(t, http.StatusNotModified, again.Status)
 		require.Empty(t, again.Body)
-		require.Equal(t, http.StatusNotFound, h.Do(t, http.MethodPost, "/.well-known/agent-card.json", "{}").Status)
+		require.Equal(t, http.StatusMethodNotAllowed, h.Do(t, http.MethodPost, "/.well-known/agent-card.json", "{}").Status)
 	})
 	onDatabases(t, "version 0.3", func(t *testing.T, h *harness) {
 		for path, header := range map[string]string{"/.well-known/agent.json": "", "/.well-known/agent-card.json": "0.3", "/.well-known/agent-card.json?A2A-Version=0.3": ""} {

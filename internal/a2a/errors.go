@@ -34,6 +34,7 @@ var failures = []failure{ //nolint:gochecknoglobals // a constant table
 	{a2a.ErrInvalidParams, -32602, http.StatusBadRequest, "INVALID_ARGUMENT", ""},
 	{a2a.ErrUnauthenticated, -32600, http.StatusUnauthorized, "UNAUTHENTICATED", ""},
 	{a2a.ErrUnauthorized, -32600, http.StatusForbidden, "PERMISSION_DENIED", ""},
+	{errMethodNotAllowed, -32600, http.StatusMethodNotAllowed, "INVALID_ARGUMENT", ""},
 	{errTooLarge, -32600, http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT", ""},
 	{errRateLimited, -32603, http.StatusTooManyRequests, "RESOURCE_EXHAUSTED", ""},
 	{errUnavailable, -32603, http.StatusServiceUnavailable, "UNAVAILABLE", ""},
@@ -42,9 +43,10 @@ var failures = []failure{ //nolint:gochecknoglobals // a constant table
 
 // Errors for which A2A has no code.
 var (
-	errTooLarge    = errors.New("the request is too large")
-	errRateLimited = errors.New("too many requests")
-	errUnavailable = errors.New("the server is not available at the moment")
+	errMethodNotAllowed = errors.New("the HTTP method is not allowed")
+	errTooLarge         = errors.New("the request is too large")
+	errRateLimited      = errors.New("too many requests")
+	errUnavailable      = errors.New("the server is not available at the moment")
 )
 
 // fail returns an error of A2A with a text for the client.

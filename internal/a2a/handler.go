@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -103,17 +102,18 @@ func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (*call, error) {
 
 // version reports whether a request is of version 0.3, which is also that of requests without a version (A2A 1.0 §3.6.2).
 func version(r *http.Request) (legacy bool, err error) {
-	sent := strings.TrimSpace(r.Header.Get("A2A-Version"))
-	if sent == "" {
-		sent = r.URL.Query().Get("A2A-Version")
-	}
-	switch sent {
+	switch sentVersion(r) {
 	case "", "0.3":
 		return true, nil
 	case "1.0":
 		return false, nil
 	}
-	return false, fail(a2a.ErrVersionNotSupported, "the versions of A2A are 1.0 and 0.3, not %q", sent)
+	return false, fail(a2a.ErrVersionNotSupported, "the versions of A2A are 1.0 and 0.3, not %q", sentVersion(r))
+}
+
+// sentVersion returns the version in the header or the query of a request, "" for none.
+func sentVersion(r *http.Request) string {
+	return cmp.Or(strings.TrimSpace(r.Header.Get("A2A-Version")), r.URL.Query().Get("A2A-Version"))
 }
 
 // baseURL returns the address of the server as the client sees it.
@@ -133,7 +133,7 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	return body, err
 }
 
-// do does an operation with JSON parameters, and returns its result. Streams are opened by openStream.
+// do executes an operation with JSON parameters and returns its result. openStream opens streams.
 func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 	ctx, stop := h.streams.UntilDrain(c.r.Context())
 	defer stop()
@@ -144,7 +144,7 @@ func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 			return nil, err
 		}
 		httpkit.ReleaseBody(c.r)
-		sent, err := h.send(ctx, c.sender, req)
+		sent, err := h.send(ctx, c.sender, req, func() error { return h.checkToken(ctx, c) })
 		return a2a.StreamResponse{Event: sent}, err
 	case "GetTask", "CancelTask":
 		req, err := decode[taskRequest](params)
@@ -186,7 +186,7 @@ func (h *Handler) openStream(ctx context.Context, c *call, operation string, par
 			return nil, err
 		}
 		st, err := h.open(ctx, c.sender, req.ID, c.r.Header.Get("Last-Event-ID"), shown{artifacts: true})
-		if err == nil && st.f.ended() && st.snapshot != nil {
+		if _, resumes := readPlace(c.r.Header.Get("Last-Event-ID")); err == nil && st.f.ended() && !resumes {
 			err = fail(a2a.ErrUnsupportedOperation, "the task %s has ended; get it instead", req.ID)
 		}
 		return st, err
@@ -202,8 +202,14 @@ func (h *Handler) openStream(ctx context.Context, c *call, operation string, par
 	return h.open(ctx, c.sender, id, "", shown{history: req.Configuration.HistoryLength, artifacts: true})
 }
 
-// errRevoked ends a stream whose token is no longer accepted.
-var errRevoked = errors.New("the token was revoked")
+// checkToken returns an error if the token of a request that waits was revoked.
+func (h *Handler) checkToken(ctx context.Context, c *call) error {
+	if h.authenticator.Revoked(ctx, c.token) {
+		c.w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
+		return fail(a2a.ErrUnauthenticated, "the token was revoked")
+	}
+	return nil
+}
 
 // serveStream opens the stream of an operation and writes its events as wrap returns them. An error that it returns is for the
 // client: the stream has not begun.
@@ -235,8 +241,8 @@ func (h *Handler) serveStream(c *call, operation string, params []byte, wrap fun
 		}
 		return write(httpkit.AppendEvent(nil, id, "", text))
 	}, func() error {
-		if h.authenticator.Revoked(ctx, c.token) {
-			return errRevoked
+		if err := h.checkToken(ctx, c); err != nil {
+			return err
 		}
 		return write([]byte(": idle\n\n"))
 	})

@@ -22,6 +22,7 @@ const (
 	maxContextID  = 64
 	maxInlineFile = 1 << 20 // bytes of a file in a message
 	maxReply      = 16 << 10
+	maxReplyJSON  = 64 << 10 // bytes of a whole message with a task
 )
 
 // message is a received message.
@@ -198,7 +199,7 @@ func (m message) parameters() (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// text returns the text of a message, with data as JSON.
+// text returns the text of a reply, with data as JSON.
 func (m message) text() (string, error) {
 	var texts []string
 	for i, p := range m.Parts {

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -78,7 +79,7 @@ const maxNesting = 8
 // camelCase converts the names of members to lowerCamelCase, because ProtoJSON also accepts the names of the fields. Members
 // with content of clients keep theirs.
 func camelCase(raw []byte, depth int) []byte {
-	raw = []byte(strings.TrimSpace(string(raw)))
+	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 || depth == maxNesting {
 		return raw
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 )
 
+// maxRPCID limits the id of a request, which each event of a stream repeats.
+const maxRPCID = 256
+
 // rpcRequest is a request of JSON-RPC 2.0.
 type rpcRequest struct {
 	Version string          `json:"jsonrpc"`
@@ -37,7 +40,7 @@ func (h *Handler) serveRPC(w http.ResponseWriter, r *http.Request) {
 	c, err := h.enter(w, r)
 	if err == nil && r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		h.writeRPCError(w, http.StatusMethodNotAllowed, req.ID, fail(a2a.ErrInvalidRequest, "send requests with POST"))
+		h.writeRPCError(w, req.ID, fail(errMethodNotAllowed, "send requests with POST"))
 		return
 	}
 	var body []byte
@@ -54,7 +57,7 @@ func (h *Handler) serveRPC(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		h.writeRPCError(w, 0, req.ID, err)
+		h.writeRPCError(w, req.ID, err)
 		return
 	}
 	operation, params := req.Method, camelCase(req.Params, 0)
@@ -77,7 +80,7 @@ func (h *Handler) serveRPC(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	h.writeRPCError(w, 0, req.ID, err)
+	h.writeRPCError(w, req.ID, err)
 }
 
 // result returns a result in the version of the request. A result may be null.
@@ -100,7 +103,9 @@ func (req *rpcRequest) read(body []byte) (id json.RawMessage, err error) {
 	if err := json.Unmarshal(body, req); err != nil {
 		return id, fail(a2a.ErrInvalidRequest, "the body must be one request of JSON-RPC 2.0: %s", shortError(err))
 	}
-	if sent := bytes.TrimSpace(req.ID); len(sent) > 0 && bytes.IndexByte([]byte(`"-0123456789`), sent[0]) >= 0 {
+	if sent := bytes.TrimSpace(req.ID); len(sent) > maxRPCID {
+		return id, fail(a2a.ErrInvalidRequest, "id must have at most %d bytes", maxRPCID)
+	} else if len(sent) > 0 && bytes.IndexByte([]byte(`"-0123456789`), sent[0]) >= 0 {
 		id = sent
 	} else if len(sent) > 0 && string(sent) != "null" {
 		return id, fail(a2a.ErrInvalidRequest, "id must be a string or a number")
@@ -115,14 +120,12 @@ func (req *rpcRequest) read(body []byte) (id json.RawMessage, err error) {
 }
 
 // writeRPCError writes an error. Its HTTP status is 200, as JSON-RPC has it, unless the failure is one of HTTP.
-func (h *Handler) writeRPCError(w http.ResponseWriter, status int, id json.RawMessage, err error) {
+func (h *Handler) writeRPCError(w http.ResponseWriter, id json.RawMessage, err error) {
 	f, text := h.report(w, err)
-	if status == 0 {
-		switch status = f.status; status {
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		default:
-			status = http.StatusOK
-		}
+	status := http.StatusOK
+	switch f.status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		status = f.status
 	}
 	h.writeJSON(w, status, rpcResponse{Version: "2.0", ID: id, Error: &rpcError{Code: f.code, Message: text, Data: f.details()}})
 }

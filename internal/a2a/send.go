@@ -19,14 +19,14 @@ import (
 	rows "comet/store/a2a"
 )
 
-// sender is who sends a message, and how the request came.
+// sender is the principal that sends a message, with the trace context of the request.
 type sender struct {
 	models.Principal
 	traceparent string
 }
 
-// accept takes a message in: it requests a task, replies to a question, or chooses a capability. It returns the task. A message
-// that the token has sent before changes nothing.
+// accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the id of the task. A
+// message that the token has sent before changes nothing.
 func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskID string, err error) {
 	if err := auth.Require(by.Principal, models.ScopeMessagesSend); err != nil {
 		return "", err
@@ -39,7 +39,9 @@ func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskI
 	if taskID != "" || err != nil {
 		return taskID, err
 	}
-	if m.TaskID != "" {
+	if m.TaskID != "" && len(req.Message) > maxReplyJSON {
+		return "", fail(a2a.ErrInvalidParams, "a message with a taskId must have at most %d bytes", maxReplyJSON)
+	} else if m.TaskID != "" {
 		taskID, err = string(m.TaskID), s.reply(ctx, by, m, req)
 	} else {
 		taskID, err = s.request(ctx, by, m, req)
@@ -107,7 +109,7 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	return t.ID, s.Store.Write(ctx, add)
 }
 
-// refusal returns why the core does not accept work, "" if err says something else.
+// refusal returns the reason why the core does not accept work, "" for any other error.
 func refusal(err error) string {
 	if errs.Is(err, errs.UnsupportedWork) || errs.Is(err, errs.BudgetExceeded) || errs.Is(err, errs.BudgetReserved) {
 		return errs.From(err).Detail
@@ -177,7 +179,10 @@ func (s *service) choose(m message) (options json.RawMessage, capability string)
 	for _, p := range m.Parts {
 		texts = append(texts, p.Text())
 	}
-	said := words(strings.Join(texts, " "))
+	said := map[string]bool{}
+	for _, word := range words(strings.Join(texts, " ")) {
+		said[word] = true
+	}
 	best, hits := 0, []string{}
 	for _, name := range s.Orchestrator.CapabilitiesOf("") {
 		of := words(name)
@@ -208,8 +213,8 @@ func words(text string) []string {
 	})
 }
 
-func containsAll(said, wanted []string) bool {
-	return !slices.ContainsFunc(wanted, func(w string) bool { return !slices.Contains(said, w) })
+func containsAll(said map[string]bool, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(w string) bool { return !said[w] })
 }
 
 // reply replies to the question of a task, or chooses its capability.
@@ -254,7 +259,7 @@ func (s *service) reply(ctx context.Context, by sender, m message, req sendReque
 	return err
 }
 
-// chosen submits a task whose capability a message chooses. A message that names none of the options is only kept.
+// chosen submits a task whose capability a message chooses. A message that names none of the options is only stored.
 func (s *service) chosen(ctx context.Context, by sender, f found, m message, req sendRequest) error {
 	var options []string
 	if err := json.Unmarshal(f.row.Options, &options); err != nil {
@@ -265,9 +270,20 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 		return err
 	}
 	capability := cmp.Or(m.metadata("capability", req.Metadata), strings.TrimSpace(text))
-	keep := func(tx *store.Tx) error { return rows.AddMessages(tx, f.row.ID, s.sent(by, f.row, m)) }
+	closed := fail(a2a.ErrUnsupportedOperation, "the task %s has no open question and takes no messages", f.row.ID)
+	move := func(state int, reason string) func(*store.Tx) error {
+		return func(tx *store.Tx) error {
+			switch ok, err := rows.Move(tx, f.row.ID, state, reason); {
+			case err != nil:
+				return err
+			case !ok:
+				return closed
+			}
+			return rows.AddMessages(tx, f.row.ID, s.sent(by, f.row, m))
+		}
+	}
 	if !slices.Contains(options, capability) {
-		return s.Store.Write(ctx, keep)
+		return s.Store.Write(ctx, move(rows.Asking, ""))
 	}
 	stored, err := rows.First(s.Store.Reads(ctx), f.row.ID)
 	if err != nil {
@@ -281,23 +297,15 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 	if err != nil {
 		return err
 	}
-	leave := func(state int, reason string) func(*store.Tx) error {
-		return func(tx *store.Tx) error {
-			switch ok, err := rows.Leave(tx, f.row.ID, state, reason); {
-			case err != nil:
-				return err
-			case !ok:
-				return fail(a2a.ErrUnsupportedOperation, "the task %s has no open question and takes no messages", f.row.ID)
-			}
-			return keep(tx)
-		}
-	}
 	if err := s.enterContext(ctx, by, f.row.ContextID); err != nil {
 		return err
 	}
-	err = s.submit(ctx, by, f.row, order{capability: capability, parameters: parameters}, leave(rows.InCore, ""))
+	err = s.submit(ctx, by, f.row, order{capability: capability, parameters: parameters}, move(rows.InCore, ""))
 	if reason := refusal(err); reason != "" {
-		return s.Store.Write(ctx, leave(rows.Rejected, reason))
+		return s.Store.Write(ctx, move(rows.Rejected, reason))
+	}
+	if errs.Is(err, errs.TaskExists) { // another message has chosen at the same time
+		return closed
 	}
 	return err
 }

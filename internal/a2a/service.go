@@ -21,7 +21,7 @@ import (
 // Class is the class of the tasks that are requested over A2A, a key of orchestrator.Options.Classes.
 const Class = "a2a"
 
-// Policy returns the time-outs, retries and limits of the class. People reply to questions, and take their time.
+// Policy returns the time-outs, retries and limits of the class. The time-out of replies is long, because people reply.
 func Policy() orchestrator.Policy {
 	return orchestrator.Policy{
 		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: 24 * time.Hour,
@@ -55,7 +55,7 @@ type Options struct {
 	Heartbeat time.Duration
 	// WriteTimeout limits how long a client may read nothing of a stream, default 30 s.
 	WriteTimeout time.Duration
-	// Retention is how long tasks are kept that the core never had, default 30 days.
+	// Retention is how long tasks that the core does not have are kept, default 30 days.
 	Retention time.Duration
 	// Limits are the limits of tokens and addresses that all APIs share, nil for limits of its own.
 	Limits *httpkit.Limits
@@ -76,19 +76,19 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// service does the operations of A2A, whatever the binding and the version.
+// service executes the operations of A2A for every binding and version.
 type service struct {
 	Dependencies
 	opts Options
 }
 
-// Purge deletes tasks that the core no longer has, or never had, after Options.Retention.
+// Purge deletes tasks that the core has deleted or never had, after Options.Retention.
 func (s *service) Purge(ctx context.Context) error {
 	before := s.Store.Now().Add(-s.opts.Retention)
 	return s.Store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) { return rows.Purge(tx, before, limit) })
 }
 
-// found is a task with what its principal may know of it.
+// found is a task that its principal may see.
 type found struct {
 	// row is zero for a task that was requested over another API, and core is nil for one that the core does not have.
 	row  rows.Task

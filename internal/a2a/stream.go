@@ -21,11 +21,11 @@ import (
 	rows "comet/store/a2a"
 )
 
-// place is a place in the stream of a task, which clients send back as Last-Event-ID.
+// place is a position in the stream of a task. Clients send it as Last-Event-ID.
 type place struct {
 	// position is that of the last event.
 	position int64
-	// attempt and sent say how much of which attempt's result was sent, 0 for nothing.
+	// attempt is the attempt whose result is sent, and sent the number of its bytes that were sent.
 	attempt int
 	sent    int64
 	// version is that of the snapshot until a later event was sent: events after position may be of earlier versions.
@@ -93,7 +93,13 @@ func (s *service) open(ctx context.Context, by sender, id, lastEventID string, s
 	if out.f, err = s.find(ctx, by.Principal, id); err != nil {
 		return nil, err
 	}
-	if from, ok := readPlace(lastEventID); ok && out.f.core != nil && from.position <= out.at.position {
+	from, ok := readPlace(lastEventID)
+	if ok = ok && out.f.core != nil && from.position <= out.at.position; ok {
+		if ok, err = s.canResume(ctx, id, &from); err != nil {
+			return nil, err
+		}
+	}
+	if ok {
 		out.at, out.sub = from, s.Feed.Subscribe(from.position)
 	} else if out.snapshot, err = s.view(ctx, out.f, show); err != nil {
 		return nil, err
@@ -105,6 +111,19 @@ func (s *service) open(ctx context.Context, by sender, id, lastEventID string, s
 	}
 	out.sub.Only(taskEvents()...)
 	return out, nil
+}
+
+// canResume reports whether no event after a place was purged. A place before the task is moved to its first event.
+func (s *service) canResume(ctx context.Context, id string, at *place) (bool, error) {
+	if _, missed, err := s.Feed.Missed(ctx, at.position); missed || err != nil {
+		return false, err
+	}
+	created, err := s.Store.Events(ctx).Newest(id, events.TaskCreated)
+	if errs.Is(err, errs.NotFound) {
+		return true, nil
+	}
+	at.position = max(at.position, created.Position-1)
+	return err == nil, err
 }
 
 // run sends the events of a task until it has ended or ctx ends. It calls idle, whose error ends the stream, in intervals.
@@ -126,7 +145,10 @@ func (st *stream) run(ctx context.Context, by sender, emit func(id string, e a2a
 	defer cancel()
 	happened, changed := make(chan []models.Event), make(chan models.Task)
 	readers.Go(func() { st.followEvents(ctx, happened) })
-	readers.Go(func() { st.followTask(ctx, changed) })
+	readers.Go(func() {
+		defer close(changed)
+		st.followTask(ctx, changed)
+	})
 	for {
 		select {
 		case batch := <-happened:
@@ -135,7 +157,10 @@ func (st *stream) run(ctx context.Context, by sender, emit func(id string, e a2a
 					return err
 				}
 			}
-		case t := <-changed:
+		case t, reading := <-changed:
+			if !reading { // without it, nothing would notice that the token was revoked
+				return errUnreadable
+			}
 			if !t.State.Ended() {
 				if err := st.sendOutput(ctx, t, false); err != nil {
 					return err
@@ -152,6 +177,9 @@ func (st *stream) run(ctx context.Context, by sender, emit func(id string, e a2a
 		}
 	}
 }
+
+// errUnreadable ends a stream whose task cannot be read.
+var errUnreadable = errors.New("the task cannot be read")
 
 // followEvents reads the events of the task.
 func (st *stream) followEvents(ctx context.Context, to chan<- []models.Event) {
@@ -180,7 +208,7 @@ func (st *stream) followEvents(ctx context.Context, to chan<- []models.Event) {
 // maxEvents is how many events are read together.
 const maxEvents = 100
 
-// followTask reads the task whenever it has changed, and in intervals.
+// followTask reads the task whenever it has changed, and in intervals. It returns if the task cannot be read.
 func (st *stream) followTask(ctx context.Context, to chan<- models.Task) {
 	for t := *st.f.core; ; {
 		select {
@@ -199,7 +227,7 @@ func (st *stream) followTask(ctx context.Context, to chan<- models.Task) {
 	}
 }
 
-// handle sends what an event of the task says, and reports whether the task has ended.
+// handle sends an event of the task, and reports whether the task has ended.
 func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err error) {
 	var d events.TaskData
 	if err := json.Unmarshal(e.Data, &d); err != nil {

@@ -22,14 +22,12 @@ import (
 // Limits of responses.
 const (
 	maxOutput       = 8 << 20 // bytes of a result; longer ones are read from the REST API
-	maxHistory      = 1000
+	maxPageBytes    = 8 << 20 // a page ends with the task that exceeds it
 	defaultPageSize = 50
 	maxPageSize     = 100
-	// maxWait limits how long a blocking SendMessage waits before it looks at the task again.
-	maxWait = time.Hour
 )
 
-// shown says which parts of a task are returned.
+// shown selects the parts of a task that are returned.
 type shown struct {
 	// history is the maximum number of messages, nil for all.
 	history   *int
@@ -87,7 +85,7 @@ func (s *service) status(ctx context.Context, f found) (out a2a.TaskStatus, err 
 	return out, err
 }
 
-// errorMessage says why a task has failed, or was cancelled.
+// errorMessage returns the reason why a task has failed or was cancelled.
 func errorMessage(about a2a.TaskInfo, version int64, code, text string) *a2a.Message {
 	out := agentText(string(about.TaskID)+"-end-"+strconv.FormatInt(version, 10), text, about)
 	if code != "" {
@@ -119,7 +117,7 @@ func (s *service) view(ctx context.Context, f found, show shown) (out *a2a.Task,
 	if out.Status, err = s.status(ctx, f); err != nil {
 		return nil, err
 	}
-	limit := maxHistory
+	limit := rows.MaxMessages
 	if show.history != nil {
 		if limit = min(limit, *show.history); limit < 0 {
 			return nil, fail(a2a.ErrInvalidParams, "historyLength must not be negative")
@@ -181,8 +179,9 @@ func (s *service) get(ctx context.Context, p models.Principal, req taskRequest) 
 	return s.view(ctx, f, shown{history: req.HistoryLength, artifacts: true})
 }
 
-// await returns a task once it has ended or asks, or as it is when ctx ends or too many requests wait.
-func (s *service) await(ctx context.Context, by sender, id string, show shown) (f found, out *a2a.Task, err error) {
+// await returns a task once it has ended or asks, or as it is when ctx ends or too many requests wait. It calls idle, whose error it
+// returns, in intervals.
+func (s *service) await(ctx context.Context, by sender, id string, show shown, idle func() error) (f found, out *a2a.Task, err error) {
 	for {
 		if f, err = s.find(context.WithoutCancel(ctx), by.Principal, id); err != nil {
 			return f, nil, err
@@ -192,7 +191,10 @@ func (s *service) await(ctx context.Context, by sender, id string, show shown) (
 		}
 		_, asking, err := s.Orchestrator.TaskAwaitingReply(ctx, *f.core)
 		if err == nil && !asking {
-			_, _, err = s.Orchestrator.WaitForQuestion(ctx, by.TokenID, id, maxWait, false)
+			_, _, err = s.Orchestrator.WaitForQuestion(ctx, by.TokenID, id, s.opts.Heartbeat, false)
+		}
+		if err == nil {
+			err = idle()
 		}
 		if asking || errs.Is(err, errs.Busy) {
 			break
@@ -205,9 +207,9 @@ func (s *service) await(ctx context.Context, by sender, id string, show shown) (
 	return f, out, err
 }
 
-// send takes a message in and returns the task, once it has ended or asks unless the client does not wait. A result that is only
-// a message is returned as one.
-func (s *service) send(ctx context.Context, by sender, req sendRequest) (a2a.Event, error) {
+// send processes a message and returns its task, once it has ended or asks, or at once if the client does not wait. A result that is
+// only a message is returned as one.
+func (s *service) send(ctx context.Context, by sender, req sendRequest, idle func() error) (a2a.Event, error) {
 	id, err := s.accept(ctx, by, req)
 	if err != nil {
 		return nil, err
@@ -220,7 +222,7 @@ func (s *service) send(ctx context.Context, by sender, req sendRequest) (a2a.Eve
 		}
 		return s.view(ctx, f, show)
 	}
-	f, out, err := s.await(ctx, by, id, show)
+	f, out, err := s.await(ctx, by, id, show, idle)
 	if err != nil || f.core == nil || f.core.State != models.TaskDone || f.core.OutputBytes > maxOutput {
 		return out, err
 	}
@@ -243,7 +245,7 @@ func (s *service) cancel(ctx context.Context, p models.Principal, req taskReques
 	}
 	if f.core == nil {
 		err = s.Store.Write(ctx, func(tx *store.Tx) error {
-			if ok, err := rows.Leave(tx, req.ID, rows.Canceled, ""); ok || err != nil {
+			if ok, err := rows.Move(tx, req.ID, rows.Canceled, ""); ok || err != nil {
 				return err
 			}
 			return late
@@ -283,10 +285,10 @@ func (s *service) list(ctx context.Context, p models.Principal, req listRequest)
 	out.TotalSize = total
 	if len(page) > size {
 		page = page[:size]
-		last := page[size-1]
-		out.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.At.UnixMicro(), 10) + "." + last.ID))
+		out.NextPageToken = pageToken(page[size-1])
 	}
-	for _, at := range page {
+	written := 0
+	for i, at := range page {
 		f, err := s.find(ctx, p, at.ID)
 		if errors.Is(err, a2a.ErrTaskNotFound) { // it was purged
 			continue
@@ -299,8 +301,21 @@ func (s *service) list(ctx context.Context, p models.Principal, req listRequest)
 			return nil, err
 		}
 		out.Tasks = append(out.Tasks, t)
+		text, err := json.Marshal(t)
+		if err != nil {
+			return nil, err
+		}
+		if written += len(text); written > maxPageBytes && i < len(page)-1 {
+			out.NextPageToken = pageToken(at)
+			break
+		}
 	}
 	return out, nil
+}
+
+// pageToken returns the token of the page after a task.
+func pageToken(last rows.Position) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.At.UnixMicro(), 10) + "." + last.ID))
 }
 
 // noState selects no task: those in TASK_STATE_AUTH_REQUIRED, which comet does not have.

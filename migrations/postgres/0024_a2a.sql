@@ -7,9 +7,9 @@ CREATE TABLE a2a_tasks (
     context_id TEXT COLLATE "C" NOT NULL, -- the session
     state      SMALLINT         NOT NULL CHECK (state BETWEEN 0 AND 3), -- a task of the core, and without one: asking for a capability, rejected, canceled
     reason     TEXT             NOT NULL, -- why it was rejected, '' otherwise
-    options    TEXT             NOT NULL, -- a JSON array of capabilities, '' unless it asks for one
+    options    TEXT             NOT NULL, -- a JSON array of capabilities, '' unless it has asked for one
     created_at BIGINT           NOT NULL,
-    updated_at BIGINT           NOT NULL -- of the states without a task of the core
+    updated_at BIGINT           NOT NULL -- of the last change that is not one of tasks: of the state, or a message
 );
 CREATE INDEX a2a_tasks_owner ON a2a_tasks (owner, context_id);
 CREATE INDEX a2a_tasks_updated ON a2a_tasks (updated_at);

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"comet/internal/errs"
 	"comet/store"
 	"comet/store/columns"
 	"comet/store/filter"
@@ -30,7 +31,7 @@ type Task struct {
 	State            int
 	// Reason says why it was rejected, "" otherwise.
 	Reason string
-	// Options are the capabilities to choose from, JSON, nil unless it asks.
+	// Options are the capabilities to choose from, JSON, nil unless it has asked.
 	Options json.RawMessage
 	// UpdatedAt is the time of the last change outside of the core.
 	CreatedAt, UpdatedAt time.Time
@@ -57,6 +58,12 @@ func (Message) TableName() string { return "task_messages" }
 
 const taskColumns = "id, owner, context_id, state, reason, options, created_at, updated_at"
 
+// MaxMessages limits the messages of a task.
+const MaxMessages = 1000
+
+// maxMessageBytes limits the bytes of the messages that are read together. A request has half of them.
+const maxMessageBytes = 16 << 20
+
 // maxReason is the longest reason that is stored, in bytes.
 const maxReason = 4000
 
@@ -66,19 +73,31 @@ func Add(tx *store.Tx, t Task, messages ...Message) error {
 	if err := store.Insert(tx, "", t); err != nil {
 		return err
 	}
-	return AddMessages(tx, t.ID, messages...)
+	return insert(tx, t.ID, 0, messages)
 }
 
-// AddMessages appends messages to those of a task. It returns errs.Conflict for a message that its owner has sent before.
-func AddMessages(tx *store.Tx, taskID string, messages ...Message) error {
-	last, err := store.Row[int64](tx, "SELECT coalesce(max(seq), 0) FROM task_messages WHERE task_id = ?", taskID)
+// insert stores messages of a task that has last messages.
+func insert(tx *store.Tx, taskID string, last int, messages []Message) error {
 	for i := range messages {
-		messages[i].TaskID, messages[i].Seq, messages[i].At = taskID, last+1+int64(i), tx.Now()
+		messages[i].TaskID, messages[i].Seq, messages[i].At = taskID, int64(last+1+i), tx.Now()
 	}
-	if err == nil {
-		err = store.Insert(tx, "", messages...)
+	return store.Insert(tx, "", messages...)
+}
+
+// AddMessages appends messages to those of a task. It returns errs.Conflict for a message that its owner has sent before, and
+// errs.LimitReached if the task has MaxMessages.
+func AddMessages(tx *store.Tx, taskID string, messages ...Message) error {
+	if _, err := tx.Exec("UPDATE a2a_tasks SET updated_at = ? WHERE id = ?", tx.Now(), taskID); err != nil { // the lock that keeps seq unique
+		return err
 	}
-	return err
+	last, err := store.Row[int](tx, "SELECT coalesce(max(seq), 0) FROM task_messages WHERE task_id = ?", taskID)
+	switch {
+	case err != nil:
+		return err
+	case last+len(messages) > MaxMessages:
+		return errs.New(errs.LimitReached, "the task %s has its limit of %d messages", taskID, MaxMessages)
+	}
+	return insert(tx, taskID, last, messages)
 }
 
 // Get returns a task, or errs.NotFound.
@@ -91,10 +110,11 @@ func Sent(from store.Source, owner, messageID string) (Message, error) {
 	return store.Row[Message](from, "SELECT task_id, seq, owner, message_id, digest, '{}' AS message, at FROM task_messages WHERE owner = ? AND owner <> '' AND message_id = ?", owner, messageID)
 }
 
-// Messages returns the newest messages of a task, at most limit, the oldest one first.
+// Messages returns the newest messages of a task, at most limit and maxMessageBytes of them, the oldest one first.
 func Messages(from store.Source, taskID string, limit int) ([]Message, error) {
 	return store.Rows[Message](from, `SELECT task_id, seq, owner, message_id, digest, message, at FROM
-		(SELECT * FROM task_messages WHERE task_id = ? ORDER BY seq DESC LIMIT ?) AS newest ORDER BY seq`, taskID, limit)
+		(SELECT *, sum(octet_length(message)) OVER (ORDER BY seq DESC) AS bytes FROM task_messages WHERE task_id = ? ORDER BY seq DESC LIMIT ?) AS newest
+		WHERE bytes <= ? ORDER BY seq`, taskID, limit, maxMessageBytes)
 }
 
 // First returns the message that requested a task, or errs.NotFound.
@@ -102,9 +122,9 @@ func First(from store.Source, taskID string) (Message, error) {
 	return store.Row[Message](from, "SELECT task_id, seq, owner, message_id, digest, message, at FROM task_messages WHERE task_id = ? AND seq = 1", taskID)
 }
 
-// Leave changes the state of a task that asks. ok is false if it no longer asks.
-func Leave(tx *store.Tx, id string, state int, reason string) (ok bool, err error) {
-	n, err := tx.Exec("UPDATE a2a_tasks SET state = ?, reason = ?, options = '', updated_at = ? WHERE id = ? AND state = 1",
+// Move changes the state of a task that asks. ok is false if it no longer asks.
+func Move(tx *store.Tx, id string, state int, reason string) (ok bool, err error) {
+	n, err := tx.Exec("UPDATE a2a_tasks SET state = ?, reason = ?, updated_at = ? WHERE id = ? AND state = 1",
 		state, columns.Text(reason, maxReason), tx.Now(), id)
 	return n > 0, err
 }
