@@ -68,7 +68,7 @@ func decode[T any](params []byte) (out T, err error) {
 func shortError(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
-		return "a value of the type " + wrong.Value + " is not possible at " + strconv.Quote(wrong.Field)
+		return "the value of " + strconv.Quote(wrong.Field) + " has the wrong type: " + wrong.Value
 	}
 	return err.Error()
 }

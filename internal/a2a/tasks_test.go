@@ -425,6 +425,8 @@ func TestRequests(t *testing.T) {
 			require.Equal(t, http.StatusOK, resp.Status, body)
 			require.Contains(t, resp.String(), `"code":`+fmt.Sprint(want)+`,`, body)
 		}
+		resp := h.Do(t, http.MethodPost, "/a2a", `{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":7}}`, "A2A-Version", "1.0")
+		require.Contains(t, resp.String(), `the value of \"id\" has the wrong type: number`)
 		call := `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":` + message + `}}`
 		require.Contains(t, h.Do(t, http.MethodPost, "/a2a", call, "A2A-Version", "2.0").String(), `"code":-32009`)
 		require.Contains(t, h.Do(t, http.MethodPost, "/a2a", call).String(), `"code":-32601`, "without a version it is 0.3, which has no SendMessage")
