@@ -22,7 +22,7 @@ func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
-			events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
+			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
 			events.TaskCancelled, events.SessionClosed, events.WorkerChanged, events.BreakerOpened,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{

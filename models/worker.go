@@ -63,6 +63,8 @@ const (
 	MessageTaskEnded MessageKind = "ended"
 	// MessageQuestion is a question about a task that the agent submitted, from its worker.
 	MessageQuestion MessageKind = "question"
+	// MessagePartial is a partial result of a task that the agent submitted. Its data has the number as "seq".
+	MessagePartial MessageKind = "partial"
 	// MessageProgress is the progress of a task that the agent submitted. It is not stored.
 	MessageProgress MessageKind = "progress"
 	// MessageNotice is a message that belongs to no task.

@@ -43,6 +43,7 @@ const (
 	TaskAssigned  models.EventType = "task.assigned" // a worker was selected
 	TaskStarted   models.EventType = "task.started"  // the worker has accepted it
 	TaskProgress  models.EventType = "task.progress"
+	TaskPartial   models.EventType = "task.partial"  // its worker has sent a partial result
 	TaskQuestion  models.EventType = "task.question" // its worker asks for clarification
 	TaskReplied   models.EventType = "task.replied"
 	TaskRetried   models.EventType = "task.retried" // another attempt will start
@@ -118,7 +119,9 @@ type TaskData struct {
 	Question string   `json:"question,omitempty"`
 	Options  []string `json:"options,omitempty"`
 	Reply    string   `json:"reply,omitempty"`
-	Version  int64    `json:"version"`
+	// Partial is the number of the partial result of task.partial.
+	Partial int64 `json:"partial,omitempty"`
+	Version int64 `json:"version"`
 }
 
 // WorkerData is the data of worker.changed.

@@ -68,11 +68,16 @@ func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (Id
 	if err != nil {
 		return Identity{}, err
 	}
+	return Identity{p, token}, a.Admit(w, r, p)
+}
+
+// Admit counts a request of a principal that was identified, and returns errs.RateLimited if there are too many.
+func (a *Authenticator) Admit(w http.ResponseWriter, r *http.Request, p models.Principal) error {
 	logToken(r.Context(), p.TokenID)
 	if body, ok := r.Body.(*CountedReader); ok {
 		body.sender = p.TokenID
 	}
-	return Identity{p, token}, a.limits.rate.count(w, r, p.TokenID)
+	return a.limits.rate.count(w, r, p.TokenID)
 }
 
 // VerifyToken returns the principal of a token that an address sent. A token that is not accepted

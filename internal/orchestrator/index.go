@@ -229,6 +229,19 @@ func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind stri
 	return a.Type, err == nil && a.IsActive, err
 }
 
+// Alternative returns the id of the best agent that could do work with the given capabilities now, except for some
+// agents, "" for none.
+func (e *environment) Alternative(capabilities []string, except ...string) string {
+	if len(capabilities) == 0 {
+		return ""
+	}
+	d := e.index.Select(selection.Request{Capabilities: capabilities, Exclude: except})
+	if len(d.Candidates) == 0 {
+		return ""
+	}
+	return d.Candidates[0].AgentID
+}
+
 // CapabilitiesOf returns the capabilities of the active agents of a type, of all for "".
 func (e *environment) CapabilitiesOf(agentType string) []string {
 	const most = 50

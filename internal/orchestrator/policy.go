@@ -120,6 +120,8 @@ type Override struct {
 	// Notify sends a message to the inbox of the requesting agent when the task ends, and its progress
 	// while the agent is connected.
 	Notify bool `json:"notify,omitempty"`
+	// Partials sends each partial result to the inbox of the requesting agent.
+	Partials bool `json:"partials,omitempty"`
 	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 means one.
 	Workers int `json:"workers,omitempty"`
 	// Overrun replaces Policy.Overrun.

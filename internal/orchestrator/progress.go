@@ -2,9 +2,12 @@ package orchestrator
 
 import (
 	"context"
+	"encoding/json"
+	"strconv"
 
 	"comet/internal/events"
 	"comet/models"
+	"comet/store/partials"
 )
 
 // Progress is the report of an agent that works on a task.
@@ -17,6 +20,9 @@ type Progress struct {
 	Log []byte
 	// Chunk is a piece of output that is too long for one message.
 	Chunk *Chunk
+	// Partial is a partial result, JSON, nil for none. Partial results are kept in their order; they are not
+	// the result of the task.
+	Partial json.RawMessage
 	// MessageID makes a repeated message of the agent take effect once; "" does not.
 	MessageID string
 }
@@ -70,6 +76,9 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 	if err == nil && p.Chunk != nil {
 		err = op.storeChunk(&t, &a, *p.Chunk)
 	}
+	if err == nil && p.Partial != nil {
+		err = op.storePartial(t, p.Partial)
+	}
 	if err != nil {
 		return t, err
 	}
@@ -91,6 +100,31 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 	}
 	err = op.saveTask(before, &t)
 	return t, err
+}
+
+// storePartial stores a partial result and sends it to the agent that submitted the task, if it asked for them.
+func (op *operation) storePartial(t models.Task, data json.RawMessage) error {
+	seq, err := partials.Add(op.tx, t.ID, t.Attempt, data)
+	if err != nil {
+		return err
+	}
+	op.emitTaskEvent(events.TaskPartial, t, func(d *events.TaskData) { d.Partial = seq })
+	if t.OwnerAgent == "" {
+		return nil
+	}
+	in, err := op.tx.Tasks().Input(t)
+	if err != nil {
+		return err
+	}
+	if o, err := overrideOf(in); err != nil || !o.Partials {
+		return err
+	}
+	return op.send(t.OwnerAgent, models.MessagePartial, t, map[string]string{"seq": strconv.FormatInt(seq, 10)})
+}
+
+// Partials returns up to limit partial results of a task with a higher number than after, in order.
+func (o *Orchestrator) Partials(ctx context.Context, taskID string, after int64, limit int) ([]partials.Partial, error) {
+	return partials.After(o.store.Reads(ctx), taskID, after, limit)
 }
 
 // extendDeadline extends the deadline after a repeated message and changes nothing else.

@@ -124,6 +124,7 @@ func (sub Submission) digest(p Policy) [32]byte {
 	if r := sub.Override.Retries; r != nil && *r == p.Retries {
 		sub.Override.Retries = nil
 	}
+	sub.Override.ExpiresAt = time.Time{}
 	sub.ID, sub.Meta, sub.Traceparent = "", nil, "" // may differ in each repetition
 	sub.Parameters = input.Canonical(sub.Parameters)
 	text, err := json.Marshal(sub)

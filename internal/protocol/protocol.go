@@ -83,6 +83,12 @@ type Info struct {
 	// Verify verifies the signature of a message if it has one or must have one, and records it as
 	// used. It returns errs.Unauthenticated for an invalid signature.
 	Verify func(ctx context.Context, from Peer, raw []byte) error
+	// Sender returns the principal of a message without a token, which its signature identifies, or
+	// errs.Unauthenticated.
+	Sender func(ctx context.Context, raw []byte) (models.Principal, error)
+	// Stream processes one message and sends the messages that answer it, until the last one. It calls idle if it
+	// has sent none for a while; an error of both ends it. Unless something was sent, the reply is the response.
+	Stream func(ctx context.Context, from Peer, raw []byte, send func(message []byte) error, idle func() error) (Reply, error)
 	// Prompt returns a system prompt for an agent that is a language model. agentID is "" for none.
 	Prompt func(ctx context.Context, name, language, agentID string) (string, error)
 }

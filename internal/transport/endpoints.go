@@ -74,7 +74,7 @@ func (s *Server) endpoint(next handler) http.HandlerFunc { return s.endpointFor(
 // endpointFor is endpoint with the refusals of a protocol, nil for that of the request.
 func (s *Server) endpointFor(proto *describedProtocol, next handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		from, err := s.authenticator.Authenticate(w, r)
+		from, err := s.authenticate(w, r, proto)
 		switch {
 		case err != nil:
 		case r.Method == http.MethodHead: // a HEAD response could not carry the result

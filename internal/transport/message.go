@@ -67,6 +67,9 @@ func (s *Server) receiveMessages(w http.ResponseWriter, r *http.Request, from ht
 	if err != nil {
 		return err
 	}
+	if wantsStream(r, proto) && len(messages) == 1 {
+		return s.streamReplies(w, r, from, proto, messages[0])
+	}
 	extendDeadlines(w, wait)
 	ctx, stop := s.waitContext(r.Context(), wait)
 	defer stop()

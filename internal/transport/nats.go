@@ -179,7 +179,7 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 	// A message that was started is finished although the server stops.
 	msgCtx, cancel := context.WithTimeout(requestid.With(context.WithoutCancel(ctx), ""), bodyTimeout)
 	defer cancel()
-	principal, err := n.verifyToken(msgCtx, token, agentID)
+	principal, err := n.senderOf(msgCtx, proto, token, agentID, msg.Data)
 	if err == nil && !isAck {
 		err = unsupported
 	}
@@ -214,10 +214,13 @@ func (n *natsTransport) receive(ctx context.Context, msg bus.Message) {
 	}
 }
 
-// verifyToken returns the principal of a token, which must belong to the agent of the outbox.
-func (n *natsTransport) verifyToken(ctx context.Context, token, agentID string) (models.Principal, error) {
+// senderOf returns the principal of a token or, without one, of a message's signature. It must be the agent of the outbox.
+func (n *natsTransport) senderOf(ctx context.Context, proto *describedProtocol, token, agentID string, raw []byte) (models.Principal, error) {
 	err := error(errs.New(errs.Unauthenticated, "the message contains no token"))
 	var out models.Principal
+	if token == "" && proto.info.Sender != nil {
+		out, err = proto.info.Sender(ctx, raw)
+	}
 	if token != "" && len(token) <= input.MaxTokenLength {
 		// Messages have no address, so the limit of wrong tokens applies to all of NATS.
 		if out, err = n.server.authenticator.VerifyToken(ctx, token, netip.Prefix{}); err != nil {

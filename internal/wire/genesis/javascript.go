@@ -235,3 +235,13 @@ func isSurrogate(text []byte, first, last byte) bool {
 	const lower = 'a' - 'A' // digits also have this bit
 	return len(text) > 3 && text[0] == '\\' && text[1] == 'u' && text[2]|lower == 'd' && text[3]|lower >= first && text[3]|lower <= last
 }
+
+// Fits reports whether a message that Sign signs may contain a value.
+func Fits(value jsontext.Value) bool {
+	p := newPrinter(value)
+	if p.value() != nil || p.overflow != "" {
+		return false
+	}
+	canonical := jsontext.Value(p.out)
+	return canonical.Canonicalize() == nil
+}

@@ -34,6 +34,8 @@ const (
 
 	// maxMilliseconds is the largest duration that time.Duration represents.
 	maxMilliseconds = int64((1<<63 - 1) / time.Millisecond)
+	// maxTokens is the largest number of tokens that an agent may report.
+	maxTokens = 1_000_000_000_000
 	// maxOffset is the largest integer that JavaScript represents exactly.
 	maxOffset = 1<<53 - 1
 )

@@ -16,6 +16,17 @@ type Response struct {
 	Sources    []string `json:"sources,omitzero"`
 	// ProcessingTimeMS is nil if it is missing.
 	ProcessingTimeMS *float64 `json:"processingTime,omitzero"`
+	// Sequence counts the partial responses to a REQUEST from 1, 0 if it is missing. The document does not have it.
+	Sequence int64 `json:"sequence,omitzero"`
+	// Usage is what the work has used, nil if it is missing. The document does not have it.
+	Usage *Usage `json:"usage,omitzero"`
+}
+
+// Usage is what the work for a REQUEST has used.
+type Usage struct {
+	Tokens int64 `json:"tokens"`
+	// Model is the language model that has used them, "" if it is missing.
+	Model string `json:"model,omitzero"`
 }
 
 // Type implements Body.
@@ -60,5 +71,9 @@ func responseRules(status Status) []rule {
 		confidence(optional),
 		{name: "sources", kind: '[', want: "an array of strings", check: hasElements, most: maxSources, fields: []rule{prose("", "a source")}},
 		{name: "processingTime", kind: '0', want: "a duration in milliseconds of 0 or more", check: isNumber, most: maxMilliseconds},
+		integer("sequence", 1, maxOffset, "the number of a partial response"),
+		{name: "usage", kind: '{', want: "an object with tokens", check: hasFields, fields: []rule{
+			integer("tokens", 0, maxTokens, "a number of tokens"), name("model", optional, maxName, "the name of a language model"),
+		}},
 	}
 }

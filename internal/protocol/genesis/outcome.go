@@ -1,0 +1,208 @@
+package genesis
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/genesis"
+	"comet/models"
+)
+
+// task is a task with what is stored of its REQUEST.
+type task struct {
+	orchestrator.TaskWithInput
+
+	meta meta
+	// id is the id of the REQUEST, or of the task if it was requested in another way.
+	id string
+}
+
+func taskOf(stored orchestrator.TaskWithInput) (task, error) {
+	t := task{TaskWithInput: stored, id: uuidOf(stored.Task.ID)}
+	t.meta.CorrelationID = t.id
+	if stored.Task.Class != Class {
+		return t, nil
+	}
+	err := json.Unmarshal(stored.Input.Meta, &t.meta)
+	t.id = t.meta.ID
+	return t, err
+}
+
+// taskReply returns the state of a task: 202 with an acknowledgement while it is open, then its end.
+func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request, t models.Task) (protocol.Reply, error) {
+	reply := accepted(t.ID)
+	if !t.State.Ended() {
+		reply.SendBack = body.Options.RequiresAck
+		return p.replyWith(ctx, reply, p.ack(m.Message, stageAccepted, t))
+	}
+	stored, err := p.Work.TaskWithInput(ctx, t.ID)
+	if err != nil {
+		return reply, err
+	}
+	of, err := taskOf(stored)
+	if err != nil {
+		return reply, err
+	}
+	out, status, err := p.end(ctx, of, m.From, 0)
+	if err != nil {
+		return reply, err
+	}
+	reply.SendBack, reply.Status, reply.IsError = true, status, out.Body.Type() == wire.TypeError
+	return p.replyWith(ctx, reply, out)
+}
+
+// The stages of an acknowledgement.
+const (
+	stageAccepted  = "accepted"  // the effect is committed
+	stageDelivered = "delivered" // the worker has received the request
+)
+
+// eventAck is the type of the EVENT that acknowledges a message (decisions “Genesis”).
+const eventAck = "message.ack"
+
+// ack returns the acknowledgement of a REQUEST.
+func (p *Protocol) ack(m wire.Message, stage string, t models.Task) wire.Message {
+	payload, _ := json.Marshal(struct { // marshals always
+		Original string           `json:"originalMessageId"`
+		Stage    string           `json:"stage"`
+		TaskID   string           `json:"taskId"`
+		State    models.TaskState `json:"state"`
+		Routing  json.RawMessage  `json:"routing,omitempty"`
+	}{m.ID, stage, t.ID, t.State, t.Decision})
+	return wire.Message{ID: newID(), To: m.From, Body: event(eventAck, "message acknowledged", payload)}
+}
+
+// event returns an EVENT of comet.
+func event(kind, name string, payload []byte) wire.Event {
+	return wire.Event{EventType: kind, EventName: name, Payload: payload, Metadata: wire.Metadata{SchemaVersion: wire.Version, ContentType: contentJSON}, DeliveryGuarantee: wire.AtMostOnce}
+}
+
+// detail is what is stored of a RESPONSE besides its data.
+type detail struct {
+	Confidence *float64 `json:"confidence,omitempty"`
+	Sources    []string `json:"sources,omitempty"`
+	// Text says that the data is a JSON string, which is stored without quotes.
+	Text bool `json:"text,omitempty"`
+	// Error is the agent's own error, nil for none.
+	Error *wire.ErrorDetails `json:"error,omitempty"`
+}
+
+// stored is the member of models.Task.Detail that this protocol writes. Other protocols write other members.
+type storedDetail struct {
+	Genesis *detail `json:"genesis"`
+}
+
+// end returns the RESPONSE about the end of a task, or the ERROR if its failure is not an agent's own answer
+// (design: “ERROR or RESPONSE FAILURE?”), and the HTTP status. A result longer than limit bytes is left out, unless
+// limit is 0.
+func (p *Protocol) end(ctx context.Context, t task, to string, limit int) (wire.Message, int, error) {
+	out := wire.Message{To: to, CorrelationID: t.meta.CorrelationID}
+	var stored storedDetail
+	_ = json.Unmarshal(t.Task.Detail, &stored) // another protocol may store another detail
+	d := cmp.Or(stored.Genesis, &detail{})
+	response := wire.Response{RequestID: t.id, Confidence: d.Confidence, Sources: d.Sources, ProcessingTimeMS: processingTime(t.Task)}
+	if t.Task.Tokens > 0 {
+		response.Usage = &wire.Usage{Tokens: t.Task.Tokens}
+	}
+	switch f := orchestrator.Failure(t.Task.ErrorCode); {
+	case t.Task.State == models.TaskDone:
+		data, err := p.output(ctx, t.Task, d.Text, limit)
+		response.Status, response.Data = wire.Succeeded, data
+		out.Body = response
+		return out, http.StatusOK, err
+	case t.Task.State == models.TaskFailed && (f == orchestrator.FailureWork || f == orchestrator.FailureQuestions || d.Error != nil):
+		response.Status, response.Error = wire.Failed, d.Error
+		if d.Error == nil {
+			response.Error = &wire.ErrorDetails{Code: codeExecutionFailed, Message: cmp.Or(t.Task.Error, "the work failed")}
+		}
+		out.Body = response
+		return out, http.StatusOK, nil
+	default:
+		failure, status := p.failureOf(t, f)
+		failure.OriginalMessageID = t.id
+		out.Body = failure
+		return out, status, nil
+	}
+}
+
+// processingTime returns the duration of the last attempt in milliseconds, nil without one.
+func processingTime(t models.Task) *float64 {
+	if t.EndedAt == nil || t.AssignedAt.IsZero() || t.EndedAt.Before(t.AssignedAt) {
+		return nil
+	}
+	return new(float64(t.EndedAt.Sub(t.AssignedAt).Microseconds()) / 1000)
+}
+
+// output returns the result of a task as JSON: the value if it is JSON, otherwise a string with the text.
+func (p *Protocol) output(ctx context.Context, t models.Task, text bool, limit int) (jsontext.Value, error) {
+	if t.OutputBytes == 0 {
+		return nil, nil
+	}
+	most := int64(maxResult)
+	if limit > 0 {
+		most = min(most, int64(limit)/6) // JSON may escape a byte as six
+	}
+	if t.OutputBytes > most {
+		return json.Marshal(map[string]any{"truncated": true, "bytes": t.OutputBytes, "location": "/api/v1/tasks/" + t.ID + "/output"})
+	}
+	var b strings.Builder
+	err := p.Work.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
+		b.Write(o.Data)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resultValue(b.String(), text), nil
+}
+
+// maxResult is the longest result in a message, in bytes. A longer one is only available over the REST API.
+const maxResult = 6 << 20
+
+// resultValue returns a result as a JSON value that a message can contain.
+func resultValue(output string, text bool) jsontext.Value {
+	if value := jsontext.Value(output); !text && value.IsValid() && wire.Fits(value) {
+		return value
+	}
+	quoted, _ := jsontext.AppendQuote(nil, strings.ReplaceAll(strings.ToValidUTF8(output, "\uFFFD"), "\x00", "\uFFFD")) // valid UTF-8
+	return quoted
+}
+
+// failureOf returns the ERROR about a task that failed without an agent's own answer.
+func (p *Protocol) failureOf(t task, f orchestrator.Failure) (wire.Failure, int) {
+	text := cmp.Or(t.Task.Error, "the work failed")
+	if t.Task.State == models.TaskCancelled {
+		return wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeCancelled, Message: text}, http.StatusConflict
+	}
+	switch f {
+	case orchestrator.FailureTimeout, orchestrator.FailureExpired, orchestrator.FailureUnanswered:
+		return wire.Failure{ErrorType: wire.ErrorTimeout, ErrorCode: codeTimeout, Message: text}, http.StatusGatewayTimeout
+	case orchestrator.FailureUnsupported:
+		return wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeUnsupported, Message: text, Details: p.supported(t.Input.AgentType)}, http.StatusUnprocessableEntity
+	case orchestrator.FailureBudget:
+		return wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeBudget, Message: text}, http.StatusTooManyRequests
+	case orchestrator.FailureSaturated:
+		return wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeQueueFull, Message: text, RetryAfterMS: new(int64(1000))}, http.StatusServiceUnavailable
+	case orchestrator.FailureInvalid:
+		return wire.Failure{ErrorType: wire.ErrorAgent, ErrorCode: codeInvalidResponse, Message: text}, http.StatusBadGateway
+	case orchestrator.FailureResource:
+		return wire.Failure{ErrorType: wire.ErrorAgent, ErrorCode: codeResource, Message: text}, http.StatusBadGateway
+	}
+	return wire.Failure{
+		ErrorType: wire.ErrorRouting, ErrorCode: codeUnavailable, Message: text, RetryAfterMS: new(int64(1000)),
+		FallbackSuggestion: p.Work.Alternative(t.Input.Capabilities, t.Task.AgentID, t.Input.RequestedAgentID),
+	}, http.StatusServiceUnavailable
+}
+
+// supported returns the details of an unsupported intent.
+func (p *Protocol) supported(agentType string) jsontext.Value {
+	text, _ := json.Marshal(map[string][]string{"supported": p.Work.CapabilitiesOf(agentType)}) // marshals always
+	return text
+}

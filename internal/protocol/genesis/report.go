@@ -1,0 +1,303 @@
+package genesis
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/genesis"
+	"comet/models"
+)
+
+// requestID returns the id of the REQUEST that assigns an attempt at a task. That of the first attempt is the
+// id of the task. Each attempt has its own, because a worker may ignore an id that it has seen.
+func requestID(taskID string, attempt int) string {
+	if attempt <= 1 {
+		return uuidOf(taskID)
+	}
+	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+taskID+":"+string(rune('0'+attempt)))).String()
+}
+
+// uuidOf returns the id of a task as a UUID.
+func uuidOf(taskID string) string {
+	if id, err := uuid.Parse(taskID); err == nil && len(taskID) == 36 {
+		return id.String()
+	}
+	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+taskID)).String()
+}
+
+// assigned returns the task that a REQUEST of comet with the given id has assigned to an agent, and the attempt, 0 for the newest.
+func (p *Protocol) assigned(ctx context.Context, agentID, id string) (taskID string, attempt int, err error) {
+	id = strings.ToLower(id)
+	if _, err := p.Work.Task(ctx, id); !errs.Is(err, errs.NotFound) {
+		return id, 1, err
+	}
+	open, err := p.Work.OpenTasksOf(ctx, agentID)
+	if err != nil {
+		return "", 0, err
+	}
+	for _, t := range open {
+		for attempt := t.Task.Attempt; attempt > 0; attempt-- {
+			if requestID(t.Task.ID, attempt) == id {
+				return t.Task.ID, attempt, nil
+			}
+		}
+	}
+	return "", 0, errs.New(errs.NotFound, "none of your tasks was assigned by a REQUEST with the id %s", id)
+}
+
+// requireAgent rejects reports of senders that are no agents, and reports to others than comet.
+func requireAgent(m received) error {
+	if m.agentID == "" {
+		return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/from", "only an agent may send a message of type %s, with its own token or key", m.Type)
+	}
+	if m.To != models.RootAgentID {
+		return coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/to", "to must be %q if the type is %s, because comet forwards it to the requester", models.RootAgentID, m.Type)
+	}
+	return nil
+}
+
+// response processes a RESPONSE (Genesis §2): a result of a worker, or a reply to a question.
+func (p *Protocol) response(ctx context.Context, m received, body wire.Response) (protocol.Reply, error) {
+	if err := requireAgent(m); err != nil {
+		return protocol.Reply{}, err
+	}
+	data := m.value("data", body.Data)
+	taskID, attempt, err := p.assigned(ctx, m.agentID, body.RequestID)
+	if errs.Is(err, errs.NotFound) {
+		return p.replyToQuestion(ctx, m, body, data, err)
+	}
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	if body.Status == wire.Partial {
+		if data == nil {
+			data = json.RawMessage("null")
+		}
+		t, err := p.Work.Progress(ctx, m.agentID, taskID, orchestrator.Progress{Partial: data, MessageID: m.ID})
+		return accepted(t.ID), taskError(err)
+	}
+	return p.complete(ctx, m, body, data, taskID, attempt)
+}
+
+// complete ends an attempt with a RESPONSE.
+func (p *Protocol) complete(ctx context.Context, m received, body wire.Response, data json.RawMessage, taskID string, attempt int) (protocol.Reply, error) {
+	d := detail{Confidence: body.Confidence, Sources: body.Sources, Error: body.Error}
+	r := orchestrator.Result{Output: data, MessageID: m.ID, Attempt: attempt}
+	if body.Usage != nil {
+		r.Tokens, r.Model = body.Usage.Tokens, body.Usage.Model
+	}
+	if text, ok := textOf(data); ok {
+		d.Text, r.Output = true, []byte(text)
+	}
+	if body.Status == wire.Failed {
+		r.Failure, r.Text = orchestrator.FailureWork, cmp.Or(input.ClipBytes(body.Error.Message, maxFailureText), "the work failed")
+		if body.Error.Retryable {
+			r.Failure = orchestrator.FailureResource
+		}
+	}
+	var err error
+	if r.Detail, err = json.Marshal(storedDetail{&d}); err != nil {
+		return protocol.Reply{}, err
+	}
+	return p.endTask(ctx, m, taskID, r)
+}
+
+// maxFailureText limits the reason of a failure, in bytes.
+const maxFailureText = 1000
+
+// endTask ends a task of an agent; a task that has ended already does not change.
+func (p *Protocol) endTask(ctx context.Context, m received, taskID string, r orchestrator.Result) (protocol.Reply, error) {
+	t, err := p.Work.Complete(ctx, m.agentID, taskID, r)
+	if err != nil && !errs.Is(err, errs.TaskState) {
+		return protocol.Reply{}, taskError(err)
+	}
+	return accepted(t.ID), nil
+}
+
+// textOf returns the text of a JSON string.
+func textOf(data json.RawMessage) (string, bool) {
+	if len(data) == 0 || data[0] != '"' {
+		return "", false
+	}
+	text, err := jsontext.AppendUnquote(nil, data)
+	return string(text), err == nil && len(text) > 0
+}
+
+// taskError converts an error about a task that does not exist, belongs to another agent or has ended.
+func taskError(err error) error {
+	if errs.Is(err, errs.NotFound) {
+		return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/requestId", "%s", errs.From(err).Detail)
+	}
+	return err
+}
+
+// failure processes an ERROR of a worker (Genesis §4).
+func (p *Protocol) failure(ctx context.Context, m received, body wire.Failure) (protocol.Reply, error) {
+	if err := requireAgent(m); err != nil {
+		return protocol.Reply{}, err
+	}
+	id := cmp.Or(body.OriginalMessageID, m.CorrelationID)
+	if id == "" {
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/originalMessageId", "originalMessageId must be the id of the REQUEST that failed")
+	}
+	taskID, attempt, err := p.assigned(ctx, m.agentID, id)
+	if err != nil {
+		return protocol.Reply{}, taskError(err)
+	}
+	r := orchestrator.Result{Failure: failureKind(body), Text: cmp.Or(input.ClipBytes(body.Message, maxFailureText), "the work failed"), MessageID: m.ID, Attempt: attempt}
+	return p.endTask(ctx, m, taskID, r)
+}
+
+// failureKind converts the type of an agent's ERROR to a failure of the core.
+func failureKind(f wire.Failure) orchestrator.Failure {
+	switch f.ErrorType {
+	case wire.ErrorTimeout:
+		return orchestrator.FailureTimeout
+	case wire.ErrorValidation:
+		return orchestrator.FailureInvalid
+	case wire.ErrorRouting:
+		if f.ErrorCode == codeUnsupported {
+			return orchestrator.FailureUnsupported
+		}
+		return orchestrator.FailureUnavailable
+	}
+	return orchestrator.FailureWork
+}
+
+// failInvalid ends the attempt of a worker whose RESPONSE breaks the protocol, so that another one may be tried. The worker
+// still gets the error of its message. An error is one of the core.
+func (p *Protocol) failInvalid(ctx context.Context, m received, raw []byte, cause error) error {
+	h := wire.ReadHead(raw)
+	if h.Type != wire.TypeResponse || h.RequestID == "" || m.agentID == "" || p.checkSender(ctx, m) != nil || p.mustSign(ctx, m) {
+		return nil
+	}
+	taskID, attempt, err := p.assigned(ctx, m.agentID, h.RequestID)
+	if err == nil {
+		_, err = p.Work.Complete(ctx, m.agentID, taskID, orchestrator.Result{
+			Failure: orchestrator.FailureInvalid, Text: input.ClipBytes("the response of the agent is invalid: "+cause.Error(), maxFailureText), MessageID: m.ID, Attempt: attempt,
+		})
+	}
+	if coded, ok := errors.AsType[*errs.Error](err); ok && coded.Code != errs.Internal {
+		return nil
+	}
+	return err
+}
+
+// mustSign reports whether the agent must sign its messages, so that a message that cannot be verified has no effect.
+func (p *Protocol) mustSign(ctx context.Context, m received) bool {
+	unsigned := m.Message
+	unsigned.Signature, unsigned.SignatureJCS, unsigned.PublicKey = nil, nil, nil
+	_, _, err := p.Keys.Verify(ctx, m.agentID, unsigned)
+	return err != nil
+}
+
+// clarify asks a question about a task of the worker, or answers one about a task of the requester.
+func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (protocol.Reply, error) {
+	ref, err := readReference(m, body)
+	switch {
+	case err != nil:
+		return protocol.Reply{}, err
+	case ref.Question == "" && ref.Answer == nil:
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/question", "payload must have a question of the worker, or the answer of the requester")
+	case ref.Question == "":
+		t, err := p.ownTask(ctx, m, ref)
+		if err != nil {
+			return protocol.Reply{}, err
+		}
+		return p.reply(ctx, t.ID, ref.Answer)
+	case m.agentID == "":
+		return protocol.Reply{}, requireAgent(m)
+	}
+	taskID, _, err := p.assigned(ctx, m.agentID, cmp.Or(ref.RequestID, ref.TaskID, ref.CorrelationID))
+	if err != nil {
+		return protocol.Reply{}, taskError(err)
+	}
+	question := orchestrator.Question{Text: input.ClipBytes(ref.Question, maxQuestion), Options: ref.Options}
+	if t, err := p.Work.Task(ctx, taskID); err == nil && t.WaitingFor == models.WaitForReply { // a repeated message
+		if open, err := p.Work.OpenQuestion(ctx, t); err == nil && open.Text == question.Text {
+			return accepted(taskID), nil
+		}
+	}
+	t, err := p.Work.Clarify(ctx, m.agentID, taskID, question)
+	return accepted(t.ID), taskError(err)
+}
+
+// maxQuestion limits a question, in bytes.
+const maxQuestion = 16 << 10
+
+// replyToQuestion processes the RESPONSE of a requester to a question. Its correlationId is the id of the task. missing
+// is the error for another RESPONSE.
+func (p *Protocol) replyToQuestion(ctx context.Context, m received, body wire.Response, data json.RawMessage, missing error) (protocol.Reply, error) {
+	t, err := p.Work.Task(ctx, strings.ToLower(m.CorrelationID))
+	switch {
+	case err != nil && !errs.Is(err, errs.NotFound):
+		return protocol.Reply{}, err
+	case err != nil || t.OwnerAgent != m.agentID:
+		if done, err := p.Work.IsProcessed(ctx, m.agentID, m.ID); err != nil || done {
+			return accepted(""), err // the message was processed before
+		}
+		return protocol.Reply{}, taskError(missing)
+	case body.Status != wire.Succeeded:
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/status", "status must be SUCCESS in an answer to a question")
+	}
+	return p.reply(ctx, t.ID, data)
+}
+
+// reply answers the question of a task: with a text, or an object with the text as answer.
+func (p *Protocol) reply(ctx context.Context, taskID string, data json.RawMessage) (protocol.Reply, error) {
+	answer, ok := textOf(data)
+	if !ok {
+		var object struct{ Answer string }
+		if json.Unmarshal(data, &object) != nil || object.Answer == "" {
+			return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/answer", "the answer must be a text")
+		}
+		answer = object.Answer
+	}
+	t, err := p.Work.Reply(ctx, taskID, answer)
+	return accepted(t.ID), err
+}
+
+// event processes an EVENT (Genesis §3): an acknowledgement, or one for subscribers.
+func (p *Protocol) event(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
+	if body.EventType == eventAck && m.agentID != "" {
+		return p.acknowledge(ctx, m, body)
+	}
+	if !m.by.Has(models.ScopeMessagesSend) && m.agentID == "" {
+		return protocol.Reply{}, coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "", "the token lacks the scope messages:send, which an EVENT needs")
+	}
+	body.Payload = jsontext.Value(m.value("payload", body.Payload))
+	_, err := p.Events.Publish(ctx, m.by, m.Message, body)
+	return accepted(""), err
+}
+
+// acknowledge records that a worker has received its REQUEST.
+func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
+	var payload struct {
+		Original string `json:"originalMessageId"`
+	}
+	if err := json.Unmarshal(m.value("payload", body.Payload), &payload); err != nil || payload.Original == "" {
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/originalMessageId", "payload.originalMessageId must be the id of the message that is acknowledged")
+	}
+	taskID, _, err := p.assigned(ctx, m.agentID, payload.Original)
+	if errs.Is(err, errs.NotFound) {
+		return accepted(""), nil // the connection acknowledges other messages
+	}
+	if err == nil {
+		_, err = p.Work.Accept(ctx, m.agentID, taskID)
+	}
+	if errs.Is(err, errs.TaskState) {
+		err = nil
+	}
+	return accepted(taskID), taskError(err)
+}

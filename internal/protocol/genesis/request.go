@@ -1,0 +1,274 @@
+package genesis
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	wire "comet/internal/wire/genesis"
+	"comet/models"
+)
+
+// The intents with a meaning of their own.
+const (
+	intentCancel = "cancel_task"
+	// intentClarify asks a question about a task, or answers one. The document has no message for it.
+	intentClarify = "clarify"
+)
+
+// request processes a REQUEST (Genesis §1): the service fulfils it, or it becomes a task. A request to an agent becomes
+// a task even if the service could fulfil its intent.
+func (p *Protocol) request(ctx context.Context, m received, body wire.Request, wait time.Duration) (protocol.Reply, error) {
+	if expired := expiry(m.Message, body, p.clock()); !expired.IsZero() && !expired.After(p.clock()) {
+		return protocol.Reply{}, coded(wire.ErrorTimeout, codeExpired, http.StatusGatewayTimeout, "/ttl", "the message expired at %s", expired.Format(time.RFC3339Nano))
+	}
+	toService := m.To == models.RootAgentID || m.To == wire.Broadcast
+	switch {
+	case toService && body.Intent == intentClarify:
+		return p.clarify(ctx, m, body)
+	case !m.by.Has(models.ScopeMessagesSend):
+		return protocol.Reply{}, coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "", "the token lacks the scope messages:send, which a REQUEST needs")
+	case toService && body.Intent == intentCancel:
+		return p.cancel(ctx, m, body)
+	case toService && p.Intents.Has(body.Intent):
+		return p.answer(ctx, m, body, wait)
+	}
+	return p.submit(ctx, m, body, wait)
+}
+
+// expiry returns when a request ends at the latest: after its timeout, its ttl or its maxResponseTime (decisions
+// “Genesis”). It is the zero time without any of them.
+func expiry(m wire.Message, body wire.Request, now time.Time) (at time.Time) {
+	for _, limit := range []struct {
+		from time.Time
+		ms   int64
+	}{{now, body.TimeoutMS}, {m.Time(), body.TTLMS}, {now, body.Options.MaxResponseTimeMS}} {
+		if end := limit.from.Add(time.Duration(limit.ms) * time.Millisecond); limit.ms > 0 && (at.IsZero() || end.Before(at)) {
+			at = end
+		}
+	}
+	return at
+}
+
+// submit requests a task. The reply is its state, or its end if the request waits for it.
+func (p *Protocol) submit(ctx context.Context, m received, body wire.Request, wait time.Duration) (protocol.Reply, error) {
+	sub, err := p.submission(m, body)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	done, err := p.Work.Submit(ctx, m.by, sub, nil)
+	if err != nil {
+		return protocol.Reply{}, p.requestError(err, m, body)
+	}
+	t := done.Task
+	if wait > 0 && !t.State.Ended() {
+		t, err = p.Work.Wait(ctx, m.by.TokenID, t.ID, wait)
+		if err != nil && !errs.Is(err, errs.Busy) { // with too many waiting requests, reply at once
+			return protocol.Reply{}, err
+		}
+	}
+	// A request that waited too long, or whose server stops, still gets the state of the task.
+	replyCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyTimeout)
+	defer cancel()
+	return p.taskReply(replyCtx, m, body, t)
+}
+
+// replyTimeout limits reading the data of a reply.
+const replyTimeout = 5 * time.Second
+
+// submission converts a REQUEST to a submission.
+func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submission, error) {
+	parameters := m.value("payload", body.Payload)
+	stored := meta{
+		ID: m.ID, CorrelationID: cmp.Or(m.CorrelationID, m.ID), From: m.From, Confidence: body.Confidence, Entities: body.Entities,
+		Context: m.value("context", body.Context), Stream: body.Options.Stream, Partial: body.Options.AllowPartialResponse, Ack: body.Options.RequiresAck,
+	}
+	if parameters[0] != '{' {
+		stored.Wrapped = true
+		parameters = append(append([]byte(`{"payload":`), parameters...), '}')
+	}
+	text, err := json.Marshal(stored)
+	if err != nil {
+		return orchestrator.Submission{}, err
+	}
+	wants := body.Options.RequiresResponse
+	sub := orchestrator.Submission{
+		RequestID: strings.ToLower(m.ID), Class: Class, Capabilities: []string{body.Intent}, Parameters: parameters, Priority: int(body.Priority),
+		Fingerprint: fingerprint(m), Meta: text, Traceparent: cmp.Or(m.trace, traceparent(stored.CorrelationID)),
+		Override: orchestrator.Override{
+			Notify:   m.agentID != "" && (wants == nil || *wants),
+			Partials: m.agentID != "" && (body.Options.Stream || body.Options.AllowPartialResponse),
+		},
+	}
+	if at := expiry(m.Message, body, p.clock()); !at.IsZero() {
+		sub.Override.ExpiresAt = at
+	}
+	if m.To != wire.Broadcast && m.To != models.RootAgentID {
+		sub.AgentID = m.To
+	}
+	var limits struct {
+		MaxTokens *int64 `json:"maxTokens"`
+	}
+	if err := json.Unmarshal(stored.Context, &limits); err != nil {
+		return sub, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/context/maxTokens", "context.maxTokens must be a number of tokens")
+	}
+	sub.Budget = limits.MaxTokens
+	return sub, nil
+}
+
+// meta is what is stored of a REQUEST, for the messages to the worker and to the requester.
+type meta struct {
+	ID            string          `json:"id"`
+	CorrelationID string          `json:"correlation_id"`
+	From          string          `json:"from"`
+	Confidence    float64         `json:"confidence"`
+	Entities      []wire.Entity   `json:"entities,omitempty"`
+	Context       json.RawMessage `json:"context"`
+	// Wrapped says that the parameters of the task have the payload as a member, because it is not an object.
+	Wrapped bool `json:"wrapped,omitempty"`
+	Stream  bool `json:"stream,omitempty"`
+	Partial bool `json:"partial,omitempty"`
+	Ack     bool `json:"ack,omitempty"`
+}
+
+// fingerprint returns a hash of what makes two requests with the same id equal: everything except the signatures.
+func fingerprint(m received) string {
+	text, err := m.Signed(wire.JCS)
+	if err != nil { // a value without a canonical form
+		text, _ = m.Signed(wire.AsJavaScript) // fails only for JCS
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// traceparent returns a W3C traceparent whose trace id is a UUID, "" for another text.
+func traceparent(id string) string {
+	trace, err := uuid.Parse(id)
+	if err != nil {
+		return ""
+	}
+	span := uuid.NewSHA1(trace, []byte("span"))
+	return "00-" + hex.EncodeToString(trace[:]) + "-" + hex.EncodeToString(span[8:]) + "-01"
+}
+
+// reference names a task in the payload of a REQUEST to the service.
+type reference struct {
+	TaskID        string `json:"taskId"`
+	RequestID     string `json:"requestId"`
+	CorrelationID string `json:"correlationId"`
+	Question      string `json:"question"`
+	Options       []string
+	Answer        json.RawMessage `json:"answer"`
+	Reason        string          `json:"reason"`
+}
+
+// readReference reads the payload of a REQUEST about a task.
+func readReference(m received, body wire.Request) (ref reference, err error) {
+	if err := json.Unmarshal(m.value("payload", body.Payload), &ref); err != nil {
+		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must be an object with taskId, requestId or correlationId of %s", body.Intent)
+	}
+	if ref.TaskID == "" && ref.RequestID == "" && ref.CorrelationID == "" {
+		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/taskId", "payload must name the task with taskId, requestId or correlationId")
+	}
+	return ref, nil
+}
+
+// ownTask returns a task that the sender has requested.
+func (p *Protocol) ownTask(ctx context.Context, m received, ref reference) (models.Task, error) {
+	id := ref.TaskID
+	if id == "" {
+		var err error
+		if id, err = p.Work.TaskOfRequest(ctx, m.by.TokenID, strings.ToLower(cmp.Or(ref.RequestID, ref.CorrelationID))); err != nil {
+			return models.Task{}, p.unknownTask(err, ref)
+		}
+	}
+	t, err := p.Work.Task(ctx, id)
+	if err == nil && t.Owner != m.by.TokenID && (m.agentID == "" || t.OwnerAgent != m.agentID) && !m.by.Administers() {
+		err = errs.New(errs.NotFound, "there is no task %q", id)
+	}
+	if err != nil {
+		return t, p.unknownTask(err, ref)
+	}
+	return t, nil
+}
+
+func (p *Protocol) unknownTask(err error, ref reference) error {
+	if !errs.Is(err, errs.NotFound) {
+		return err
+	}
+	return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/payload", "none of your requests is %s", input.Quote(cmp.Or(ref.TaskID, ref.RequestID, ref.CorrelationID)))
+}
+
+// cancel cancels a task of the sender. A task that has ended does not change.
+func (p *Protocol) cancel(ctx context.Context, m received, body wire.Request) (protocol.Reply, error) {
+	ref, err := readReference(m, body)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	t, err := p.ownTask(ctx, m, ref)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	t, err = p.Work.Cancel(ctx, t.ID, cmp.Or(input.ClipTo(ref.Reason, maxReason), "cancelled by the requester"), nil)
+	if err != nil && !errs.Is(err, errs.TaskState) {
+		return protocol.Reply{}, err
+	}
+	return p.respond(ctx, m, map[string]any{"taskId": t.ID, "state": t.State})
+}
+
+// maxReason limits the reason of a cancellation, in characters.
+const maxReason = 1000
+
+// answer lets the service fulfil an intent.
+func (p *Protocol) answer(ctx context.Context, m received, body wire.Request, wait time.Duration) (protocol.Reply, error) {
+	q := Query{ID: strings.ToLower(m.ID), Agent: m.agentID, Intent: body.Intent, Payload: m.value("payload", body.Payload), Entities: map[string]string{}, Traceparent: m.trace, Wait: wait}
+	for _, e := range body.Entities {
+		if _, repeated := q.Entities[e.Type]; !repeated {
+			q.Entities[e.Type] = e.Value
+		}
+	}
+	data, err := p.Intents.Answer(ctx, m.by, q)
+	if err != nil {
+		return p.intentFailure(ctx, m, err)
+	}
+	return p.respond(ctx, m, data)
+}
+
+// respond returns a RESPONSE with the data of a REQUEST that the service has fulfilled.
+func (p *Protocol) respond(ctx context.Context, m received, data any) (protocol.Reply, error) {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
+	reply := protocol.Reply{Status: http.StatusOK, SendBack: true}
+	return p.replyWith(ctx, reply, p.responseTo(m.Message, wire.Response{Status: wire.Succeeded, Data: text}))
+}
+
+// responseTo returns an unsigned response to a received REQUEST.
+func (p *Protocol) responseTo(m wire.Message, body wire.Response) wire.Message {
+	body.RequestID = m.ID
+	return wire.Message{ID: newID(), To: m.From, CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: body}
+}
+
+// newID returns the id of a new message. NewV7 fails only without randomness, which Go does not survive.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// replyWith puts a signed message into a reply.
+func (p *Protocol) replyWith(ctx context.Context, reply protocol.Reply, m wire.Message) (protocol.Reply, error) {
+	body, err := p.sign(ctx, m)
+	reply.Body, reply.ContentType = body, contentJSON
+	return reply, err
+}
+
+const contentJSON = "application/json"

@@ -1,0 +1,87 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"comet/internal/errs"
+	"comet/internal/httpkit"
+	"comet/internal/protocol"
+)
+
+// maxSignedBytes is the size limit of a message without a token. Until its signature is verified, its sender is unknown.
+const maxSignedBytes = 1 << 20
+
+// authenticate returns the sender of a request: that of its token or, if the protocol allows it, of the signature of its message.
+func (s *Server) authenticate(w http.ResponseWriter, r *http.Request, proto *describedProtocol) (httpkit.Identity, error) {
+	if proto == nil || proto.info.Sender == nil || r.Method != http.MethodPost || len(r.Header["Authorization"]) > 0 {
+		return s.authenticator.Authenticate(w, r)
+	}
+	client := httpkit.ClientPrefix(r)
+	if wait := s.authenticator.AddressWait(client); wait > 0 {
+		return httpkit.Identity{}, errTooManyBadSignatures(wait)
+	}
+	raw, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: maxSignedBytes, MediaTypes: proto.info.ContentTypes, TypeOptional: true})
+	if err != nil {
+		return httpkit.Identity{}, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	p, err := proto.info.Sender(r.Context(), raw)
+	if errs.Is(err, errs.Unauthenticated) {
+		s.authenticator.CountBadSignature(client, "", "")
+	}
+	if err != nil {
+		return httpkit.Identity{}, err
+	}
+	return httpkit.Identity{Principal: p}, s.authenticator.Admit(w, r, p)
+}
+
+// wantsStream reports whether a request asks for the messages that answer its message.
+func wantsStream(r *http.Request, proto *describedProtocol) bool {
+	return proto.info.Stream != nil && strings.Contains(strings.Join(r.Header["Accept"], ","), "text/event-stream")
+}
+
+// streamReplies receives a message and sends the messages that answer it as server-sent events.
+func (s *Server) streamReplies(w http.ResponseWriter, r *http.Request, from httpkit.Identity, proto *describedProtocol, raw []byte) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.connections.accepting, cancel)()
+	var events *httpkit.Stream
+	write := func(b []byte) error {
+		if events == nil {
+			events = httpkit.NewEventStream(w, s.opts.WriteTimeout)
+		}
+		if _, err := events.Write(b); err != nil {
+			return err
+		}
+		return events.Flush()
+	}
+	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: httpkit.Traceparent(r)}
+	s.metrics.countReceived(peer.Transport)
+	reply, err := proto.info.Stream(ctx, peer, raw, func(message []byte) error {
+		return write(httpkit.AppendEvent(nil, "", "message", message))
+	}, func() error {
+		if from.Token != "" && s.authenticator.Revoked(ctx, from.Token) {
+			return errRevoked
+		}
+		return write([]byte(": heartbeat\n\n"))
+	})
+	switch {
+	case events != nil:
+		return nil // the status was sent; the client sees the end of the stream
+	case err != nil:
+		return err
+	}
+	if reply.BadSignature {
+		s.authenticator.CountBadSignature(httpkit.ClientPrefix(r), peer.AgentID(), from.Token)
+	}
+	writeReply(w, reply)
+	return nil
+}
+
+// errRevoked ends a stream whose token was revoked.
+var errRevoked = errors.New("the token was revoked")

@@ -1,0 +1,52 @@
+// Package partials has the statements on partial results, which agents send before the result of a task.
+package partials
+
+import (
+	"encoding/json"
+	"time"
+
+	"comet/internal/errs"
+	"comet/store"
+)
+
+// The limits of the partial results of a task.
+const (
+	MaxPartials = 10_000
+	MaxBytes    = 8 << 20
+)
+
+// Partial is a row of task_partials.
+type Partial struct {
+	TaskID string
+	// Seq counts the partial results of the task from 1, those of all attempts.
+	Seq     int64
+	Attempt int
+	// Bytes is the length of the data up to this partial result.
+	Bytes int64
+	// Data is JSON.
+	Data      json.RawMessage
+	CreatedAt time.Time
+}
+
+// TableName implements gorm's schema.Tabler.
+func (Partial) TableName() string { return "task_partials" }
+
+// Add stores a partial result of a task that the transaction has locked, and returns its number. It
+// returns errs.LimitReached if the task has too many.
+func Add(tx *store.Tx, taskID string, attempt int, data json.RawMessage) (int64, error) {
+	last, err := store.Row[Partial](tx, `INSERT INTO task_partials (task_id, seq, attempt, bytes, data, created_at)
+		SELECT CAST(? AS TEXT), coalesce(max(seq), 0) + 1, CAST(? AS BIGINT), coalesce(max(bytes), 0) + CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT) FROM task_partials WHERE task_id = ?
+		RETURNING seq, bytes`, taskID, attempt, len(data), string(data), tx.Now(), taskID)
+	if err != nil {
+		return 0, err
+	}
+	if last.Seq > MaxPartials || last.Bytes > MaxBytes {
+		return 0, errs.New(errs.LimitReached, "a task may have at most %d partial results with %d bytes together", MaxPartials, MaxBytes).With("limit", MaxPartials)
+	}
+	return last.Seq, nil
+}
+
+// After returns up to limit partial results of a task with a higher number than seq, in order.
+func After(from store.Source, taskID string, seq int64, limit int) ([]Partial, error) {
+	return store.Rows[Partial](from, "SELECT * FROM task_partials WHERE task_id = ? AND seq > ? ORDER BY seq LIMIT ?", taskID, seq, limit)
+}
