@@ -34,7 +34,7 @@ func (Partial) TableName() string { return "task_partials" }
 // Add stores a partial result of a task that the transaction has locked, and returns its number. It
 // returns errs.LimitReached if the task has too many.
 func Add(tx *store.Tx, taskID string, attempt int, data json.RawMessage) (int64, error) {
-	last, err := store.Row[Partial](tx, `INSERT INTO task_partials (task_id, seq, attempt, bytes, data, created_at)
+	last, err := store.Row[struct{ Seq, Bytes int64 }](tx, `INSERT INTO task_partials (task_id, seq, attempt, bytes, data, created_at)
 		SELECT CAST(? AS TEXT), coalesce(max(seq), 0) + 1, CAST(? AS BIGINT), coalesce(max(bytes), 0) + CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT) FROM task_partials WHERE task_id = ?
 		RETURNING seq, bytes`, taskID, attempt, len(data), string(data), tx.Now(), taskID)
 	if err != nil {

@@ -76,7 +76,7 @@ func (p *Protocol) ack(m wire.Message, stage string, t models.Task) wire.Message
 		State    models.TaskState `json:"state"`
 		Routing  json.RawMessage  `json:"routing,omitempty"`
 	}{m.ID, stage, t.ID, t.State, t.Decision})
-	return wire.Message{ID: newID(), To: m.From, Body: event(eventAck, "message acknowledged", payload)}
+	return wire.Message{To: m.From, Body: event(eventAck, "message acknowledged", payload)}
 }
 
 // event returns an EVENT of comet.

@@ -168,6 +168,7 @@ func (p *Protocol) sign(ctx context.Context, m wire.Message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.ID = cmp.Or(m.ID, newID())
 	m.From, m.Timestamp = models.RootAgentID, p.clock().UnixNano()
 	if err := m.Sign(key, wire.ProfileJCS); err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ func (p *Protocol) refuse(ctx context.Context, m wire.Message, err error) protoc
 	code := codeOf(err)
 	reply.BadSignature = code == wire.CodeSignatureInvalid || code == codeKeyUnknown
 	reply.Unauthenticated = reply.BadSignature || code == wire.CodeSignatureRequired
-	out := wire.Message{ID: newID(), To: cmp.Or(m.From, models.RootAgentID), CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: f}
+	out := wire.Message{To: cmp.Or(m.From, models.RootAgentID), CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: f}
 	if m.Type != wire.TypeRequest && m.Type != wire.TypeResponse {
 		out.CorrelationID = m.CorrelationID
 	}

@@ -258,7 +258,7 @@ func (p *Protocol) respond(ctx context.Context, m received, data any) (protocol.
 // responseTo returns an unsigned response to a received REQUEST.
 func (p *Protocol) responseTo(m wire.Message, body wire.Response) wire.Message {
 	body.RequestID = m.ID
-	return wire.Message{ID: newID(), To: m.From, CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: body}
+	return wire.Message{To: m.From, CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: body}
 }
 
 // newID returns the id of a new message. NewV7 fails only without randomness, which Go does not survive.

@@ -53,7 +53,7 @@ func (p *Protocol) follow(ctx context.Context, m received, id string, send func(
 		return err
 	}
 	emit := func(out wire.Message) error {
-		out.To, out.ID = m.From, newID()
+		out.To = m.From
 		text, err := p.sign(ctx, out)
 		if err != nil {
 			return err
