@@ -98,21 +98,40 @@ func (p Principal) Administers() bool {
 	return p.Has(ScopeAdmin) && (p.AgentID == nil || *p.AgentID == RootAgentID)
 }
 
-// AgentKey is a key that verifies the messages of an agent. An agent has at most one key of each
-// algorithm. A key of hmac-sha256 signs messages to the agent as well, so it is stored as it is;
-// APIs return it only when it is issued.
+// AgentKey is a key that verifies the messages of an agent. An agent has at most one key of hmac-sha256.
+// That key signs messages to the agent as well, so it is stored as it is; APIs return it only when it is issued.
 type AgentKey struct {
 	AgentID string `gorm:"primaryKey"`
+	// KeyID is 16 hexadecimal digits. It reveals nothing about a secret.
+	KeyID string `gorm:"primaryKey"`
 	// Algorithm is "hmac-sha256" or "ed25519".
-	Algorithm string `gorm:"primaryKey"`
+	Algorithm string
 	// Secret is the key of hmac-sha256: text, whose bytes are the key. It is "" for ed25519.
 	Secret string
 	// PublicKey is the key of ed25519: 32 bytes in base64. It is "" for hmac-sha256.
 	PublicKey string
 	// Fingerprint is the first 8 hex digits of the SHA-256 of Secret or PublicKey.
 	Fingerprint string `gorm:"-"`
+	// Profile says what a signature must cover: ProfileV1 or ProfileJCS.
+	Profile string
 	// Required says that every message of the agent must be signed.
-	Required  bool
+	Required bool
+	// Speaks says that a signature replaces a token: the message is the agent's own.
+	Speaks    bool
 	CreatedAt time.Time
 	CreatedBy string // name of the principal
+	// NotAfter is when the key expires, and RevokedAt when it was revoked; nil if it does not or was not.
+	NotAfter, RevokedAt *time.Time
 }
+
+// Live reports whether the key is valid at a time.
+func (k AgentKey) Live(now time.Time) bool {
+	return k.RevokedAt == nil && (k.NotAfter == nil || now.Before(*k.NotAfter))
+}
+
+// The profiles of signatures.
+const (
+	// ProfileV1 covers the members of a message that its protocol selects, ProfileJCS the whole message.
+	ProfileV1  = "v1"
+	ProfileJCS = "jcs"
+)

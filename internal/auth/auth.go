@@ -170,6 +170,9 @@ func (a *Auth) Standing(ctx context.Context, by models.Principal) (models.Princi
 		}
 		return by, err
 	}
+	if p, ok, err := a.standingSpeaker(ctx, by); ok {
+		return p, err
+	}
 	tokenID := by.TokenID
 	begun, seen := a.clock(), a.revocations.Load()
 	if v, ok := a.standing.Get(tokenID); ok && begun.Before(v.until) && (v.expires == nil || a.store.Now().Before(*v.expires)) {

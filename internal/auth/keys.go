@@ -3,10 +3,10 @@ package auth
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,9 +27,9 @@ import (
 // replayWindow is how long a signed message is remembered by default.
 const replayWindow = 24 * time.Hour
 
-// Keys stores agents' keys and the signed messages that were accepted. Keys of hmac-sha256 are
-// stored in clear, because a signature cannot be computed from a hash; of a key pair of ed25519 only
-// the public key is stored. It is safe for concurrent use.
+// Keys stores agents' keys and the signed messages that were accepted. An agent has at most one key of
+// hmac-sha256, which is stored encrypted, because a signature cannot be computed from a hash, and up to
+// maxLiveKeys public keys of ed25519. It is safe for concurrent use.
 type Keys struct {
 	store  *store.Store
 	clock  func() time.Time
@@ -41,9 +41,9 @@ type Keys struct {
 
 type keyID struct{ agentID, algorithm string }
 
-// reading is a key as read, the zero AgentKey for an agent without one.
+// reading is the valid keys as read, the newest first.
 type reading struct {
-	key   models.AgentKey
+	keys  []models.AgentKey
 	until time.Time // on the monotonic clock
 }
 
@@ -66,25 +66,53 @@ func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
 	return k
 }
 
-// Signing returns the key of an algorithm with which an agent signs, the zero AgentKey for none. A
-// change takes effect at once on this replica and within a second on others.
+// Signing returns the key of an algorithm with which an agent signs, the newest of several, and whether any of
+// them is required; the zero AgentKey for none. A change takes effect at once on this replica and within a second
+// on others.
 func (k *Keys) Signing(ctx context.Context, agentID, algorithm string) (models.AgentKey, error) {
-	id, begun := keyID{agentID, algorithm}, k.clock()
-	if r, ok := k.read.Get(id); ok && begun.Before(r.until) {
-		return r.key, nil
-	}
-	seen := k.changes.Load()
-	key, err := k.store.Tokens(ctx).AgentKey(agentID, algorithm)
-	if err != nil && !errs.Is(err, errs.NotFound) {
+	keys, err := k.live(ctx, agentID, algorithm)
+	if err != nil || len(keys) == 0 {
 		return models.AgentKey{}, err
 	}
+	key := keys[0]
+	key.Required = slices.ContainsFunc(keys, required)
+	return key, nil
+}
+
+func required(k models.AgentKey) bool { return k.Required }
+
+// live returns the valid keys of an agent, the newest first.
+func (k *Keys) live(ctx context.Context, agentID, algorithm string) ([]models.AgentKey, error) {
+	id, begun, now := keyID{agentID, algorithm}, k.clock(), k.store.Now()
+	valid := func(keys []models.AgentKey) []models.AgentKey {
+		if !slices.ContainsFunc(keys, func(key models.AgentKey) bool { return !key.Live(now) }) {
+			return keys
+		}
+		return slices.DeleteFunc(slices.Clone(keys), func(key models.AgentKey) bool { return !key.Live(now) })
+	}
+	if r, ok := k.read.Get(id); ok && begun.Before(r.until) {
+		return valid(r.keys), nil
+	}
+	seen := k.changes.Load()
+	var keys []models.AgentKey
+	var err error
+	if algorithm == Ed25519 {
+		keys, err = signatures.Live(k.store.Reads(ctx), agentID, now)
+	} else if key, failed := k.store.Tokens(ctx).AgentKey(agentID, algorithm); failed == nil {
+		keys = []models.AgentKey{key}
+	} else if !errs.Is(failed, errs.NotFound) {
+		err = failed
+	}
+	if err != nil {
+		return nil, err
+	}
 	if k.changes.Load() == seen {
-		k.read.Add(id, reading{key, begun.Add(verifyFor)})
+		k.read.Add(id, reading{keys, begun.Add(verifyFor)})
 		if k.changes.Load() != seen { // changed between the check and the insert
 			k.read.Remove(id)
 		}
 	}
-	return key, nil
+	return keys, nil
 }
 
 // forget removes an agent's key from the cache after a committed change.
@@ -114,19 +142,15 @@ type IssuedKey struct {
 	First bool
 }
 
-// Issue gives an agent a key, which replaces an earlier one of the same algorithm: an imported key
-// or, for hmac-sha256, 256 random bits as hex. It returns errs.NotFound for an unknown agent, and
-// errs.InvalidRequest for an invalid key.
+// Issue gives an agent a key of hmac-sha256, which replaces an earlier one: an imported key or 256 random
+// bits as hex. It returns errs.NotFound for an unknown agent, and errs.InvalidRequest for an invalid key.
 func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d AgentKeyDraft) (out IssuedKey, err error) {
-	key := models.AgentKey{AgentID: agentID, Algorithm: d.Algorithm, CreatedBy: by.Name}
-	switch {
-	case d.Algorithm == Ed25519:
-		key.PublicKey, err = publicKey(d.Key)
-	case d.Key != nil:
-		key.Algorithm, key.Secret, err = HMACSHA256, *d.Key, checkKey(*d.Key)
-	default:
+	key := models.AgentKey{AgentID: agentID, Algorithm: HMACSHA256, CreatedBy: by.Name}
+	if d.Key != nil {
+		key.Secret, err = *d.Key, checkKey(*d.Key)
+	} else {
 		out.Secret = randomHex(32)
-		key.Algorithm, key.Secret = HMACSHA256, out.Secret
+		key.Secret = out.Secret
 	}
 	if err != nil {
 		return out, err
@@ -134,7 +158,7 @@ func (k *Keys) Issue(ctx context.Context, by models.Principal, agentID string, d
 	err = k.change(ctx, keyID{agentID, key.Algorithm}, func(tx *store.Tx, agent models.Agent, before models.AgentKey) error {
 		out.First = before == models.AgentKey{}
 		after := key
-		after.Required, after.CreatedAt = before.Required, tx.Now()
+		after.KeyID, after.Required, after.CreatedAt = cmp.Or(before.KeyID, randomHex(8)), before.Required, tx.Now()
 		if d.Required != nil {
 			after.Required = *d.Required
 		}
@@ -199,18 +223,25 @@ func (k *Keys) change(ctx context.Context, id keyID, do func(tx *store.Tx, agent
 // record writes a changed key, its event and its audit record, which do not contain the key.
 func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models.Agent, before, after models.AgentKey, action models.AuditAction) error {
 	kind, told, save := events.KeyIssued, shown(after), func() error { return tx.Tokens().SaveAgentKey(after) }
-	switch action {
-	case models.AuditKeyChanged:
+	switch {
+	case action == models.AuditKeyChanged:
 		kind = events.KeyChanged
-	case models.AuditKeyRevoked:
+	case action == models.AuditKeyRevoked:
 		kind, told, save = events.KeyRevoked, shown(before), func() error { return tx.Tokens().DeleteAgentKey(agent.ID, before.Algorithm) }
+	}
+	if action == models.AuditKeyRevoked && before.Algorithm == Ed25519 {
+		revoked := before
+		revoked.RevokedAt = new(tx.Now())
+		save = func() error { return tx.Tokens().SaveAgentKey(revoked) }
 	}
 	if err := save(); err != nil {
 		return err
 	}
-	if err := tx.Events().Emit(kind, "key:"+agent.ID, KeyChanged{
-		AgentID: agent.ID, Algorithm: told.Algorithm, Fingerprint: told.Fingerprint, Required: told.Required, Actor: by.Name,
-	}); err != nil {
+	event := KeyChanged{AgentID: agent.ID, Algorithm: told.Algorithm, Fingerprint: told.Fingerprint, Required: told.Required, Actor: by.Name}
+	if told.Algorithm == Ed25519 {
+		event.KeyID, event.Profile, event.Speaks, event.NotAfter = told.KeyID, told.Profile, told.Speaks, told.NotAfter
+	}
+	if err := tx.Events().Emit(kind, "key:"+agent.ID, event); err != nil {
 		return err
 	}
 	return tx.Agents().Audit(models.AuditEntry{
@@ -219,22 +250,30 @@ func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models
 	})
 }
 
-// differences returns the changes of a key: its fingerprint, null for none, and its requirement.
+// differences returns the changes of a key: of its fingerprint, null for none, and of its settings.
 func differences(before, after models.AgentKey) []models.Change {
-	show := func(key models.AgentKey) (fingerprinted, required any) {
-		if key == (models.AgentKey{}) {
-			return nil, nil
-		}
-		return fingerprint(key), key.Required
-	}
-	was, had := show(before)
-	is, has := show(after)
 	all := []models.Change{}
-	if was != is {
-		all = append(all, models.Change{Field: "key", From: was, To: is})
+	was, is := settings(before), settings(after)
+	for i := range is {
+		if was[i].To != is[i].To {
+			all = append(all, models.Change{Field: is[i].Field, From: was[i].To, To: is[i].To})
+		}
 	}
-	if had != has {
-		all = append(all, models.Change{Field: "key_required", From: had, To: has})
+	return all
+}
+
+// settings returns what an audit log tells of a key, null for the zero AgentKey.
+func settings(key models.AgentKey) []models.Change {
+	all := []models.Change{{Field: "key"}, {Field: "key_required"}, {Field: "key_profile"}, {Field: "key_speaks"}, {Field: "key_not_after"}}
+	if key == (models.AgentKey{}) {
+		return all
+	}
+	all[0].To, all[1].To = fingerprint(key), key.Required
+	if key.Algorithm == Ed25519 {
+		all[2].To, all[3].To = key.Profile, key.Speaks
+		if key.NotAfter != nil {
+			all[4].To = key.NotAfter.Format(time.RFC3339Nano)
+		}
 	}
 	return all
 }
@@ -244,7 +283,11 @@ func fingerprint(key models.AgentKey) string {
 	if key == (models.AgentKey{}) {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(key.Secret + key.PublicKey))
+	sum := sha256.Sum256([]byte(key.Secret))
+	if key.Algorithm == Ed25519 {
+		public, _ := base64.StdEncoding.DecodeString(key.PublicKey)
+		sum = sha256.Sum256(public)
+	}
 	return hex.EncodeToString(sum[:4])
 }
 
@@ -261,17 +304,6 @@ func checkKey(key string) error {
 	return nil
 }
 
-// publicKey validates a public key of ed25519 and returns it in standard base64.
-func publicKey(key *string) (string, error) {
-	if key != nil {
-		raw, err := base64.StdEncoding.DecodeString(*key)
-		if err == nil && len(raw) == ed25519.PublicKeySize {
-			return base64.StdEncoding.EncodeToString(raw), nil
-		}
-	}
-	return "", input.Violated("/key", "base64", "key must be a public key of Ed25519: %d bytes in base64", ed25519.PublicKeySize)
-}
-
 // The algorithms of keys.
 const (
 	HMACSHA256 = "hmac-sha256"
@@ -284,12 +316,10 @@ const (
 	MaxAgentKey = 128
 )
 
-// AgentKeyDraft is a request to set an agent's key.
+// AgentKeyDraft is a request to set an agent's key of hmac-sha256.
 type AgentKeyDraft struct {
-	// Algorithm is HMACSHA256 or Ed25519, "" for HMACSHA256. The REST API issues keys of HMACSHA256.
-	Algorithm string  `json:"-"`
-	Key       *string `json:"key" minLength:"16" maxLength:"128" extensions:"x-nullable"` // The key, as text; without it comet generates one.
-	Required  *bool   `json:"required" example:"true" extensions:"x-nullable"`            // Whether the agent must sign every message; unchanged without it, and false for a first key.
+	Key      *string `json:"key" minLength:"16" maxLength:"128" extensions:"x-nullable"` // The key, as text; without it comet generates one.
+	Required *bool   `json:"required" example:"true" extensions:"x-nullable"`            // Whether the agent must sign every message; unchanged without it, and false for a first key.
 }
 
 // AgentKeyChange is a request to change the use of an agent's key.
@@ -304,34 +334,9 @@ type KeyChanged struct {
 	Fingerprint string `json:"fingerprint"`
 	Required    bool   `json:"required"`
 	Actor       string `json:"actor"`
-}
-
-// markLength is the number of bytes of a digest that are stored per signed message.
-const markLength = 16
-
-// TakeOnce records that a signed message of an agent is accepted. It returns errs.Conflict, and
-// records nothing, if one of its marks was recorded in the same scope within the window. The record
-// is committed when it returns, so restarts and other replicas know it. A scope is the name of a
-// protocol, and a mark is any text that may not be repeated.
-func (k *Keys) TakeOnce(ctx context.Context, scope, agentID string, marks ...string) error {
-	return k.store.Write(ctx, func(tx *store.Tx) error {
-		for _, mark := range marks {
-			sum := sha256.Sum256([]byte(mark))
-			first, err := signatures.Record(tx, scope, agentID, sum[:markLength], tx.Now().Add(-k.window))
-			if err != nil {
-				return err
-			}
-			if !first {
-				return errs.New(errs.Conflict, "the message was received before")
-			}
-		}
-		return nil
-	})
-}
-
-// Purge deletes the marks that are older than the window.
-func (k *Keys) Purge(ctx context.Context) error {
-	return k.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
-		return signatures.Purge(tx, tx.Now().Add(-k.window), limit)
-	})
+	// The following are those of a public key.
+	KeyID    string     `json:"key_id,omitempty"`
+	Profile  string     `json:"profile,omitempty"`
+	Speaks   bool       `json:"speaks,omitempty"`
+	NotAfter *time.Time `json:"not_after,omitempty"`
 }

@@ -1,9 +1,6 @@
 package auth_test
 
 import (
-	"bytes"
-	"crypto/ed25519"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -65,9 +62,10 @@ func TestAKey(t *testing.T) {
 		got, err := keys.Get(t.Context(), keyed, auth.HMACSHA256)
 		require.NoError(t, err)
 		require.Equal(t, models.AgentKey{
-			AgentID: keyed, Algorithm: auth.HMACSHA256, Fingerprint: "3b8c1787", Required: true, CreatedAt: db.Now(), CreatedBy: "ops",
+			AgentID: keyed, KeyID: got.KeyID, Algorithm: auth.HMACSHA256, Fingerprint: "3b8c1787", Required: true, CreatedAt: db.Now(), CreatedBy: "ops",
 		}, got)
 		require.Equal(t, got, issued.Key)
+		require.Regexp(t, `^[0-9a-f]{16}$`, got.KeyID)
 	})
 	keyRule(t, "that takes the place of another one stays as strict", func(t *testing.T, db *storetest.DB) {
 		keys := auth.NewKeys(db.Store, nil)
@@ -127,42 +125,6 @@ func TestAKey(t *testing.T) {
 		all, err := json.Marshal([]any{trail, events})
 		require.NoError(t, err)
 		require.NotContains(t, string(all), issued.Secret)
-	})
-}
-
-// TestPublicKeys: an agent may have a public key of Ed25519 beside its shared secret.
-func TestPublicKeys(t *testing.T) {
-	t.Parallel()
-	public := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, ed25519.PublicKeySize))
-	keyRule(t, "are stored beside secrets and revoked independently", func(t *testing.T, db *storetest.DB) {
-		keys := auth.NewKeys(db.Store, nil)
-		_, err := keys.Issue(t.Context(), models.System(), keyed, auth.AgentKeyDraft{Key: new(agreed)})
-		require.NoError(t, err)
-		issued, err := keys.Issue(t.Context(), models.System(), keyed, auth.AgentKeyDraft{Algorithm: auth.Ed25519, Key: &public, Required: new(true)})
-		require.NoError(t, err)
-		require.True(t, issued.First)
-		require.Empty(t, issued.Secret)
-		require.Equal(t, []string{auth.Ed25519, public, ""}, []string{issued.Key.Algorithm, issued.Key.PublicKey, issued.Key.Secret})
-		got, err := keys.Get(t.Context(), keyed, auth.Ed25519)
-		require.NoError(t, err)
-		require.Equal(t, issued.Key, got)
-		secret, err := keys.Signing(t.Context(), keyed, auth.HMACSHA256)
-		require.NoError(t, err)
-		require.Equal(t, []any{agreed, false}, []any{secret.Secret, secret.Required})
-		require.NoError(t, keys.Revoke(t.Context(), models.System(), keyed, auth.Ed25519))
-		ended, err := keys.Signing(t.Context(), keyed, auth.Ed25519)
-		require.NoError(t, err)
-		require.Equal(t, models.AgentKey{}, ended)
-		_, err = keys.Get(t.Context(), keyed, auth.HMACSHA256)
-		require.NoError(t, err)
-	})
-	keyRule(t, "are 32 bytes in base64", func(t *testing.T, db *storetest.DB) {
-		keys := auth.NewKeys(db.Store, nil)
-		for _, key := range []*string{nil, new(""), new(agreed), new(public[:40]), new(public + "AAAA")} {
-			_, err := keys.Issue(t.Context(), models.System(), keyed, auth.AgentKeyDraft{Algorithm: auth.Ed25519, Key: key})
-			require.True(t, errs.Is(err, errs.InvalidRequest), err)
-			require.Equal(t, "base64", errs.From(err).Fields[0].Rule)
-		}
 	})
 }
 

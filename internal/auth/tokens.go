@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -51,6 +52,9 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if by.AgentID == nil || by.Issued != nil && by.Administers() {
 		return nil, Require(by, models.ScopeAdmin)
 	}
+	if strings.HasPrefix(by.TokenID, speakerPrefix) {
+		return nil, errs.New(errs.MissingScope, "an agent whose signature replaces a token cannot create tokens")
+	}
 	if by.Issued != nil { // the new token would not end with it
 		return nil, errs.New(errs.MissingScope, "a token of the issuer can create tokens only with the scope %q for the whole system", models.ScopeAdmin).With("scope", models.ScopeAdmin)
 	}
@@ -89,10 +93,13 @@ func checkExpiry(v *errs.Violations, at *time.Time, now time.Time) {
 	case at == nil:
 	case !at.After(now):
 		v.Add(errs.InvalidRequest, "/expires_at", "future", "expires_at must be in the future")
-	case at.UTC().Year() > 9999: // the last year that RFC 3339 can express
-		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than the year 9999 in UTC")
+	case at.UTC().Year() > maxYear:
+		v.Add(errs.InvalidRequest, "/expires_at", "max", "expires_at must not be later than the year %d in UTC", maxYear)
 	}
 }
+
+// maxYear is the last year that RFC 3339 can express.
+const maxYear = 9999
 
 func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 	parent, err := delegate(tx, by, &d)
@@ -123,9 +130,7 @@ func create(tx *store.Tx, by models.Principal, d TokenDraft) (Issued, error) {
 		ID: id.String(), Name: *d.Name, Hash: sha256.Sum256([]byte(secret)), Scopes: d.Scopes,
 		AgentID: d.AgentID, ParentID: parent, CreatedBy: by.Name, CreatedAt: tx.Now(),
 	}
-	if d.ExpiresAt != nil {
-		t.ExpiresAt = new(d.ExpiresAt.UTC().Truncate(time.Microsecond)) // as stored
-	}
+	t.ExpiresAt = stored(d.ExpiresAt)
 	if err = insert(tx, by, t); err == nil {
 		err = quotas.Add(tx, by, "tokens", t.ID)
 	}

@@ -73,9 +73,7 @@ func TestSignedProtocol(t *testing.T) {
 		token := f.agent(t, "ada")
 		public, private, err := ed25519.GenerateKey(nil)
 		require.NoError(t, err)
-		_, err = keys.Issue(t.Context(), models.System(), "ada", auth.AgentKeyDraft{
-			Algorithm: auth.Ed25519, Key: new(base64.StdEncoding.EncodeToString(public)), Required: new(true),
-		})
+		_, err = keys.Pin(t.Context(), models.System(), "ada", auth.PublicKeyDraft{PublicKey: public, Required: true}, nil)
 		require.NoError(t, err)
 		signed := func(line string) string {
 			return "sig=" + base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(line))) + " " + line

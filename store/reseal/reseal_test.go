@@ -63,9 +63,9 @@ func write(t *testing.T, s *store.Store) (models.Webhook, models.PushTarget, mod
 		Keys: models.WebhookKeys{Secret: []byte(secret), SigningKey: []byte(signingKey), PreviousKeys: []models.PreviousKeys{{Secret: []byte(earlierSecret), Until: now}}},
 	}
 	target := models.PushTarget{AgentID: "nova", URL: "https://b.example", Protocol: "envelope", Concurrency: 1, Secret: pushSecret}
-	key := models.AgentKey{AgentID: "nova", Algorithm: "hmac-sha256", Secret: hmacKey, CreatedAt: now}
+	key := models.AgentKey{AgentID: "nova", KeyID: "1", Algorithm: "hmac-sha256", Secret: hmacKey, CreatedAt: now}
 	require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
-		public := models.AgentKey{AgentID: "nova", Algorithm: "ed25519", PublicKey: "AAAA", CreatedAt: now}
+		public := models.AgentKey{AgentID: "nova", KeyID: "2", Algorithm: "ed25519", PublicKey: "AAAA", CreatedAt: now}
 		return errors.Join(
 			tx.Agents().Insert(models.Agent{ID: "nova", Name: "nova", FrequencyHz: 999, IsActive: true, Version: 1, BudgetScope: "own"}),
 			tx.Webhooks().Insert(hook), tx.Workers().SavePushTarget(&target), tx.Tokens().SaveAgentKey(key), tx.Tokens().SaveAgentKey(public))

@@ -23,21 +23,21 @@ func TestAgentKeys(t *testing.T) {
 		insert(t, db, nova(db), orchestrator(db, "ada", 1), orchestrator(db, "bob", 2))
 		_, err := db.Tokens(t.Context()).AgentKey("ada", "hmac-sha256")
 		require.True(t, errs.Is(err, errs.NotFound), err)
-		first := models.AgentKey{AgentID: "ada", Algorithm: "hmac-sha256", Secret: "clé ' | ü", CreatedAt: db.Now(), CreatedBy: "ops"}
+		first := models.AgentKey{AgentID: "ada", KeyID: "1", Algorithm: "hmac-sha256", Secret: "clé ' | ü", CreatedAt: db.Now(), CreatedBy: "ops"}
 		require.NoError(t, save(first))
 		got, err := db.Tokens(t.Context()).AgentKey("ada", "hmac-sha256")
 		require.NoError(t, err)
 		require.Equal(t, first, got)
 
 		db.Clock.Advance(time.Minute)
-		second := models.AgentKey{AgentID: "ada", Algorithm: "hmac-sha256", Secret: "another one", Required: true, CreatedAt: db.Now(), CreatedBy: "ops2"}
+		second := models.AgentKey{AgentID: "ada", KeyID: "1", Algorithm: "hmac-sha256", Secret: "another one", Required: true, CreatedAt: db.Now(), CreatedBy: "ops2"}
 		require.NoError(t, save(second))
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
 			got, err = tx.Tokens().AgentKey("ada", "hmac-sha256")
 			return err
 		}))
 		require.Equal(t, second, got, "in the place of the one before")
-		pinned := models.AgentKey{AgentID: "ada", Algorithm: "ed25519", PublicKey: "AAAA", CreatedAt: db.Now(), CreatedBy: "ops"}
+		pinned := models.AgentKey{AgentID: "ada", KeyID: "2", Algorithm: "ed25519", Profile: models.ProfileV1, PublicKey: "AAAA", CreatedAt: db.Now(), CreatedBy: "ops"}
 		require.NoError(t, save(pinned))
 		got, err = db.Tokens(t.Context()).AgentKey("ada", "ed25519")
 		require.NoError(t, err)
@@ -57,7 +57,7 @@ func TestSignatures(t *testing.T) {
 		const window = time.Hour
 		note := func(agentID, mark string) (first bool) {
 			require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
-				first, err = signatures.Record(tx, "v5", agentID, []byte(mark), db.Now().Add(-window))
+				first, err = signatures.Record(tx, "v5", agentID, []byte(mark), []byte("digest"), db.Now().Add(-window))
 				return err
 			}))
 			return first
@@ -71,7 +71,7 @@ func TestSignatures(t *testing.T) {
 		require.True(t, note("ada", "\x00\xfe"))
 		require.True(t, note("bob", "\x00\xff"), "of another agent")
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error {
-			first, err := signatures.Record(tx, "another", "bob", []byte("\x00\xff"), db.Now().Add(-window))
+			first, err := signatures.Record(tx, "another", "bob", []byte("\x00\xff"), []byte{}, db.Now().Add(-window))
 			require.True(t, first, "in another scope")
 			return err
 		}))
@@ -98,7 +98,7 @@ func TestConcurrentSignatures(t *testing.T) {
 		for i := range times {
 			all.Go(func() {
 				failures[i] = db.Write(t.Context(), func(tx *store.Tx) (err error) {
-					firsts[i], err = signatures.Record(tx, "v5", "ada", []byte("mark"), since)
+					firsts[i], err = signatures.Record(tx, "v5", "ada", []byte("mark"), []byte{}, since)
 					return err
 				})
 			})
