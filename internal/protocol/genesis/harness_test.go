@@ -54,7 +54,7 @@ func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	f := &fixture{db: db, keys: auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Clock.Now}), service: newKey(t), own: map[string]ed25519.PrivateKey{}}
 	f.work = testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{genesis.Class: genesis.Policy()}})
 	f.Protocol = genesis.New(genesis.Dependencies{
-		Work: f.work.Orchestrator, Keys: genesis.NewVerifier(f.keys), Intents: echo{}, Events: &f.events,
+		Work: f.work.Orchestrator, Keys: f.keys, Intents: echo{}, Events: &f.events,
 		ServiceKey: func(context.Context) (ed25519.PrivateKey, error) { return f.service, nil },
 	}, &genesis.Options{Clock: db.Clock.Now, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	return f
@@ -75,7 +75,9 @@ func (p *published) Publish(_ context.Context, _ models.Principal, m wire.Messag
 	return m.ID, nil
 }
 
-func (*published) Event(models.InboxMessage) (e wire.Event, from string, ok bool) { return e, "", false }
+func (*published) Event(models.InboxMessage) (e wire.Event, from string, ok bool) {
+	return e, "", false
+}
 
 // echo answers health_check with its payload and refuses unregister_agent.
 type echo struct{}
@@ -112,8 +114,7 @@ func (f *fixture) agentBelow(t *testing.T, parent, id string, capabilities ...st
 func (f *fixture) pin(t *testing.T, id string, required bool) {
 	t.Helper()
 	f.own[id] = newKey(t)
-	public := base64.StdEncoding.EncodeToString(f.own[id].Public().(ed25519.PublicKey))
-	_, err := f.keys.Issue(t.Context(), models.Principal{Name: "test"}, id, auth.AgentKeyDraft{Algorithm: auth.Ed25519, Key: &public, Required: &required})
+	_, err := f.keys.Pin(t.Context(), models.Principal{Name: "test"}, id, auth.PublicKeyDraft{PublicKey: f.own[id].Public().(ed25519.PublicKey), Required: required}, nil)
 	require.NoError(t, err)
 }
 

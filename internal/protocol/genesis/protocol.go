@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
@@ -32,24 +33,14 @@ const ContentType = "application/genesis+json"
 // Dependencies are the parts that the protocol uses.
 type Dependencies struct {
 	Work *orchestrator.Orchestrator
-	// Keys verifies the signatures of agents.
-	Keys Verifier
+	// Keys are the keys of the agents.
+	Keys *auth.Keys
 	// ServiceKey returns the key with which comet signs its messages.
 	ServiceKey func(ctx context.Context) (ed25519.PrivateKey, error)
 	// Intents answers the intents that the service itself fulfils.
 	Intents Intents
 	// Events publishes and acknowledges events.
 	Events Events
-}
-
-// Verifier verifies the signatures of agents' messages.
-type Verifier interface {
-	// Verify verifies a message of an agent with its keys, and returns the form that its signature covers. signed
-	// is false for a message without a signature, which no key of the agent forbids. Errors are *wire.Error.
-	Verify(ctx context.Context, agentID string, m wire.Message) (form wire.Form, signed bool, err error)
-	// Sender returns the principal that the signature of a message without a token identifies, or
-	// errs.Unauthenticated.
-	Sender(ctx context.Context, m wire.Message) (models.Principal, error)
 }
 
 // Intents answers intents that need no agent.

@@ -24,10 +24,9 @@ type received struct {
 	by models.Principal
 	// agentID is the agent that sends it, "" for a client.
 	agentID string
-	// form is the form that the signature covers, if the message is signed.
-	form   wire.Form
-	signed bool
-	trace  string
+	// form is the form that the signature covers, AsSent for an unsigned message.
+	form  wire.Form
+	trace string
 }
 
 // value returns a value of the message as its signature covers it. The profile v1 covers only the payload.
@@ -70,11 +69,10 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 		return out, err
 	}
 	if out.agentID != "" {
-		out.form, out.signed, err = p.Keys.Verify(ctx, out.agentID, m)
+		out.form, _, err = p.verify(ctx, out.agentID, m)
 		return out, err
 	}
 	if err == nil { // the key of a client is not known to comet; its signature protects only the message
-		out.signed = true
 		out.form, err = m.Verify(m.PublicKey, forms(m)...)
 		return out, err
 	}
@@ -131,18 +129,6 @@ func (p *Protocol) receive(ctx context.Context, m received, wait time.Duration) 
 		return p.failure(ctx, m, body)
 	}
 	return protocol.Reply{}, errors.New("a valid message has no body")
-}
-
-// sender returns the principal of a message without a token.
-func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, error) {
-	m, err := wire.Parse(raw)
-	if err == nil {
-		err = m.CheckTime(p.clock())
-	}
-	if err != nil {
-		return models.Principal{}, errs.New(errs.Unauthenticated, "the message has no token and is not signed by an agent")
-	}
-	return p.Keys.Sender(ctx, m)
 }
 
 // accepted returns the reply to a message whose effect is committed.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
@@ -70,9 +71,12 @@ func (p *Protocol) refuse(ctx context.Context, m wire.Message, err error) protoc
 	f, status := p.refusalOf(err)
 	f.OriginalMessageID = m.ID
 	reply := protocol.Reply{Status: status, IsError: true, MessageID: m.ID, RetryAfter: retryAfter(f)}
-	code := codeOf(err)
-	reply.BadSignature = code == wire.CodeSignatureInvalid || code == codeKeyUnknown
-	reply.Unauthenticated = reply.BadSignature || code == wire.CodeSignatureRequired
+	switch auth.Refusal(f.ErrorCode) {
+	case auth.KeyUnknown, auth.SignatureInvalid:
+		reply.BadSignature, reply.Unauthenticated = true, true
+	case auth.SignatureRequired:
+		reply.Unauthenticated = true
+	}
 	out := wire.Message{To: cmp.Or(m.From, models.RootAgentID), CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: f}
 	if m.Type != wire.TypeRequest && m.Type != wire.TypeResponse {
 		out.CorrelationID = m.CorrelationID
@@ -92,16 +96,13 @@ func retryAfter(f wire.Failure) time.Duration {
 	return time.Duration(*f.RetryAfterMS) * time.Millisecond
 }
 
-// codeKeyUnknown says that the key of a signed message is not a valid key of its sender.
-const codeKeyUnknown wire.Code = "KEY_UNKNOWN"
-
 // refusalOf converts an error to the body of an ERROR and its HTTP status. An error without a code of its own is an
 // internal one; its text is only logged.
 func (p *Protocol) refusalOf(err error) (wire.Failure, int) {
 	if e, ok := errors.AsType[*wire.Error](err); ok {
 		status := http.StatusBadRequest
 		switch e.Code {
-		case wire.CodeSignatureInvalid, wire.CodeSignatureRequired, codeKeyUnknown:
+		case wire.CodeSignatureInvalid, wire.CodeSignatureRequired:
 			status = http.StatusUnauthorized
 		}
 		return e.Failure(), status

@@ -198,7 +198,7 @@ func (p *Protocol) failInvalid(ctx context.Context, m received, raw []byte, caus
 func (p *Protocol) mustSign(ctx context.Context, m received) bool {
 	unsigned := m.Message
 	unsigned.Signature, unsigned.SignatureJCS, unsigned.PublicKey = nil, nil, nil
-	_, _, err := p.Keys.Verify(ctx, m.agentID, unsigned)
+	_, _, err := p.verify(ctx, m.agentID, unsigned)
 	return err != nil
 }
 

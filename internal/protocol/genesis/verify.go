@@ -1,9 +1,10 @@
 package genesis
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
+	"crypto/ed25519"
+	"errors"
+	"net/http"
 
 	"comet/internal/auth"
 	"comet/internal/errs"
@@ -11,36 +12,43 @@ import (
 	"comet/models"
 )
 
-// NewVerifier returns a verifier with the keys that are registered for agents.
-func NewVerifier(keys *auth.Keys) Verifier { return verifier{keys} }
-
-type verifier struct{ keys *auth.Keys }
-
-// Verify implements Verifier.
-func (v verifier) Verify(ctx context.Context, agentID string, m wire.Message) (wire.Form, bool, error) {
-	key, err := v.keys.Signing(ctx, agentID, auth.Ed25519)
-	if err != nil {
-		return 0, false, err
-	}
-	if m.PublicKey == nil || m.Signature == nil {
-		if key.Required {
-			return 0, false, signatureError(wire.CodeSignatureRequired, "/signature", "is missing; the agent must sign every message")
+// verify verifies the signature of an agent's message and returns the form that it covers. signed is false for an
+// unsigned message of an agent whose keys do not require a signature. The signature of an agent's message with both
+// profiles is verified in the profile jcs.
+func (p *Protocol) verify(ctx context.Context, agentID string, m wire.Message) (form wire.Form, key models.AgentKey, err error) {
+	key, err = p.Keys.VerifyMessage(ctx, agentID, auth.SignedMessage{
+		Public: m.PublicKey, V1: m.Signature != nil, JCS: m.SignatureJCS != nil,
+		Verify: func(public ed25519.PublicKey, profile string) (err error) {
+			forms := []wire.Form{wire.AsSent, wire.AsJavaScript}
+			if profile == models.ProfileJCS {
+				forms = []wire.Form{wire.JCS}
+			}
+			form, err = m.Verify(public, forms...)
+			return err
+		},
+	})
+	if refusal := auth.RefusalOf(err); refusal != "" {
+		pointer := "/signature"
+		if refusal == auth.KeyUnknown {
+			pointer = "/publicKey"
 		}
-		return 0, false, nil
+		err = coded(wire.ErrorValidation, wire.Code(refusal), http.StatusUnauthorized, pointer, "%s", errs.From(err).Detail)
 	}
-	public, _ := base64.StdEncoding.DecodeString(key.PublicKey)
-	if !bytes.Equal(public, m.PublicKey) {
-		return 0, false, signatureError(codeKeyUnknown, "/publicKey", "is not one of the sender's keys")
-	}
-	form, err := m.Verify(m.PublicKey, forms(m)...)
-	return form, err == nil, err
+	return form, key, err
 }
 
-// Sender implements Verifier.
-func (v verifier) Sender(context.Context, wire.Message) (models.Principal, error) {
-	return models.Principal{}, errs.New(errs.Unauthenticated, "no key allows it")
-}
-
-func signatureError(code wire.Code, pointer, text string) error {
-	return &wire.Error{Code: code, Problems: []wire.Problem{{Pointer: pointer, Detail: pointer + " " + text}}}
+// sender returns the principal of a message without a token. Its signature must be that of an agent with a key that replaces a token.
+func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, error) {
+	m, err := wire.Parse(raw)
+	if err != nil {
+		return models.Principal{}, errs.Wrap(errs.Unauthenticated, err, "the message has no token and is not signed")
+	}
+	_, key, err := p.verify(ctx, m.From, m)
+	if _, refused := errors.AsType[refusal](err); refused || err == nil && key.KeyID == "" {
+		return models.Principal{}, errs.Wrap(errs.Unauthenticated, err, "the message has no token and no valid signature of an agent")
+	}
+	if err != nil {
+		return models.Principal{}, err
+	}
+	return p.Keys.Principal(ctx, key)
 }
