@@ -38,6 +38,7 @@ func (s *Server) router() http.Handler {
 	r.Get("/problems/{code}", s.handle(s.getProblemType))
 	r.Get("/oauth/callback", s.handle(s.finishAuthorization))
 	r.Get("/oauth/client-metadata.json", s.read(func(request) (any, error) { return s.core.Tools.ClientMetadata() }))
+	r.Get("/.well-known/jwks.json", s.handle(s.getJWKS))
 	docsRoutes(r)
 	if s.opts.MountPublic != nil {
 		s.opts.MountPublic(r)
@@ -61,6 +62,14 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Put("/api/v1/agents/{agent_id}/key", change(s, optionalBody, s.putAgentKey))
 		r.With(admin).Patch("/api/v1/agents/{agent_id}/key", change(s, jsonBody, s.updateAgentKey))
 		r.With(admin).Delete("/api/v1/agents/{agent_id}/key", s.remove(s.revokeAgentKey))
+
+		r.With(admin).Get("/api/v1/agents/{agent_id}/keys", s.read(s.listPublicKeys))
+		r.With(admin).Post("/api/v1/agents/{agent_id}/keys", once(s, validBody, s.pinPublicKey, s.pinnedKey))
+		r.With(admin).Get("/api/v1/agents/{agent_id}/keys/{key_id}", s.read(s.getPublicKey))
+		r.With(admin).Patch("/api/v1/agents/{agent_id}/keys/{key_id}", change(s, jsonBody, s.changePublicKey))
+		r.With(admin).Delete("/api/v1/agents/{agent_id}/keys/{key_id}", s.remove(s.revokePublicKey))
+		r.With(admin).Get("/api/v1/service/keys", s.read(s.listServiceKeys))
+		r.With(admin).Post("/api/v1/service/keys/rotate", change(s, withoutBody, s.rotateServiceKey))
 
 		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.read(s.getUsage))
 		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))

@@ -76,6 +76,7 @@ type Services struct {
 	Registry     *registry.Registry
 	Auth         *auth.Auth
 	Keys         *auth.Keys
+	ServiceKeys  *auth.ServiceKeys
 	Usage        *usage.Ledger
 	Webhooks     *webhooks.Webhooks
 	Orchestrator *orchestrator.Orchestrator

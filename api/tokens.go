@@ -1,7 +1,13 @@
 package api
 
 import (
+	"encoding/base64"
+	"net/http"
+	"time"
+
 	"comet/internal/auth"
+	"comet/internal/input"
+	"comet/internal/wire/genesis"
 	"comet/models"
 )
 
@@ -125,4 +131,171 @@ func (s *Server) getMe(r request) (any, error) {
 	above, err := s.core.Registry.Ancestors(r.Context(), *t.AgentID)
 	out.Agent, out.ChainOfCommand = new(newAgentItem(d.Agent)), views(above, newAncestorView)
 	return out, err
+}
+
+// publicKeyView is a public key of an agent.
+type publicKeyView struct {
+	KeyID     string     `json:"key_id" example:"9b1c3e5d7f80a2b4"` // The first 16 hexadecimal digits of the SHA-256 of the public key.
+	AgentID   string     `json:"agent_id" example:"finance-personal"`
+	PublicKey string     `json:"public_key" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="` // The Ed25519 public key: 32 bytes in base64.
+	State     string     `json:"state" example:"valid" enums:"valid,expired,revoked"`               // Whether messages can be signed with the key now.
+	Profile   string     `json:"profile" example:"jcs" enums:"v1,jcs"`                              // What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+	Required  bool       `json:"required" example:"true"`                                           // Whether every message of the agent must be signed.
+	Speaks    bool       `json:"speaks" example:"false"`                                            // Whether a signature replaces a token.
+	CreatedBy string     `json:"created_by" example:"ci-importer"`
+	CreatedAt time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	NotAfter  *time.Time `json:"not_after" example:"2027-01-10T00:00:00Z"`  // When the key expires; null if it does not.
+	RevokedAt *time.Time `json:"revoked_at" example:"2026-01-12T15:30:00Z"` // When it was revoked; null if it was not.
+}
+
+// publicKeyList is the public keys of an agent.
+type publicKeyList struct {
+	Keys []publicKeyView `json:"keys"` // The keys that are not revoked, then the others, the newest first; at most 100.
+}
+
+func (s *Server) newPublicKeyView(k models.AgentKey) publicKeyView {
+	state := "valid"
+	switch {
+	case k.RevokedAt != nil:
+		state = "revoked"
+	case !k.Live(s.opts.Clock()):
+		state = "expired"
+	}
+	return publicKeyView{
+		KeyID: k.KeyID, AgentID: k.AgentID, PublicKey: k.PublicKey, State: state, Profile: k.Profile, Required: k.Required, Speaks: k.Speaks,
+		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt, NotAfter: k.NotAfter, RevokedAt: k.RevokedAt,
+	}
+}
+
+// listPublicKeys lists the public keys of an agent.
+//
+//	@Summary		List an agent's public keys
+//	@Description	Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+//	@Success		200	{object}	publicKeyList	"The keys"
+func (s *Server) listPublicKeys(r request) (any, error) {
+	keys, err := s.core.Keys.List(r.Context(), r.id)
+	return publicKeyList{views(keys, s.newPublicKeyView)}, err
+}
+
+// getPublicKey returns one public key of an agent.
+//
+//	@Summary		Get a public key of an agent
+//	@Description	Returns an Ed25519 key that verifies the agent's Genesis messages.
+//	@Success		200	{object}	publicKeyView	"The key"
+func (s *Server) getPublicKey(r request) (any, error) {
+	key, err := s.core.Keys.Public(r.Context(), r.id, r.subID)
+	return s.newPublicKeyView(key), err
+}
+
+// pinPublicKey adds a public key to an agent.
+//
+//	@Summary		Pin a public key to an agent
+//	@Description	Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//	@Param			body			body	auth.PublicKeyDraft	true	"The key"
+//	@Success		201	{object}	publicKeyView	"The key was added"
+//	@Failure		400	"A field is missing or malformed, the key is not a public key of Ed25519, or it would expire in the past"
+//	@Failure		409	"This or another agent has or had the key, or the Idempotency-Key was used with a different request"
+//	@Failure		422	"The agent has four valid keys"
+func (s *Server) pinPublicKey(r request, d auth.PublicKeyDraft, once *models.Idempotency) (out models.AgentKey, err error) {
+	if d.PublicKey, err = genesis.ParsePublicKey(d.Text); err != nil {
+		return out, input.Violated("/public_key", "public_key", "public_key must be an Ed25519 public key (32 bytes in base64 or 64 hexadecimal digits, or its SubjectPublicKeyInfo in base64 or PEM): %s", err)
+	}
+	return s.core.Keys.Pin(r.Context(), r.caller, r.id, d, once)
+}
+
+func (s *Server) pinnedKey(k models.AgentKey) reply {
+	return reply{status: http.StatusCreated, location: "/api/v1/agents/" + k.AgentID + "/keys/" + k.KeyID, body: s.newPublicKeyView(k)}
+}
+
+// changePublicKey changes the settings of a public key.
+//
+//	@Summary		Change the settings of a public key
+//	@Description	Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//	@Param			body		body	auth.PublicKeyChange	true	"The new settings"
+//	@Success		200	{object}	publicKeyView	"The changed key"
+//	@Failure		409	"The key is revoked"
+//	@Failure		422	"The key was expired, and the agent has four other valid keys"
+func (s *Server) changePublicKey(r request, d auth.PublicKeyChange) (any, error) {
+	key, err := s.core.Keys.Change(r.Context(), r.caller, r.id, r.subID, d)
+	return s.newPublicKeyView(key), err
+}
+
+// revokePublicKey revokes a public key.
+//
+//	@Summary		Revoke a public key of an agent
+//	@Description	The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+//	@Success		204	"Revoked"
+func (s *Server) revokePublicKey(r request) error {
+	return s.core.Keys.RevokePublic(r.Context(), r.caller, r.id, r.subID)
+}
+
+// serviceKeyView is a key of comet without the private key.
+type serviceKeyView struct {
+	KeyID     string     `json:"key_id" example:"9b1c3e5d7f80a2b4"`                                 // The id in signatures (`kid`).
+	PublicKey string     `json:"public_key" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="` // The Ed25519 public key: 32 bytes in base64.
+	CreatedAt time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	RetiredAt *time.Time `json:"retired_at" example:"2026-02-10T15:30:00Z"` // When another key replaced it; null for the current key.
+}
+
+// serviceKeyList is the keys of comet.
+type serviceKeyList struct {
+	Keys []serviceKeyView `json:"keys"` // The current key, then those that were retired in the last 30 days, the newest first.
+}
+
+func newServiceKeyView(k auth.ServiceKey) serviceKeyView {
+	return serviceKeyView{KeyID: k.ID, PublicKey: base64.StdEncoding.EncodeToString(k.Public), CreatedAt: k.CreatedAt, RetiredAt: k.RetiredAt}
+}
+
+// listServiceKeys lists the keys of comet.
+//
+//	@Summary		List the keys of the service
+//	@Description	Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+//	@Success		200	{object}	serviceKeyList	"The keys"
+func (s *Server) listServiceKeys(r request) (any, error) {
+	keys, err := s.core.ServiceKeys.Public(r.Context())
+	return serviceKeyList{views(keys, newServiceKeyView)}, err
+}
+
+// rotateServiceKey replaces the key of comet.
+//
+//	@Summary		Rotate the key of the service
+//	@Description	Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+//	@Success		200	{object}	serviceKeyView	"The new key"
+func (s *Server) rotateServiceKey(r request, _ struct{}) (any, error) {
+	key, err := s.core.ServiceKeys.Rotate(r.Context(), r.caller)
+	return newServiceKeyView(key), err
+}
+
+// jwk is a public key of comet as a JSON Web Key (RFC 8037).
+type jwk struct {
+	KeyType   string `json:"kty" example:"OKP"`
+	Curve     string `json:"crv" example:"Ed25519"`
+	X         string `json:"x" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE"` // The public key: 32 bytes in base64url.
+	KeyID     string `json:"kid" example:"9b1c3e5d7f80a2b4"`
+	Use       string `json:"use" example:"sig"`
+	Algorithm string `json:"alg" example:"EdDSA"`
+}
+
+// jwkSet is a JSON Web Key Set (RFC 7517).
+type jwkSet struct {
+	Keys []jwk `json:"keys"` // The current key, then those that were retired in the last 30 days.
+}
+
+// getJWKS returns the public keys of comet.
+//
+//	@Summary		Get the public keys of the service
+//	@Description	Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+//	@Success		200	{object}	jwkSet	"The keys"
+//	@Header			200	{string}	ETag
+//	@Header			200	{string}	Cache-Control
+func (s *Server) getJWKS(w http.ResponseWriter, r *http.Request) error {
+	keys, err := s.core.ServiceKeys.Public(r.Context())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	return s.writeJSON(w, r, jwkSet{views(keys, func(k auth.ServiceKey) jwk {
+		return jwk{KeyType: "OKP", Curve: "Ed25519", X: base64.RawURLEncoding.EncodeToString(k.Public), KeyID: k.ID, Use: "sig", Algorithm: "EdDSA"}
+	})})
 }

@@ -1,7 +1,9 @@
 package a2a
 
 import (
+	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/auth"
 	"comet/internal/errs"
@@ -60,6 +63,39 @@ func (c *card) legacy() any {
 		"security":        []map[string][]string{{"bearer": {}}}, "supportsAuthenticatedExtendedCard": c.Capabilities.ExtendedAgentCard,
 		"defaultInputModes": c.InputModes, "defaultOutputModes": c.OutputModes, "skills": c.Skills,
 	}
+}
+
+// in returns the card in a version.
+func (c *card) in(legacy bool) any {
+	if legacy {
+		return c.legacy()
+	}
+	return c
+}
+
+// signCard returns a card as JSON with a signature of the current key (A2A 1.0 §8.4): a JWS over the canonical form
+// (RFC 8785) of the card without signatures. The same card has the same signature until the key is rotated.
+func (h *Handler) signCard(ctx context.Context, baseURL string, card any) (json.RawMessage, error) {
+	text, err := json.Marshal(card)
+	if err != nil {
+		return nil, err
+	}
+	payload := jsontext.Value(bytes.Clone(text))
+	if err := payload.Canonicalize(); err != nil {
+		return nil, err
+	}
+	key, err := h.Keys.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	header, err := json.Marshal(map[string]string{"alg": "EdDSA", "typ": "JOSE", "kid": key.ID, "jku": baseURL + "/.well-known/jwks.json"})
+	if err != nil {
+		return nil, err
+	}
+	protected := base64.RawURLEncoding.EncodeToString(header)
+	signature := ed25519.Sign(key.Private, []byte(protected+"."+base64.RawURLEncoding.EncodeToString(payload)))
+	signatures, err := json.Marshal([]a2a.AgentCardSignature{{Protected: protected, Signature: base64.RawURLEncoding.EncodeToString(signature)}})
+	return slices.Concat(text[:len(text)-1], []byte(`,"signatures":`), signatures, []byte("}")), err
 }
 
 // publicCard returns the card for clients without a token. The names of capabilities are not public.
@@ -154,11 +190,7 @@ func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, cac
 		h.writeError(w, fail(errMethodNotAllowed, "a card is read with GET"))
 		return
 	}
-	var v any = c
-	if r.URL.Path == oldCardPath || sentVersion(r) == string(legacyVersion) {
-		v = c.legacy()
-	}
-	text, err := json.Marshal(v)
+	text, err := h.signCard(r.Context(), h.baseURL(r), c.in(r.URL.Path == oldCardPath || sentVersion(r) == string(legacyVersion)))
 	if err != nil {
 		h.writeError(w, err)
 		return

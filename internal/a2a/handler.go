@@ -166,7 +166,11 @@ func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return h.extendedCard(c, req.Tenant)
+		out, err := h.extendedCard(c, req.Tenant)
+		if err != nil {
+			return nil, err
+		}
+		return h.signCard(ctx, c.baseURL, out.in(c.legacy))
 	case "CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs", "DeleteTaskPushNotificationConfig":
 		return nil, fail(a2a.ErrPushNotificationNotSupported, "push notifications are not supported")
 	}

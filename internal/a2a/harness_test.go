@@ -53,7 +53,7 @@ func start(t *testing.T, db *storetest.DB) *harness {
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 	h := &harness{auth: auth.New(db.Store, nil)}
 	h.Work = testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{a2a.Class: a2a.Policy()}})
-	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Orchestrator: h.Orchestrator, Feed: feed}, &a2a.Options{Version: "1.2.3"})
+	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Keys: auth.NewServiceKeys(db.Store, nil, nil), Orchestrator: h.Orchestrator, Feed: feed}, &a2a.Options{Version: "1.2.3"})
 	h.server = httptest.NewServer(h.handler)
 	t.Cleanup(func() {
 		h.handler.Drain()

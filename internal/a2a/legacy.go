@@ -138,8 +138,6 @@ func toLegacy(v any) any {
 			Append    bool           `json:"append"`
 			LastChunk bool           `json:"lastChunk"`
 		}{"artifact-update", v.TaskID, v.ContextID, newLegacyArtifact(v.Artifact), v.Append, v.LastChunk}
-	case *card:
-		return v.legacy()
 	}
 	return v
 }

@@ -37,6 +37,7 @@ func Policy() orchestrator.Policy {
 type Dependencies struct {
 	Store        *store.Store
 	Auth         *auth.Auth
+	Keys         *auth.ServiceKeys
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
 }

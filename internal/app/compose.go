@@ -93,6 +93,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		verifying.JWTs = oidc.New(oidc.Options{URL: c.Issuer, Audience: c.Audience, ScopeClaim: c.ScopeClaim, Scopes: c.Scopes, AgentClaim: c.AgentClaim, Clock: a.store.Now, Logger: a.log}).Token
 	}
 	a.tokens, a.keys = auth.New(a.store, verifying), auth.NewKeys(a.store, &auth.KeysOptions{Clock: a.opts.Clock, Window: a.cfg.Transport.V5ReplayWindow})
+	serviceKeys := auth.NewServiceKeys(a.store, a.secrets, &auth.KeysOptions{Clock: a.opts.Clock})
 	if a.cfg.AdminToken != "" {
 		if _, err := a.tokens.EnsureAdmin(ctx, a.cfg.AdminToken, true); err != nil {
 			return fmt.Errorf("store the admin token: %w", err)
@@ -127,13 +128,13 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
 	}
-	clients := a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Feed: feed}, &a2a.Options{
+	clients := a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Feed: feed}, &a2a.Options{
 		PublicURL: a.cfg.MCP.PublicURL, Version: cmp.Or(a.opts.Build.Version, "unknown"), Retention: a.cfg.Tasks.Retention,
 		Limits: limits, OnFailure: func(reason string) { a.metrics.CountFailure("a2a", reason) }, Logger: a.log,
 	})

@@ -124,6 +124,19 @@ func (k *Keys) List(ctx context.Context, agentID string) ([]models.AgentKey, err
 	return signatures.Keys(k.store.Reads(ctx), agentID, maxListedKeys)
 }
 
+// Public returns a public key of an agent, also an expired or revoked one, or errs.NotFound.
+func (k *Keys) Public(ctx context.Context, agentID, id string) (models.AgentKey, error) {
+	key, err := signatures.Key(k.store.Reads(ctx), agentID, id)
+	return key, publicMissing(err, agentID, id)
+}
+
+func publicMissing(err error, agentID, id string) error {
+	if errs.Is(err, errs.NotFound) {
+		return errs.New(errs.NotFound, "the agent %q has no public key %s", agentID, input.Quote(id))
+	}
+	return err
+}
+
 // Change changes the settings of a public key. It returns errs.NotFound for an unknown key, errs.InvalidRequest for
 // an invalid change, and errs.Conflict for a revoked key.
 func (k *Keys) Change(ctx context.Context, by models.Principal, agentID, id string, d PublicKeyChange) (out models.AgentKey, err error) {
@@ -175,11 +188,8 @@ func (k *Keys) changePublic(ctx context.Context, agentID, id string, do func(tx 
 			return err
 		}
 		before, err := signatures.Key(tx, agentID, id)
-		if errs.Is(err, errs.NotFound) {
-			return errs.New(errs.NotFound, "the agent %q has no public key %s", agentID, input.Quote(id))
-		}
 		if err != nil {
-			return err
+			return publicMissing(err, agentID, id)
 		}
 		return do(tx, agent, before)
 	})
