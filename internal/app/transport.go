@@ -14,6 +14,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
+	"comet/internal/protocol/genesis"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/protocol/v5/shortid"
@@ -27,17 +28,18 @@ const minOfflineAfter = 45 * time.Second
 
 // classes returns the policies of the protocols' task classes.
 func classes() map[string]orchestrator.Policy {
-	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), a2a.Class: a2a.Policy()}
+	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), genesis.Class: genesis.Policy(), a2a.Class: a2a.Policy()}
 }
 
-// newTransport returns the server of the agents' connections, with the envelope protocol and
-// PROTOCOL_V5.
-func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, limits *httpkit.Limits) *transport.Server {
+// newTransport returns the server of the agents' connections, with the envelope protocol,
+// PROTOCOL_V5 and the Genesis protocol.
+func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, signed *genesis.Protocol, limits *httpkit.Limits) *transport.Server {
 	return transport.New(transport.Core{
 		Work: work, Auth: a.tokens, Keys: a.keys, Bus: natsBus,
 		Protocols: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,
+			signed,
 		},
 	}, &transport.Options{
 		Heartbeat:      a.cfg.Transport.Heartbeat,

@@ -114,6 +114,16 @@ func (svc *Service) callError(ctx context.Context, c *Invocation, err error) err
 	return failed
 }
 
+// MayCall returns an error if a caller may not call a tool, by any of its names, with arguments, which may be nil. It does not
+// check them against the tool's schema.
+func (svc *Service) MayCall(ctx context.Context, by Caller, name string, args json.RawMessage) error {
+	c, err := svc.newInvocation(by, args)
+	if err == nil {
+		err = svc.resolve(ctx, c, name)
+	}
+	return svc.callError(ctx, cmp.Or(c, &Invocation{tool: &Tool{}}), err)
+}
+
 // resolve finds the tool and checks whether the caller may call it with these arguments.
 func (svc *Service) resolve(ctx context.Context, c *Invocation, name string) error {
 	err := svc.find(ctx, c, name)

@@ -1,0 +1,246 @@
+package intents
+
+import (
+	"context"
+	"time"
+
+	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/protocol/genesis"
+	wire "comet/internal/wire/genesis"
+	"comet/models"
+)
+
+// registration is the payload of register_agent.
+type registration struct {
+	ID           *string  `json:"id"`
+	Name         *string  `json:"name"`
+	Type         string   `json:"type"`
+	Capabilities []string `json:"capabilities"`
+	Description  string   `json:"description"`
+	// Level and Parent are those of agents that register themselves if they are missing: 2, below orch-my-team.
+	Level  *models.Level `json:"level"`
+	Parent *string       `json:"parentId"`
+	// PublicKey is pinned to the agent. With it, SignatureOnly lets a signature replace a token.
+	PublicKey     string   `json:"publicKey"`
+	SignatureOnly bool     `json:"signatureOnly"`
+	Subscriptions []string `json:"subscriptions"`
+}
+
+// registered is the response to register_agent.
+type registered struct {
+	AgentID  string   `json:"agentId"`
+	KeyID    string   `json:"keyId,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// defaultParent is the parent of agents that register themselves (decisions “Registry”).
+const defaultParent = "orch-my-team"
+
+func (s *Service) registerAgent(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
+	if err := auth.Require(by, models.ScopeAgentsWrite); err != nil {
+		return nil, err
+	}
+	var d registration
+	if err := read(q, &d); err != nil {
+		return nil, err
+	}
+	key := auth.PublicKeyDraft{Speaks: d.SignatureOnly}
+	if d.PublicKey != "" {
+		var err error
+		if key.PublicKey, err = wire.ParsePublicKey(d.PublicKey); err != nil {
+			return nil, input.Violated("/payload/publicKey", "public_key", "publicKey %s", err)
+		}
+	}
+	if d.Name == nil {
+		d.Name = d.ID
+	}
+	if d.Level == nil {
+		d.Level = new(models.Level(2))
+	}
+	if d.Parent == nil {
+		d.Parent = new(defaultParent)
+		if by.AgentID != nil {
+			d.Parent = by.AgentID
+		}
+	}
+	draft := models.AgentDraft{ID: d.ID, Name: d.Name, Level: d.Level, ParentID: d.Parent, Type: d.Type, Capabilities: d.Capabilities, Description: d.Description}
+	o := once(by, q, func(any) any { return registered{AgentID: orEmpty(d.ID)} })
+	created, err := s.Registry.Create(ctx, by, draft, o)
+	if err != nil || o.Replay != nil {
+		return finished(o, nil, err)
+	}
+	out := registered{AgentID: created.Agent.ID}
+	for _, w := range created.Warnings {
+		out.Warnings = append(out.Warnings, w.Detail)
+	}
+	if d.PublicKey != "" {
+		pinned, err := s.Keys.Pin(ctx, by, out.AgentID, key, nil)
+		if err != nil {
+			return nil, errs.Wrap(errs.CodeOf(err), err, "the agent %q is registered, but without a key: %s", out.AgentID, errs.From(err).Detail)
+		}
+		out.KeyID = pinned.KeyID
+	}
+	if len(d.Subscriptions) > 0 {
+		if err := s.Events.Subscribe(ctx, by, out.AgentID, patterns(d.Subscriptions)); err != nil {
+			return nil, inPayload(err)
+		}
+	}
+	return out, nil
+}
+
+func orEmpty(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+func (s *Service) unregisterAgent(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
+	if err := auth.Require(by, models.ScopeAgentsWrite); err != nil {
+		return nil, err
+	}
+	id, err := agentOf(q)
+	if err == nil {
+		err = s.Registry.Deactivate(ctx, by, id, nil)
+	}
+	if err != nil {
+		return nil, inPayload(err)
+	}
+	return map[string]string{"agentId": id}, nil
+}
+
+// agentOf returns the agent that the payload or an entity names.
+func agentOf(q genesis.Query) (string, error) {
+	var of status
+	if err := read(q, &of); err != nil {
+		return "", err
+	}
+	for _, id := range []string{of.AgentID, of.Agent, q.Entities["agent_name"], q.Agent} {
+		if id != "" {
+			return id, nil
+		}
+	}
+	return "", input.Violated("/payload/agentId", "required", "payload must have agentId, the id of an agent")
+}
+
+// capability is a capability with the agents that offer it.
+type capability struct {
+	Name string `json:"name"`
+	// Available says that an agent could do such work now.
+	Available bool `json:"available"`
+}
+
+func (s *Service) getCapability(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
+	var of status
+	if err := read(q, &of); err != nil {
+		return nil, err
+	}
+	id, names := of.AgentID, s.Work.CapabilitiesOf("")
+	if id == "" {
+		id = of.Agent
+	}
+	out := map[string]any{}
+	if id != "" {
+		agent, err := s.agent(ctx, by, id)
+		if err != nil {
+			return nil, err
+		}
+		names, out["agentId"] = models.CapabilityKeys(agent.Capabilities), id
+		out["status"] = statusOf(s.Work.CachedWorker(id))
+	}
+	all := make([]capability, len(names))
+	for i, name := range names {
+		all[i] = capability{name, s.Work.Alternative([]string{name}) != ""}
+	}
+	out["capabilities"] = all
+	return out, nil
+}
+
+// agent returns an agent that the principal may read: itself, or with the scope agents:read one in its subtree.
+func (s *Service) agent(ctx context.Context, by models.Principal, id string) (models.Agent, error) {
+	if by.AgentID == nil || *by.AgentID != id {
+		if err := auth.Require(by, models.ScopeAgentsRead); err != nil {
+			return models.Agent{}, err
+		}
+		if err := s.Registry.Confine(ctx, by, id); err != nil {
+			return models.Agent{}, err
+		}
+	}
+	return s.Work.Agent(ctx, id)
+}
+
+// statusOf returns the status of a worker (Genesis §Routing Tables).
+func statusOf(w models.Worker) string {
+	switch {
+	case w.State != models.WorkerOnline && w.State != models.WorkerBusy:
+		return "OFFLINE"
+	case w.State == models.WorkerBusy || w.InFlight >= w.Concurrency:
+		return "BUSY"
+	}
+	return "AVAILABLE"
+}
+
+// health is the response to health_check.
+type health struct {
+	AgentID string `json:"agentId,omitempty"`
+	Status  string `json:"status"`
+	// Load is from 0 to 1.
+	Load *float64 `json:"load,omitempty"`
+	// Breaker is open while the agent gets no tasks after failures.
+	Breaker string            `json:"breaker,omitempty"`
+	Checks  map[string]string `json:"checks,omitempty"`
+}
+
+func (s *Service) healthCheck(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
+	var of status
+	if err := read(q, &of); err != nil {
+		return nil, err
+	}
+	id := of.AgentID
+	if id == "" {
+		id = of.Agent
+	}
+	if id == "" || id == models.RootAgentID {
+		out := health{Status: "AVAILABLE", Checks: map[string]string{}}
+		for name, err := range s.Ready(ctx) {
+			if out.Checks[name] = "ok"; err != nil {
+				out.Status, out.Checks[name] = "OFFLINE", errs.From(err).Detail
+			}
+		}
+		return out, nil
+	}
+	if _, err := s.agent(ctx, by, id); err != nil {
+		return nil, err
+	}
+	w := s.Work.CachedWorker(id)
+	load := max(float64(w.Load)/100, float64(w.InFlight)/float64(max(w.Concurrency, 1)))
+	out := health{AgentID: id, Status: statusOf(w), Load: new(min(load, 1)), Breaker: "closed"}
+	if !w.BreakerUntil.IsZero() {
+		out.Breaker = "open"
+	}
+	return out, nil
+}
+
+// authenticated is the response to authenticate.
+type authenticated struct {
+	AgentID   string         `json:"agentId"`
+	Scopes    []models.Scope `json:"scopes"`
+	Token     string         `json:"token,omitempty"`
+	ExpiresAt *time.Time     `json:"expiresAt"`
+}
+
+// authenticate returns a token with which the agent can open connections. It expires soon. A repeated message gets the same answer
+// without the token.
+func (s *Service) authenticate(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
+	if by.AgentID == nil {
+		return nil, errs.New(errs.ForeignAgent, "the token %q is bound to no agent, but authenticate is for agents", by.Name)
+	}
+	o := once(by, q, func(result any) any {
+		issued := result.(auth.Issued) //nolint:forcetypeassert // of Auth.Session
+		return authenticated{AgentID: *by.AgentID, Scopes: issued.Token.Scopes, ExpiresAt: issued.Token.ExpiresAt}
+	})
+	issued, err := s.Auth.Session(ctx, by, o)
+	return finished(o, authenticated{*by.AgentID, issued.Token.Scopes, issued.Secret, issued.Token.ExpiresAt}, err)
+}
