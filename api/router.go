@@ -62,6 +62,9 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Patch("/api/v1/agents/{agent_id}/key", change(s, jsonBody, s.updateAgentKey))
 		r.With(admin).Delete("/api/v1/agents/{agent_id}/key", s.remove(s.revokeAgentKey))
 
+		r.With(read).Get("/api/v1/agents/{agent_id}/subscriptions", s.read(s.getSubscriptions))
+		r.With(s.requireAny(models.ScopeAgentsWrite, models.ScopeMessagesSend)).Put("/api/v1/agents/{agent_id}/subscriptions", change(s, validBody, s.putSubscriptions))
+
 		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.read(s.getUsage))
 		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))
 		r.With(read).Get("/api/v1/agents/{agent_id}/usage/history", s.find(s.getUsageHistory))
@@ -116,7 +119,12 @@ func (s *Server) router() http.Handler {
 		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.read(s.listQuestions))
 		r.With(send).Post("/api/v1/sessions/{session_id}/reply", change(s, jsonBody, s.replyToSession))
 
+		r.With(send).Post("/api/v1/publications", change(s, validBody, s.publish))
+		r.With(own).Get("/api/v1/publications/{publication_id}", s.read(s.getPublication))
+
 		watch := s.require(models.ScopeTasksRead)
+		r.With(watch).Get("/api/v1/dead-letters", s.find(s.listDeadLetters))
+		r.With(send).Post("/api/v1/dead-letters/redeliver", change(s, validBody, s.redeliverDeadLetters))
 		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events", s.handle(s.streamEvents))

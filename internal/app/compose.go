@@ -34,6 +34,7 @@ import (
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/protocol/v5/references"
+	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
@@ -127,8 +128,9 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
-	agents := a.newTransport(work, natsBus, protocolV5, limits)
+	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: work.WakeInboxes, Protocols: []string{"genesis"}, Registerer: a.metrics.Registerer()})
+	core := api.Services{PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
+	agents := a.newTransport(work, publications, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
@@ -170,6 +172,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the PROTOCOL_V5 message log", messages)
 	runner := a.newJobs(ledger, hooks, work, protocolV5, stack)
 	runner.Every("a2a.purge", purgeInterval, clients.Purge)
+	publications.RegisterJobs(runner)
 	a.services.Add("the jobs", runner)
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)

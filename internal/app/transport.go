@@ -17,6 +17,7 @@ import (
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/protocol/v5/shortid"
+	"comet/internal/pubsub"
 	"comet/internal/transport"
 	"comet/models"
 )
@@ -32,9 +33,9 @@ func classes() map[string]orchestrator.Policy {
 
 // newTransport returns the server of the agents' connections, with the envelope protocol and
 // PROTOCOL_V5.
-func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, limits *httpkit.Limits) *transport.Server {
+func (a *App) newTransport(work *orchestrator.Orchestrator, publications *pubsub.PubSub, natsBus *bus.Bus, v5 *v5.Protocol, limits *httpkit.Limits) *transport.Server {
 	return transport.New(transport.Core{
-		Work: work, Auth: a.tokens, Keys: a.keys, Bus: natsBus,
+		Work: work, PubSub: publications, Auth: a.tokens, Keys: a.keys, Bus: natsBus,
 		Protocols: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,
