@@ -277,6 +277,30 @@ func (e CheckpointDecisionResolution) Valid() bool {
 	}
 }
 
+// Defines values for DeadLetterViewReason.
+const (
+	DeadLetterViewReasonExpired        DeadLetterViewReason = "expired"
+	DeadLetterViewReasonQueueFull      DeadLetterViewReason = "queue_full"
+	DeadLetterViewReasonUnacknowledged DeadLetterViewReason = "unacknowledged"
+	DeadLetterViewReasonUnsupported    DeadLetterViewReason = "unsupported"
+)
+
+// Valid indicates whether the value is a known member of the DeadLetterViewReason enum.
+func (e DeadLetterViewReason) Valid() bool {
+	switch e {
+	case DeadLetterViewReasonExpired:
+		return true
+	case DeadLetterViewReasonQueueFull:
+		return true
+	case DeadLetterViewReasonUnacknowledged:
+		return true
+	case DeadLetterViewReasonUnsupported:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DecisionViewVerdict.
 const (
 	DecisionViewVerdictChosen      DecisionViewVerdict = "chosen"
@@ -691,6 +715,48 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeUpstreamFailed:
 		return true
 	case ProblemCodeWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicationDraftGuarantee.
+const (
+	PublicationDraftGuaranteeAtLeastOnce PublicationDraftGuarantee = "at-least-once"
+	PublicationDraftGuaranteeAtMostOnce  PublicationDraftGuarantee = "at-most-once"
+	PublicationDraftGuaranteeExactlyOnce PublicationDraftGuarantee = "exactly-once"
+)
+
+// Valid indicates whether the value is a known member of the PublicationDraftGuarantee enum.
+func (e PublicationDraftGuarantee) Valid() bool {
+	switch e {
+	case PublicationDraftGuaranteeAtLeastOnce:
+		return true
+	case PublicationDraftGuaranteeAtMostOnce:
+		return true
+	case PublicationDraftGuaranteeExactlyOnce:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicationViewGuarantee.
+const (
+	PublicationViewGuaranteeAtLeastOnce PublicationViewGuarantee = "at-least-once"
+	PublicationViewGuaranteeAtMostOnce  PublicationViewGuarantee = "at-most-once"
+	PublicationViewGuaranteeExactlyOnce PublicationViewGuarantee = "exactly-once"
+)
+
+// Valid indicates whether the value is a known member of the PublicationViewGuarantee enum.
+func (e PublicationViewGuarantee) Valid() bool {
+	switch e {
+	case PublicationViewGuaranteeAtLeastOnce:
+		return true
+	case PublicationViewGuaranteeAtMostOnce:
+		return true
+	case PublicationViewGuaranteeExactlyOnce:
 		return true
 	default:
 		return false
@@ -3792,6 +3858,65 @@ type CheckpointList struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
+// DeadLetterList One page of dead letters.
+type DeadLetterList struct {
+	// DeadLetters The dead letters on the page.
+	DeadLetters []DeadLetterView `json:"dead_letters" yaml:"dead_letters"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQgcmVzZWFyY2g
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// DeadLetterView A publication that an agent has not received.
+type DeadLetterView struct {
+	// AgentID The receiver.
+	//
+	// Example: research-web-01
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Attempts Number of deliveries.
+	//
+	// Example: 5
+	Attempts int `json:"attempts" yaml:"attempts"`
+
+	// DeadAt When it ended.
+	//
+	// Example: 2026-01-10T15:35:10Z
+	DeadAt time.Time `json:"dead_at" yaml:"dead_at"`
+
+	// From The sender.
+	//
+	// Example: shop
+	From string `json:"from" yaml:"from"`
+
+	// Name The name.
+	//
+	// Example: Order paid
+	Name string `json:"name" yaml:"name"`
+
+	// PublicationID The publication's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	PublicationID string `json:"publication_id" yaml:"publication_id"`
+
+	// Reason No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
+	//
+	// Example: unacknowledged
+	Reason DeadLetterViewReason `json:"reason" yaml:"reason"`
+
+	// Type The type.
+	//
+	// Example: order.paid
+	Type string `json:"type" yaml:"type"`
+}
+
+// DeadLetterViewReason No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
+//
+// Example: unacknowledged
+type DeadLetterViewReason string
+
 // DecisionView Describes the selection of a worker.
 type DecisionView struct {
 	// Candidates The best ten eligible agents, best first.
@@ -4649,6 +4774,178 @@ type ProblemType struct {
 	Type string `json:"type" yaml:"type"`
 }
 
+// PublicationDraft The body of a request to publish.
+type PublicationDraft struct {
+	// DeduplicationID Unique for the sender within 24 hours; required for exactly-once.
+	//
+	// Example: order-81-paid
+	DeduplicationID *string `json:"deduplication_id,omitempty" yaml:"deduplication_id,omitempty"`
+
+	// From The name of the sender, default that of its token. Not for tokens that are bound to an agent, and not the id of an agent.
+	//
+	// Example: shop
+	From *string `json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Guarantee How often receivers get it. The default is `at-least-once`.
+	//
+	// Example: exactly-once
+	Guarantee *PublicationDraftGuarantee `json:"guarantee,omitempty" yaml:"guarantee,omitempty"`
+
+	// ID An id of the sender, which receivers see.
+	//
+	// Example: order-81-paid
+	ID       *string `json:"id,omitempty" yaml:"id,omitempty"`
+	Metadata *struct {
+		// ContentType The media type of the payload.
+		//
+		// Example: application/json
+		ContentType *string `json:"content_type,omitempty" yaml:"content_type,omitempty"`
+
+		// SchemaVersion The version of the payload's schema.
+		//
+		// Example: 1.0
+		SchemaVersion *string `json:"schema_version,omitempty" yaml:"schema_version,omitempty"`
+	} `json:"metadata,omitempty" yaml:"metadata,omitempty"`
+
+	// Name A name for people.
+	//
+	// Example: Order paid
+	Name *string `json:"name,omitempty" yaml:"name,omitempty"`
+
+	// Payload Any JSON value of at most 1 MiB.
+	Payload map[string]interface{} `json:"payload" yaml:"payload"`
+	Retry   *struct {
+		// BackoffCoefficient Each further delivery has this many times as long.
+		//
+		// Example: 2
+		BackoffCoefficient *float32 `json:"backoff_coefficient,omitempty" yaml:"backoff_coefficient,omitempty"`
+
+		// InitialIntervalMS How long a receiver may take to acknowledge the first delivery.
+		//
+		// Example: 10000
+		InitialIntervalMS *int `json:"initial_interval_ms,omitempty" yaml:"initial_interval_ms,omitempty"`
+
+		// MaxAttempts Deliveries without an acknowledgement.
+		//
+		// Example: 5
+		MaxAttempts *int `json:"max_attempts,omitempty" yaml:"max_attempts,omitempty"`
+	} `json:"retry,omitempty" yaml:"retry,omitempty"`
+
+	// To The only receiver; null for all agents that subscribe to the type.
+	//
+	// Example: finance-personal
+	To *string `json:"to,omitempty" yaml:"to,omitempty"`
+
+	// Type Words with dots between them.
+	//
+	// Example: order.paid
+	Type string `json:"type" yaml:"type"`
+}
+
+// PublicationDraftGuarantee How often receivers get it. The default is `at-least-once`.
+//
+// Example: exactly-once
+type PublicationDraftGuarantee string
+
+// PublicationView A publication and what has become of it.
+type PublicationView struct {
+	// CreatedAt When it was published.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Dead Receivers that do not get it.
+	//
+	// Example: 1
+	Dead int `json:"dead" yaml:"dead"`
+
+	// DeduplicationID Absent for none, and after 24 hours.
+	//
+	// Example: order-81-paid
+	DeduplicationID *string `json:"deduplication_id,omitempty" yaml:"deduplication_id,omitempty"`
+
+	// Delivered Receivers that have acknowledged it.
+	//
+	// Example: 10
+	Delivered int `json:"delivered" yaml:"delivered"`
+
+	// Distributing Whether there will be more receivers.
+	//
+	// Example: false
+	Distributing bool `json:"distributing" yaml:"distributing"`
+
+	// From The sender.
+	//
+	// Example: shop
+	From string `json:"from" yaml:"from"`
+
+	// Guarantee How often receivers get it.
+	//
+	// Example: exactly-once
+	Guarantee PublicationViewGuarantee `json:"guarantee" yaml:"guarantee"`
+
+	// ID The id, the same for every receiver.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// MessageID The sender's own id; absent for none.
+	//
+	// Example: order-81-paid
+	MessageID *string `json:"message_id,omitempty" yaml:"message_id,omitempty"`
+
+	// Name The name.
+	//
+	// Example: Order paid
+	Name string `json:"name" yaml:"name"`
+
+	// Payload The payload.
+	Payload map[string]interface{} `json:"payload" yaml:"payload"`
+
+	// Subscribers Number of receivers so far.
+	//
+	// Example: 12
+	Subscribers int `json:"subscribers" yaml:"subscribers"`
+
+	// To The only receiver; absent for all subscribers.
+	//
+	// Example: finance-personal
+	To *string `json:"to,omitempty" yaml:"to,omitempty"`
+
+	// Type The type.
+	//
+	// Example: order.paid
+	Type string `json:"type" yaml:"type"`
+
+	// Waiting Receivers that have not yet.
+	//
+	// Example: 1
+	Waiting int `json:"waiting" yaml:"waiting"`
+}
+
+// PublicationViewGuarantee How often receivers get it.
+//
+// Example: exactly-once
+type PublicationViewGuarantee string
+
+// Published The response to a request to publish.
+type Published struct {
+	// ID The id of the publication; of a repetition, that of the first one.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Replayed Whether the sender has published it before, with the same deduplication id.
+	//
+	// Example: false
+	Replayed bool `json:"replayed" yaml:"replayed"`
+
+	// Subscribers Number of receivers.
+	//
+	// Example: 12
+	Subscribers int `json:"subscribers" yaml:"subscribers"`
+}
+
 // PushDraft The request body of PUT …/push.
 type PushDraft struct {
 	// Concurrency How many tasks the agent runs at a time, 1 by default.
@@ -4739,6 +5036,24 @@ type QuestionView struct {
 	//
 	// Example: Which year?
 	Text string `json:"text" yaml:"text"`
+}
+
+// RedeliveryFilter Selects dead letters.
+type RedeliveryFilter struct {
+	// AgentID Only those of this receiver.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// PublicationID Only those of this publication.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	PublicationID *string `json:"publication_id,omitempty" yaml:"publication_id,omitempty"`
+
+	// Type Only those of this type.
+	//
+	// Example: order.paid
+	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
 // RedeliveryRequest A request to deliver ended deliveries again.
@@ -5222,6 +5537,49 @@ type SessionView struct {
 //
 // Example: open
 type SessionViewState string
+
+// SubscriptionDraft Selects publications that an agent receives.
+type SubscriptionDraft struct {
+	// From The only sender; null for all but the agent itself.
+	//
+	// Example: finance-personal
+	From *string `json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Pattern A type, the beginning of types followed by `.*`, or `*` for all types.
+	//
+	// Example: order.*
+	Pattern string `json:"pattern" yaml:"pattern"`
+}
+
+// SubscriptionView A subscription of an agent.
+type SubscriptionView struct {
+	// From The only sender; absent for all but the agent itself.
+	//
+	// Example: finance-personal
+	From *string `json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Pattern The types.
+	//
+	// Example: order.*
+	Pattern string `json:"pattern" yaml:"pattern"`
+}
+
+// SubscriptionsDraft The body of a request to set the subscriptions of an agent.
+type SubscriptionsDraft struct {
+	// Patterns What the agent receives; an empty list for nothing.
+	Patterns []SubscriptionDraft `json:"patterns" yaml:"patterns"`
+}
+
+// SubscriptionsView The subscriptions of an agent.
+type SubscriptionsView struct {
+	// Chosen False if the subscriptions were never set: the agent then receives all publications of others if it connects with a protocol that has publications of its own, and nothing otherwise.
+	//
+	// Example: true
+	Chosen bool `json:"chosen" yaml:"chosen"`
+
+	// Patterns What the agent receives.
+	Patterns []SubscriptionView `json:"patterns" yaml:"patterns"`
+}
 
 // TaskCancellation The body of a request to cancel a task.
 type TaskCancellation struct {
@@ -8975,6 +9333,12 @@ type SettleReservationParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
 }
 
+// GetSubscriptionsParams defines parameters for GetSubscriptions.
+type GetSubscriptionsParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // GetUsageParams defines parameters for GetUsage.
 type GetUsageParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
@@ -9018,6 +9382,27 @@ type GetUsageHistoryParamsGroupBy string
 type ResetUsageParams struct {
 	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// AgentID Only dead letters of this receiver
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// PublicationID Only dead letters of this publication
+	PublicationID *string `form:"publication_id,omitempty" json:"publication_id,omitempty" yaml:"publication_id,omitempty"`
+
+	// Type Only dead letters of this type
+	Type *string `form:"type,omitempty" json:"type,omitempty" yaml:"type,omitempty"`
+
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // StreamEventsParams defines parameters for StreamEvents.
@@ -9067,6 +9452,12 @@ type GetHierarchyParams struct {
 
 // GetMeParams defines parameters for GetMe.
 type GetMeParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetPublicationParams defines parameters for GetPublication.
+type GetPublicationParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
@@ -9683,11 +10074,20 @@ type CreateReservationJSONRequestBody = ReservationDraft
 // SettleReservationJSONRequestBody defines body for SettleReservation for application/json ContentType.
 type SettleReservationJSONRequestBody = ReservationSettlement
 
+// PutSubscriptionsJSONRequestBody defines body for PutSubscriptions for application/json ContentType.
+type PutSubscriptionsJSONRequestBody = SubscriptionsDraft
+
 // RecordUsageJSONRequestBody defines body for RecordUsage for application/json ContentType.
 type RecordUsageJSONRequestBody = UsageReport
 
 // ResetUsageJSONRequestBody defines body for ResetUsage for application/json ContentType.
 type ResetUsageJSONRequestBody = UsageReset
+
+// RedeliverDeadLettersJSONRequestBody defines body for RedeliverDeadLetters for application/json ContentType.
+type RedeliverDeadLettersJSONRequestBody = RedeliveryFilter
+
+// PublishJSONRequestBody defines body for Publish for application/json ContentType.
+type PublishJSONRequestBody = PublicationDraft
 
 // ImportRosterJSONRequestBody defines body for ImportRoster for application/json ContentType.
 type ImportRosterJSONRequestBody = RosterDocument
@@ -10641,6 +11041,37 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
 	SettleReservation(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetSubscriptions Get the subscriptions of an agent
+	//
+	// Returns which publications the agent receives.
+	//
+	// Requires one of the scopes `agents:read`, `agents:write`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+	GetSubscriptions(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscriptionsWithBody Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptionsWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscriptions Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptions(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetUsage Get an agent's usage
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -10703,6 +11134,37 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsage(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListDeadLetters List dead letters
+	//
+	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+	//
+	// Requires the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverDeadLettersWithBody Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLettersWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverDeadLetters Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// StreamEvents Stream events
 	//
 	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -10751,6 +11213,37 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/me (the `GetMe` operationId).
 	GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PublishWithBody Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	PublishWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Publish Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	Publish(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPublication Get a publication
+	//
+	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+	//
+	// Requires one of the scopes `tasks:read`, `messages:send`.
+	//
+	// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+	GetPublication(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExportRoster Export the roster
 	//
@@ -12519,6 +13012,67 @@ func (c *Client) SettleReservation(ctx context.Context, agentID string, reservat
 	return c.Client.Do(req)
 }
 
+// GetSubscriptions Get the subscriptions of an agent
+//
+// Returns which publications the agent receives.
+//
+// Requires one of the scopes `agents:read`, `agents:write`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+func (c *Client) GetSubscriptions(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSubscriptionsRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscriptionsWithBody Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *Client) PutSubscriptionsWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionsRequestWithBody(c.Server, agentID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscriptions Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *Client) PutSubscriptions(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionsRequest(c.Server, agentID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetUsage Get an agent's usage
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -12641,6 +13195,67 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 	return c.Client.Do(req)
 }
 
+// ListDeadLetters List dead letters
+//
+// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+//
+// Requires the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+func (c *Client) ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDeadLettersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverDeadLettersWithBody Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *Client) RedeliverDeadLettersWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverDeadLettersRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverDeadLetters Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverDeadLettersRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // StreamEvents Stream events
 //
 // Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -12730,6 +13345,67 @@ func (c *Client) VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn
 // Corresponds with GET /api/v1/me (the `GetMe` operationId).
 func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetMeRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PublishWithBody Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *Client) PublishWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Publish Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *Client) Publish(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPublication Get a publication
+//
+// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+//
+// Requires one of the scopes `tasks:read`, `messages:send`.
+//
+// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+func (c *Client) GetPublication(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPublicationRequest(c.Server, publicationID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -16457,6 +17133,102 @@ func NewSettleReservationRequestWithBody(server string, agentID string, reservat
 	return req, nil
 }
 
+// NewGetSubscriptionsRequest constructs an http.Request for the GetSubscriptions method
+func NewGetSubscriptionsRequest(server string, agentID string, params *GetSubscriptionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/subscriptions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutSubscriptionsRequest calls the generic PutSubscriptions builder with application/json body
+func NewPutSubscriptionsRequest(server string, agentID string, body PutSubscriptionsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutSubscriptionsRequestWithBody(server, agentID, "application/json", bodyReader)
+}
+
+// NewPutSubscriptionsRequestWithBody constructs an http.Request for the PutSubscriptions method, with any body, and a specified content type
+func NewPutSubscriptionsRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/subscriptions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetUsageRequest constructs an http.Request for the GetUsage method
 func NewGetUsageRequest(server string, agentID string, params *GetUsageParams) (*http.Request, error) {
 	var err error
@@ -16750,6 +17522,163 @@ func NewResetUsageRequestWithBody(server string, agentID string, params *ResetUs
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewListDeadLettersRequest constructs an http.Request for the ListDeadLetters method
+func NewListDeadLettersRequest(server string, params *ListDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/dead-letters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PublicationID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "publication_id", *params.PublicationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Type != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", *params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRedeliverDeadLettersRequest calls the generic RedeliverDeadLetters builder with application/json body
+func NewRedeliverDeadLettersRequest(server string, body RedeliverDeadLettersJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedeliverDeadLettersRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRedeliverDeadLettersRequestWithBody constructs an http.Request for the RedeliverDeadLetters method, with any body, and a specified content type
+func NewRedeliverDeadLettersRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/dead-letters/redeliver")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -17052,6 +17981,95 @@ func NewGetMeRequest(server string, params *GetMeParams) (*http.Request, error) 
 	}
 
 	operationPath := fmt.Sprintf("/api/v1/me")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPublishRequest calls the generic Publish builder with application/json body
+func NewPublishRequest(server string, body PublishJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPublishRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPublishRequestWithBody constructs an http.Request for the Publish method, with any body, and a specified content type
+func NewPublishRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/publications")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetPublicationRequest constructs an http.Request for the GetPublication method
+func NewGetPublicationRequest(server string, publicationID string, params *GetPublicationParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "publication_id", publicationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/publications/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -22225,6 +23243,39 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
 	SettleReservationWithResponse(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*SettleReservationResponse, error)
 
+	// GetSubscriptionsWithResponse Get the subscriptions of an agent
+	//
+	// Returns which publications the agent receives.
+	//
+	// Requires one of the scopes `agents:read`, `agents:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+	GetSubscriptionsWithResponse(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*GetSubscriptionsResponse, error)
+
+	// PutSubscriptionsWithBodyWithResponse Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptionsWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error)
+
+	// PutSubscriptionsWithResponse Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptionsWithResponse(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error)
+
 	// GetUsageWithResponse Get an agent's usage
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -22291,6 +23342,39 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsageWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
 
+	// ListDeadLettersWithResponse List dead letters
+	//
+	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+	//
+	// Requires the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
+
+	// RedeliverDeadLettersWithBodyWithResponse Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLettersWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error)
+
+	// RedeliverDeadLettersWithResponse Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLettersWithResponse(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error)
+
 	// StreamEventsWithResponse Stream events
 	//
 	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -22349,6 +23433,39 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/me (the `GetMe` operationId).
 	GetMeWithResponse(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*GetMeResponse, error)
+
+	// PublishWithBodyWithResponse Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	PublishWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// PublishWithResponse Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	PublishWithResponse(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// GetPublicationWithResponse Get a publication
+	//
+	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+	//
+	// Requires one of the scopes `tasks:read`, `messages:send`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+	GetPublicationWithResponse(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*GetPublicationResponse, error)
 
 	// ExportRosterWithResponse Export the roster
 	//
@@ -25821,6 +26938,179 @@ func (r SettleReservationResponse) ContentType() string {
 	return ""
 }
 
+type GetSubscriptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionsView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSubscriptionsResponse) GetJSON200() *SubscriptionsView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSubscriptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSubscriptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSubscriptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSubscriptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutSubscriptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionsView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutSubscriptionsResponse) GetJSON200() *SubscriptionsView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutSubscriptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutSubscriptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutSubscriptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutSubscriptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetUsageResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -26202,6 +27492,172 @@ func (r ResetUsageResponse) ContentType() string {
 	return ""
 }
 
+type ListDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeadLetterList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDeadLettersResponse) GetJSON200() *DeadLetterList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedeliverDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *RedeliveryResult
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RedeliverDeadLettersResponse) GetJSON202() *RedeliveryResult {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedeliverDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedeliverDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedeliverDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedeliverDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type StreamEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -26562,6 +28018,193 @@ func (r GetMeResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetMeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PublishResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Published
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r PublishResponse) GetJSON202() *Published {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON413() *Problem {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PublishResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PublishResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PublishResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PublishResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPublicationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicationView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPublicationResponse) GetJSON200() *PublicationView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPublicationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPublicationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPublicationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPublicationResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -33449,6 +35092,57 @@ func (c *ClientWithResponses) SettleReservationWithResponse(ctx context.Context,
 	return ParseSettleReservationResponse(rsp)
 }
 
+// GetSubscriptionsWithResponse Get the subscriptions of an agent
+//
+// Returns which publications the agent receives.
+//
+// Requires one of the scopes `agents:read`, `agents:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+func (c *ClientWithResponses) GetSubscriptionsWithResponse(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*GetSubscriptionsResponse, error) {
+	rsp, err := c.GetSubscriptions(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSubscriptionsResponse(rsp)
+}
+
+// PutSubscriptionsWithBodyWithResponse Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *ClientWithResponses) PutSubscriptionsWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error) {
+	rsp, err := c.PutSubscriptionsWithBody(ctx, agentID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionsResponse(rsp)
+}
+
+// PutSubscriptionsWithResponse Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *ClientWithResponses) PutSubscriptionsWithResponse(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error) {
+	rsp, err := c.PutSubscriptions(ctx, agentID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionsResponse(rsp)
+}
+
 // GetUsageWithResponse Get an agent's usage
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -33551,6 +35245,57 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 	return ParseResetUsageResponse(rsp)
 }
 
+// ListDeadLettersWithResponse List dead letters
+//
+// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+//
+// Requires the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error) {
+	rsp, err := c.ListDeadLetters(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDeadLettersResponse(rsp)
+}
+
+// RedeliverDeadLettersWithBodyWithResponse Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *ClientWithResponses) RedeliverDeadLettersWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error) {
+	rsp, err := c.RedeliverDeadLettersWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverDeadLettersResponse(rsp)
+}
+
+// RedeliverDeadLettersWithResponse Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error) {
+	rsp, err := c.RedeliverDeadLetters(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverDeadLettersResponse(rsp)
+}
+
 // StreamEventsWithResponse Stream events
 //
 // Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -33638,6 +35383,57 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 		return nil, err
 	}
 	return ParseGetMeResponse(rsp)
+}
+
+// PublishWithBodyWithResponse Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.PublishWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// PublishWithResponse Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.Publish(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// GetPublicationWithResponse Get a publication
+//
+// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+//
+// Requires one of the scopes `tasks:read`, `messages:send`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+func (c *ClientWithResponses) GetPublicationWithResponse(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*GetPublicationResponse, error) {
+	rsp, err := c.GetPublication(ctx, publicationID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPublicationResponse(rsp)
 }
 
 // ExportRosterWithResponse Export the roster
@@ -37341,6 +39137,152 @@ func ParseSettleReservationResponse(rsp *http.Response) (*SettleReservationRespo
 	return response, nil
 }
 
+// ParseGetSubscriptionsResponse parses an HTTP response from a GetSubscriptionsWithResponse call
+func ParseGetSubscriptionsResponse(rsp *http.Response) (*GetSubscriptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSubscriptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionsView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutSubscriptionsResponse parses an HTTP response from a PutSubscriptionsWithResponse call
+func ParsePutSubscriptionsResponse(rsp *http.Response) (*PutSubscriptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutSubscriptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionsView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetUsageResponse parses an HTTP response from a GetUsageWithResponse call
 func ParseGetUsageResponse(rsp *http.Response) (*GetUsageResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -37668,6 +39610,145 @@ func ParseResetUsageResponse(rsp *http.Response) (*ResetUsageResponse, error) {
 	return response, nil
 }
 
+// ParseListDeadLettersResponse parses an HTTP response from a ListDeadLettersWithResponse call
+func ParseListDeadLettersResponse(rsp *http.Response) (*ListDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeadLetterList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedeliverDeadLettersResponse parses an HTTP response from a RedeliverDeadLettersWithResponse call
+func ParseRedeliverDeadLettersResponse(rsp *http.Response) (*RedeliverDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedeliverDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest RedeliveryResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseStreamEventsResponse parses an HTTP response from a StreamEventsWithResponse call
 func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -37945,6 +40026,166 @@ func ParseGetMeResponse(rsp *http.Response) (*GetMeResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePublishResponse parses an HTTP response from a PublishWithResponse call
+func ParsePublishResponse(rsp *http.Response) (*PublishResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PublishResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Published
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPublicationResponse parses an HTTP response from a GetPublicationWithResponse call
+func ParseGetPublicationResponse(rsp *http.Response) (*GetPublicationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPublicationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicationView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
