@@ -34,6 +34,8 @@ package api
 //	@tag.description	Manage access tokens, their scopes and policies, and the signing keys of agents.
 //	@tag.name		tasks
 //	@tag.description	Submit and follow tasks, group them in sessions, and see the workers that execute them.
+//	@tag.name		publications
+//	@tag.description	Publish events to the agents that subscribe to them, and follow their delivery.
 //	@tag.name		tools
 //	@tag.description	List, search and call the tools of MCP servers, manage these servers, and read the audit log of calls.
 //	@tag.name		workflows

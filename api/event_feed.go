@@ -23,7 +23,7 @@ func eventScopes() []scopedEvents {
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.SessionClosed, events.WorkerChanged, events.BreakerOpened,
+			events.TaskCancelled, events.SessionClosed, events.PublicationDead, events.WorkerChanged, events.BreakerOpened,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,

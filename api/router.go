@@ -70,6 +70,8 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Delete("/api/v1/agents/{agent_id}/keys/{key_id}", s.remove(s.revokePublicKey))
 		r.With(admin).Get("/api/v1/service/keys", s.read(s.listServiceKeys))
 		r.With(admin).Post("/api/v1/service/keys/rotate", change(s, withoutBody, s.rotateServiceKey))
+		r.With(read).Get("/api/v1/agents/{agent_id}/subscriptions", s.read(s.getSubscriptions))
+		r.With(s.requireAny(models.ScopeAgentsWrite, models.ScopeMessagesSend)).Put("/api/v1/agents/{agent_id}/subscriptions", change(s, validBody, s.putSubscriptions))
 
 		r.With(read).Get("/api/v1/agents/{agent_id}/usage", s.read(s.getUsage))
 		r.With(spend).Post("/api/v1/agents/{agent_id}/usage", s.handle(s.recordUsage))
@@ -125,7 +127,12 @@ func (s *Server) router() http.Handler {
 		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.read(s.listQuestions))
 		r.With(send).Post("/api/v1/sessions/{session_id}/reply", change(s, jsonBody, s.replyToSession))
 
+		r.With(send).Post("/api/v1/publications", change(s, validBody, s.publish))
+		r.With(own).Get("/api/v1/publications/{publication_id}", s.read(s.getPublication))
+
 		watch := s.require(models.ScopeTasksRead)
+		r.With(watch).Get("/api/v1/dead-letters", s.find(s.listDeadLetters))
+		r.With(send).Post("/api/v1/dead-letters/redeliver", change(s, validBody, s.redeliverDeadLetters))
 		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events", s.handle(s.streamEvents))

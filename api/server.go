@@ -18,6 +18,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
+	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/tools"
 	"comet/internal/usage"
@@ -84,6 +85,7 @@ type Services struct {
 	Messages     MessageProtocol
 	Tools        *tools.Service
 	Workflows    *workflow.Engine
+	PubSub       *pubsub.PubSub
 }
 
 // Server is the REST API.

@@ -69,6 +69,8 @@ const (
 	MessageProgress MessageKind = "progress"
 	// MessageNotice is a message that belongs to no task.
 	MessageNotice MessageKind = "notice"
+	// MessagePublication is a publication. Its attempt counts the deliveries.
+	MessagePublication MessageKind = "publication"
 )
 
 // InboxMessage is a message that an agent has not acknowledged.
@@ -82,6 +84,10 @@ type InboxMessage struct {
 	Attempt   int
 	Data      json.RawMessage
 	CreatedAt time.Time
+	// NotBefore is the time of the next delivery of a publication, zero for at once.
+	NotBefore time.Time
+	// Publication is the content of a MessagePublication that is being delivered.
+	Publication *Publication `gorm:"-"`
 }
 
 // SessionState is the state of a session: whether it accepts further tasks.

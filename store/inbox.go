@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -30,7 +31,7 @@ func (tx Inbox) Enqueue(m models.InboxMessage) (string, error) {
 }
 
 // EnqueueAll puts a message that belongs to no task into the inboxes of several agents, each
-// under an id of its own.
+// under an id of its own unless the message has one.
 func (tx Inbox) EnqueueAll(agentIDs []string, m models.InboxMessage) error {
 	tx.store.cache.AddMessages(&tx.state.cached, agentIDs...)
 	const width = 7
@@ -40,7 +41,7 @@ func (tx Inbox) EnqueueAll(agentIDs []string, m models.InboxMessage) error {
 		if err != nil {
 			return err
 		}
-		args = append(args, agentID, id.String(), m.Kind, m.Priority, 0, jsonText(m.Data), tx.now)
+		args = append(args, agentID, cmp.Or(m.ID, id.String()), m.Kind, m.Priority, 0, jsonText(m.Data), tx.now)
 	}
 	return tx.insertRows("INSERT INTO inbox (agent_id, id, kind, priority, attempt, data, created_at)", "", width, args)
 }
@@ -71,31 +72,31 @@ func (tx Inbox) Cancel(taskID string, attempt int) error {
 	return tx.run("DELETE FROM inbox WHERE task_id = ? AND attempt = ? AND kind NOT IN ('cancel', 'ended')", taskID, attempt)
 }
 
-// KeepNotices deletes messages that belong to no task from the inboxes of several agents, except
+// KeepNotices deletes broadcasts from the inboxes of several agents, except
 // the most newest ones in each.
 func (tx Inbox) KeepNotices(agentIDs []string, most int) error {
 	return tx.run(`DELETE FROM inbox WHERE (agent_id, id) IN (SELECT agent_id, id FROM
 		(SELECT agent_id, id, row_number() OVER (PARTITION BY agent_id ORDER BY id DESC) AS newer FROM inbox
-		WHERE task_id IS NULL AND agent_id `+tx.engine.in+`) AS notices WHERE newer > ?)`, Keys(agentIDs), most)
+		WHERE kind = 'notice' AND agent_id `+tx.engine.in+`) AS notices WHERE newer > ?)`, Keys(agentIDs), most)
 }
 
-// PurgeNotices deletes up to limit messages that belong to no task and are older than before, and
-// returns how many.
+// PurgeNotices deletes up to limit broadcasts that are older than before, and returns how many.
 func (tx Inbox) PurgeNotices(before time.Time, limit int) (int64, error) {
-	return tx.exec("DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE task_id IS NULL AND created_at < ? LIMIT ?) AND task_id IS NULL", before, limit)
+	return tx.exec("DELETE FROM inbox WHERE id IN (SELECT id FROM inbox WHERE task_id IS NULL AND kind = 'notice' AND created_at < ? LIMIT ?) AND kind = 'notice'", before, limit)
 }
 
 // List returns up to limit messages that an agent has not acknowledged, those of
-// higher priority first, then the oldest. An assigned task is itself a message.
+// higher priority first, then the oldest, and last those that must not be delivered yet. An assigned
+// task is itself a message.
 func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, error) {
 	cached, change, ok := r.store.cache.Messages(agentID, limit)
 	if ok && r.state == nil {
 		return cached, errors.Join(r.store.usable(), r.ctx.Err())
 	}
-	const query = `SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at FROM inbox WHERE agent_id = ? UNION ALL
-		SELECT agent_id, message_id, 'assign', priority, id, attempt, '', assigned_at FROM tasks WHERE agent_id = ? AND message_id <> ''
-		ORDER BY 4 DESC, 2 LIMIT ?`
-	all, err := list[models.InboxMessage](r.reader, query, agentID, agentID, limit)
+	const query = `SELECT * FROM (SELECT agent_id, id, kind, priority, coalesce(task_id, ''), attempt, data, created_at, not_before FROM inbox WHERE agent_id = ? UNION ALL
+		SELECT agent_id, message_id, 'assign', priority, id, attempt, '', assigned_at, 0 FROM tasks WHERE agent_id = ? AND message_id <> '') AS messages
+		ORDER BY not_before > ?, priority DESC, id LIMIT ?`
+	all, err := list[models.InboxMessage](r.reader, query, agentID, agentID, r.now, limit)
 	if err == nil && len(all) < limit && r.state == nil {
 		r.store.cache.Listed(agentID, change, all)
 	}
@@ -104,7 +105,7 @@ func (r inboxReader) List(agentID string, limit int) ([]models.InboxMessage, err
 
 // loadCache reads the tasks that are messages, the agents with other messages, and the number of queued tasks.
 func (s *Store) loadCache(r reader) error {
-	assigned, err := list[models.InboxMessage](r, "SELECT agent_id, message_id AS id, 'assign' AS kind, priority, id AS task_id, attempt, '' AS data, assigned_at AS created_at FROM tasks WHERE message_id <> ''")
+	assigned, err := list[models.InboxMessage](r, "SELECT agent_id, message_id AS id, 'assign' AS kind, priority, id AS task_id, attempt, '' AS data, assigned_at AS created_at, 0 AS not_before FROM tasks WHERE message_id <> ''")
 	if err != nil {
 		return err
 	}

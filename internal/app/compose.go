@@ -31,9 +31,12 @@ import (
 	"comet/internal/netguard"
 	"comet/internal/oidc"
 	"comet/internal/orchestrator"
+	"comet/internal/protocol/genesis"
+	"comet/internal/protocol/genesis/intents"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/protocol/v5/references"
+	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
@@ -128,9 +131,16 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
-	agents := a.newTransport(work, natsBus, protocolV5, limits)
+	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: work.WakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
+	core := api.Services{PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	options := a.apiOptions(relay, natsBus, work)
+	signed := genesis.New(genesis.Dependencies{
+		Work: work, Keys: a.keys, ServiceKeys: serviceKeys, Events: publications,
+		Intents: &intents.Service{
+			Registry: reg, Auth: a.tokens, Keys: a.keys, Work: work, Workflows: stack.workflows, Events: publications, Tools: stack.service, Checks: options.Checks,
+		},
+	}, &genesis.Options{Clock: a.opts.Clock, Logger: a.log})
+	agents := a.newTransport(work, publications, natsBus, protocolV5, signed, limits)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
 	}
@@ -171,6 +181,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the PROTOCOL_V5 message log", messages)
 	runner := a.newJobs(ledger, hooks, work, protocolV5, stack)
 	runner.Every("a2a.purge", purgeInterval, clients.Purge)
+	publications.RegisterJobs(runner)
 	a.services.Add("the jobs", runner)
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)

@@ -18,6 +18,7 @@ import (
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/protocol/v5/shortid"
+	"comet/internal/pubsub"
 	"comet/internal/transport"
 	"comet/models"
 )
@@ -31,11 +32,11 @@ func classes() map[string]orchestrator.Policy {
 	return map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), genesis.Class: genesis.Policy(), a2a.Class: a2a.Policy()}
 }
 
-// newTransport returns the server of the agents' connections, with the envelope protocol,
-// PROTOCOL_V5 and the Genesis protocol.
-func (a *App) newTransport(work *orchestrator.Orchestrator, natsBus *bus.Bus, v5 *v5.Protocol, signed *genesis.Protocol, limits *httpkit.Limits) *transport.Server {
+// newTransport returns the server of the agents' connections, with the envelope protocol, PROTOCOL_V5 and the Genesis
+// protocol.
+func (a *App) newTransport(work *orchestrator.Orchestrator, publications *pubsub.PubSub, natsBus *bus.Bus, v5 *v5.Protocol, signed *genesis.Protocol, limits *httpkit.Limits) *transport.Server {
 	return transport.New(transport.Core{
-		Work: work, Auth: a.tokens, Keys: a.keys, Bus: natsBus,
+		Work: work, PubSub: publications, Auth: a.tokens, Keys: a.keys, Bus: natsBus,
 		Protocols: []protocol.Protocol{
 			envelope.New(work, &envelope.Options{Clock: a.opts.Clock, Logger: a.log}),
 			v5,

@@ -26,6 +26,8 @@ const (
 	WakeDispatches Kind = "comet.wake.dispatch"
 	// WakeAgentIndexes reports that agents or their capabilities have changed.
 	WakeAgentIndexes Kind = "comet.wake.agents"
+	// Publications carries publications at most once to the replicas, which pass them on to their agents.
+	Publications Kind = "comet.publications"
 	// WakeEverything reports that other wake-ups may have been lost. The bus sends it, with its
 	// own id, after it was disconnected, and turns it into a gap.
 	WakeEverything Kind = "comet.wake.all"

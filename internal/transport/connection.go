@@ -59,6 +59,8 @@ type connection struct {
 	heartbeatDue atomic.Bool
 	// wakeUp makes the connection check its inbox.
 	wakeUp background.Signal
+	// fleeting holds publications that are delivered at most once.
+	fleeting fleeting
 
 	// done ends when the connection must end; its cause is an endReason.
 	done  context.Context
@@ -79,6 +81,7 @@ func (s *Server) newConnection(agent models.Agent, transport string, proto *desc
 		id: s.core.Work.NewConnectionID(), agentID: agent.ID, peer: protocol.Peer{Agent: agent, Transport: transport}, protocol: proto, concurrency: concurrency,
 		inFlight: &inFlight{}, recordedAt: s.opts.Clock(), rejoins: s.rejoins.Load(), wakeUp: background.NewSignal(), slice: uint8(rand.Uint32N(heartbeatSlices)),
 	}
+	c.fleeting.arrived = background.NewSignal()
 	c.done, c.end = context.WithCancelCause(context.Background())
 	c.terms.Store(&orchestrator.JoinRequest{Protocol: proto.info.Name, Transport: transport, Concurrency: concurrency})
 	c.alive.Store(true)

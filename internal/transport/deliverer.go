@@ -54,6 +54,11 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 		case <-inboxChanged:
 		case <-d.conn.wakeUp:
 		case <-timer.C:
+		case <-d.conn.fleeting.arrived:
+			if err := aside(func() error { return d.deliverFleeting(ctx, send) }); err != nil && d.retryAfter == 0 {
+				return err
+			}
+			continue
 		case <-d.conn.done.Done():
 			return nil
 		case <-ctx.Done():
@@ -113,16 +118,16 @@ func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(out
 	}
 	total, tasks := d.conn.inFlight.count()
 	now := d.server.opts.Clock()
+	var publications []models.InboxMessage
+	defer func() { d.recordSent(ctx, publications) }()
 	for _, m := range inbox {
 		prev, delivered := d.conn.inFlight.get(m.ID)
-		if delivered && (prev.acked || d.redeliverAfter == 0) {
+		if prev.acked || !delivered && !d.hasCapacity(m, total, tasks) {
 			continue
 		}
-		if wait := d.redeliveryDelay(prev.attempts) - now.Sub(prev.at); delivered && wait > 0 {
-			next = minPositive(next, wait)
-			continue
-		}
-		if limit == 0 || !delivered && !d.hasCapacity(m, total, tasks) {
+		m, wait, due := d.due(ctx, m, prev, delivered, now)
+		next = minPositive(next, wait)
+		if !due || limit == 0 {
 			continue
 		}
 		sent, err := d.deliver(ctx, m, prev, send)
@@ -133,7 +138,11 @@ func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(out
 			continue
 		}
 		limit--
-		next = minPositive(next, d.redeliveryDelay(prev.attempts+1))
+		if m.Publication != nil {
+			publications = append(publications, m)
+		} else {
+			next = minPositive(next, d.redeliveryDelay(prev.attempts+1))
+		}
 		if !delivered {
 			total++
 		}
@@ -141,7 +150,22 @@ func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(out
 			tasks++
 		}
 	}
-	return next, nil
+	return minPositive(next, d.conn.inFlight.untilDue(now)), nil
+}
+
+// due reports whether a message may be delivered now, and otherwise after which time, 0 for never. It returns a
+// publication with its content.
+func (d *deliverer) due(ctx context.Context, m models.InboxMessage, prev delivery, delivered bool, now time.Time) (models.InboxMessage, time.Duration, bool) {
+	switch {
+	case m.Kind == models.MessagePublication:
+		return d.open(ctx, m, prev, now)
+	case !delivered:
+		return m, 0, true
+	case d.redeliverAfter == 0:
+		return m, 0, false
+	}
+	wait := max(d.redeliveryDelay(prev.attempts)-now.Sub(prev.at), 0)
+	return m, wait, wait == 0
 }
 
 // redeliveryDelay returns the delay before a message that was delivered attempts times is delivered
@@ -188,13 +212,13 @@ func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessa
 // deliver sends one message and reports whether it was sent. An obsolete message is acknowledged
 // instead, and one that cannot be rendered is left in the inbox.
 func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev delivery, send func(outbound) error) (bool, error) {
-	limit := 0
-	if d.maxBytes != nil {
-		limit = d.maxBytes()
-	}
-	parts, err := d.conn.protocol.Render(ctx, d.conn.peer, m, limit)
+	parts, err := d.render(ctx, m)
 	if err != nil {
 		d.server.logWarning("cannot render a message; it stays in the inbox", m.AgentID, err)
+		return false, nil
+	}
+	if len(parts) == 0 && m.Publication != nil {
+		d.endUnsupported(ctx, m)
 		return false, nil
 	}
 	if len(parts) == 0 {
@@ -204,6 +228,9 @@ func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev del
 	}
 	// Record the delivery first: the acknowledgement may arrive before send returns.
 	state := delivery{at: d.server.opts.Clock(), isTask: m.Kind == models.MessageAssign, attempts: prev.attempts + 1}
+	if m.Publication != nil {
+		state.due = state.at.Add(m.Publication.Wait(m.Attempt))
+	}
 	d.conn.inFlight.put(m.ID, state)
 	err = send(outbound{m.ID, parts})
 	switch {
@@ -221,4 +248,13 @@ func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev del
 		d.server.metrics.redelivered.WithLabelValues(d.conn.peer.Transport).Inc()
 	}
 	return true, nil
+}
+
+// render formats a message for the agent.
+func (d *deliverer) render(ctx context.Context, m models.InboxMessage) ([][]byte, error) {
+	limit := 0
+	if d.maxBytes != nil {
+		limit = d.maxBytes()
+	}
+	return d.conn.protocol.Render(ctx, d.conn.peer, m, limit)
 }

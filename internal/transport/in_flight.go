@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -24,6 +25,8 @@ type delivery struct {
 	// one.
 	attempts int
 	acked    bool
+	// due is the time of the next delivery of a publication, zero for other messages.
+	due time.Time
 }
 
 // markAcked marks messages as acknowledged. removeAcked deletes them before the inbox is read the
@@ -37,6 +40,19 @@ func (f *inFlight) markAcked(ids []string) {
 			f.deliveries[id] = d
 		}
 	}
+}
+
+// untilDue returns the time until the next delivery of a publication, 0 for none. One that is overdue could not be
+// delivered now.
+func (f *inFlight) untilDue(now time.Time) (wait time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.deliveries {
+		if !d.acked && !d.due.IsZero() {
+			wait = minPositive(wait, cmp.Or(max(d.due.Sub(now), 0), time.Second))
+		}
+	}
+	return wait
 }
 
 // unackedNotices returns the ids of unacknowledged messages that are not task assignments.

@@ -72,7 +72,9 @@ func (n *natsTransport) run(ctx context.Context) {
 	if n.server.core.Bus == nil {
 		return
 	}
-	sub := n.subscribe(ctx)
+	sub := n.server.subscribeTo(ctx, "subscribing to the agents' outboxes", func() (*bus.Subscription, error) {
+		return n.server.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, n.dispatch)
+	})
 	if sub == nil {
 		return
 	}
@@ -84,15 +86,15 @@ func (n *natsTransport) run(ctx context.Context) {
 	n.group.Wait()
 }
 
-// subscribe retries until it succeeds. It returns nil when ctx ends first.
-func (n *natsTransport) subscribe(ctx context.Context) *bus.Subscription {
-	failures := background.NewFailureLog(n.server.log)
+// subscribeTo retries until it succeeds. It returns nil when ctx ends first.
+func (s *Server) subscribeTo(ctx context.Context, task string, subscribe func() (*bus.Subscription, error)) *bus.Subscription {
+	failures := background.NewFailureLog(s.log)
 	for {
-		sub, err := n.server.core.Bus.QueueSubscribe(string(bus.AgentOutboxes), queueGroup, n.dispatch)
+		sub, err := subscribe()
 		if err == nil {
 			return sub
 		}
-		failures.Report(ctx, "subscribing to the agents' outboxes", err)
+		failures.Report(ctx, task, err)
 		if background.Sleep(ctx, busRetryInterval) != nil {
 			return nil
 		}
@@ -293,7 +295,7 @@ func (n *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, er
 	}
 	inbox, err := n.server.core.Work.Messages(ctx, w.AgentID, maxInboxMessages)
 	overdue := n.server.opts.Clock().Add(-2 * n.server.opts.Republish)
-	return !slices.ContainsFunc(inbox, func(msg models.InboxMessage) bool { return msg.CreatedAt.Before(overdue) }), err
+	return !slices.ContainsFunc(inbox, func(msg models.InboxMessage) bool { return msg.CreatedAt.Before(overdue) && msg.NotBefore.Before(overdue) }), err
 }
 
 // publishLoop publishes the messages of the agent until its connection ends.

@@ -110,6 +110,7 @@ func (s *Server) waitForMessages(ctx context.Context, c *connection, limit int, 
 		select {
 		case <-inboxChanged:
 		case <-c.wakeUp:
+		case <-c.fleeting.arrived:
 		case <-time.After(minPositive(s.opts.Heartbeat, next)):
 		case <-timeout:
 			wait = 0 // check once more, then return
@@ -129,7 +130,7 @@ func (s *Server) collectMessages(ctx context.Context, c *connection, limit int) 
 	defer p.mu.Unlock()
 	d := &deliverer{server: s, conn: c, redeliverAfter: s.opts.Redeliver}
 	out, size := []jsontext.Value{}, 0
-	next, err = d.deliverPending(ctx, limit, func(p outbound) error {
+	send := func(p outbound) error {
 		for _, part := range p.parts {
 			size += len(part)
 		}
@@ -146,7 +147,10 @@ func (s *Server) collectMessages(ctx context.Context, c *connection, limit int) 
 			out = append(out, part)
 		}
 		return nil
-	})
+	}
+	if err = d.deliverFleeting(ctx, send); err == nil {
+		next, err = d.deliverPending(ctx, limit, send)
+	}
 	if err == errResponseFull { //nolint:errorlint // errResponseFull is never wrapped
 		err = nil
 	}

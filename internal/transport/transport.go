@@ -34,6 +34,7 @@ import (
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/pubsub"
 )
 
 // The transports over which an agent is reached. They are the values of models.Worker.Transport.
@@ -64,6 +65,8 @@ type Core struct {
 	// Protocols are selected by subprotocol, content type or name. The first one is used by an agent
 	// that selects none. There is at least one.
 	Protocols []protocol.Protocol
+	// PubSub delivers publications, nil if there are none.
+	PubSub *pubsub.PubSub
 	// Bus carries messages over NATS, nil to disable that transport.
 	Bus *bus.Bus
 }
@@ -170,6 +173,7 @@ func New(core Core, opts *Options) *Server {
 		var loops sync.WaitGroup
 		loops.Go(func() { s.pushers.run(ctx) })
 		loops.Go(func() { newNATSTransport(s).run(ctx) })
+		loops.Go(func() { s.receivePublications(ctx) })
 		s.runHeartbeats(ctx)
 		loops.Wait()
 	})

@@ -18,6 +18,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/genesis"
+	"comet/internal/pubsub"
 	"comet/internal/testkit"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
@@ -35,9 +36,9 @@ type fixture struct {
 	db   *storetest.DB
 	keys *auth.Keys
 	// service is the key of comet, own those of agents and clients by name.
-	service ed25519.PrivateKey
+	service ed25519.PublicKey
 	own     map[string]ed25519.PrivateKey
-	events  published
+	events  *pubsub.PubSub
 }
 
 // runCase runs one case on a new database of each kind.
@@ -51,11 +52,15 @@ func runCase(t *testing.T, name string, fn func(t *testing.T, f *fixture)) {
 
 func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	t.Helper()
-	f := &fixture{db: db, keys: auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Clock.Now}), service: newKey(t), own: map[string]ed25519.PrivateKey{}}
+	f := &fixture{db: db, keys: auth.NewKeys(db.Store, &auth.KeysOptions{Clock: db.Clock.Now}), own: map[string]ed25519.PrivateKey{}}
 	f.work = testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{genesis.Class: genesis.Policy()}})
+	serviceKeys := auth.NewServiceKeys(db.Store, nil, &auth.KeysOptions{Clock: db.Clock.Now})
+	service, err := serviceKeys.Current(t.Context())
+	require.NoError(t, err)
+	f.service = service.Public
+	f.events = pubsub.New(db.Store, &pubsub.Options{Wake: f.work.WakeInboxes, Protocols: []string{genesis.Name}})
 	f.Protocol = genesis.New(genesis.Dependencies{
-		Work: f.work.Orchestrator, Keys: f.keys, Intents: echo{}, Events: &f.events,
-		ServiceKey: func(context.Context) (ed25519.PrivateKey, error) { return f.service, nil },
+		Work: f.work.Orchestrator, Keys: f.keys, ServiceKeys: serviceKeys, Intents: echo{}, Events: f.events,
 	}, &genesis.Options{Clock: db.Clock.Now, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	return f
 }
@@ -65,18 +70,6 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 	_, private, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
 	return private
-}
-
-// published collects the events that were published.
-type published []wire.Event
-
-func (p *published) Publish(_ context.Context, _ models.Principal, m wire.Message, e wire.Event) (string, error) {
-	*p = append(*p, e)
-	return m.ID, nil
-}
-
-func (*published) Event(models.InboxMessage) (e wire.Event, from string, ok bool) {
-	return e, "", false
 }
 
 // echo answers health_check with its payload and refuses unregister_agent.
@@ -205,7 +198,7 @@ func (f *fixture) read(t *testing.T, raw []byte) wire.Message {
 	m, err := wire.Parse(raw)
 	require.NoError(t, err, "%s", raw)
 	for _, form := range []wire.Form{wire.AsSent, wire.AsJavaScript, wire.JCS} {
-		_, err := m.Verify(f.service.Public().(ed25519.PublicKey), form)
+		_, err := m.Verify(f.service, form)
 		require.NoError(t, err, "%s", raw)
 	}
 	require.Equal(t, "nova", m.From)
@@ -220,6 +213,10 @@ func (f *fixture) inbox(t *testing.T, id string) (out []wire.Message) {
 	agent, err := f.db.Agents(t.Context()).Get(id)
 	require.NoError(t, err)
 	for _, m := range all {
+		if m.Kind == models.MessagePublication {
+			m, _, err = f.events.Open(t.Context(), m)
+			require.NoError(t, err)
+		}
 		parts, err := f.Render(t.Context(), protocol.Peer{Agent: agent}, m, 0)
 		require.NoError(t, err)
 		for _, part := range parts {

@@ -6,7 +6,6 @@ package genesis
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"log/slog"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/pubsub"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
@@ -35,12 +35,12 @@ type Dependencies struct {
 	Work *orchestrator.Orchestrator
 	// Keys are the keys of the agents.
 	Keys *auth.Keys
-	// ServiceKey returns the key with which comet signs its messages.
-	ServiceKey func(ctx context.Context) (ed25519.PrivateKey, error)
+	// ServiceKeys are the keys with which comet signs its messages.
+	ServiceKeys *auth.ServiceKeys
 	// Intents answers the intents that the service itself fulfils.
 	Intents Intents
-	// Events publishes and acknowledges events.
-	Events Events
+	// Events publishes events.
+	Events *pubsub.PubSub
 }
 
 // Intents answers intents that need no agent.
@@ -64,14 +64,6 @@ type Query struct {
 	Traceparent string
 	// Wait is how long the answer may wait for the end of what it starts.
 	Wait time.Duration
-}
-
-// Events publishes events to subscribers.
-type Events interface {
-	// Publish publishes an event of a sender and returns its id.
-	Publish(ctx context.Context, by models.Principal, m wire.Message, e wire.Event) (id string, err error)
-	// Event returns the event of an inbox message. ok is false for another message.
-	Event(m models.InboxMessage) (e wire.Event, from string, ok bool)
 }
 
 // Options configures New; nil is the zero value.
@@ -155,13 +147,13 @@ func Policy() orchestrator.Policy {
 
 // sign signs a message from comet and returns it as JSON.
 func (p *Protocol) sign(ctx context.Context, m wire.Message) ([]byte, error) {
-	key, err := p.ServiceKey(ctx)
+	key, err := p.ServiceKeys.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m.ID = cmp.Or(m.ID, newID())
 	m.From, m.Timestamp = models.RootAgentID, p.clock().UnixNano()
-	if err := m.Sign(key, wire.ProfileJCS); err != nil {
+	if err := m.Sign(key.Private, wire.ProfileJCS); err != nil {
 		return nil, err
 	}
 	return m.Format()

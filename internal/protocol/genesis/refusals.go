@@ -22,6 +22,7 @@ const (
 	codeAuthFailed      wire.Code = "AUTH_FAILED"
 	codeExpired         wire.Code = "MESSAGE_EXPIRED"
 	codeReplayed        wire.Code = "MESSAGE_REPLAYED"
+	codeDeduplication   wire.Code = "DEDUPLICATION_ID_REUSED"
 	codeNotFound        wire.Code = "NOT_FOUND"
 	codeRateLimited     wire.Code = "RATE_LIMITED"
 	codeInternal        wire.Code = "INTERNAL_ERROR"

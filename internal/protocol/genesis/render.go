@@ -17,8 +17,10 @@ import (
 // Render implements protocol.Protocol.
 func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxMessage, limit int) ([][]byte, error) {
 	agent := to.Agent.ID
-	if e, from, ok := p.Events.Event(m); ok {
-		return p.rendered(ctx, limit, nil, wire.Message{ID: m.ID, To: agent, Body: e, From: from})
+	if m.Publication != nil {
+		out := published(*m.Publication)
+		out.To = agent
+		return p.rendered(ctx, limit, nil, out)
 	}
 	stored, err := p.Work.TaskOfMessage(ctx, m)
 	if errs.Is(err, errs.NotFound) {

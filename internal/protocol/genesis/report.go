@@ -273,12 +273,7 @@ func (p *Protocol) event(ctx context.Context, m received, body wire.Event) (prot
 	if body.EventType == eventAck && m.agentID != "" {
 		return p.acknowledge(ctx, m, body)
 	}
-	if !m.by.Has(models.ScopeMessagesSend) && m.agentID == "" {
-		return protocol.Reply{}, coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "", "the token lacks the scope messages:send, which an EVENT needs")
-	}
-	body.Payload = jsontext.Value(m.value("payload", body.Payload))
-	_, err := p.Events.Publish(ctx, m.by, m.Message, body)
-	return accepted(""), err
+	return p.publish(ctx, m, body)
 }
 
 // acknowledge records that a worker has received its REQUEST.

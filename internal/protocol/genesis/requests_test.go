@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/pubsub"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
@@ -408,12 +409,54 @@ func TestService(t *testing.T) {
 		_, reply := f.accepted(t, client("c"), f.request("script", "doctor", "health_check", 1, nil))
 		require.Equal(t, http.StatusAccepted, reply.Status)
 	})
-	runCase(t, "events are published", func(t *testing.T, f *fixture) {
+}
+
+// TestPublishSubscribe covers Genesis §Publish-Subscribe Pattern.
+func TestPublishSubscribe(t *testing.T) {
+	t.Parallel()
+	paid := func(f *fixture, over map[string]any) map[string]any {
+		return f.message("boss", "EVENT", map[string]any{
+			"to": nil, "eventType": "order.paid", "eventName": "an order was paid", "payload": map[string]any{"n": 1},
+			"metadata": map[string]any{"schemaVersion": "2", "contentType": "application/json"}, "deliveryGuarantee": "at-least-once",
+		}, over)
+	}
+	runCase(t, "to subscribers", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
-		_, reply := f.accepted(t, as("boss"), f.message("boss", "EVENT", map[string]any{
-			"to": nil, "eventType": "workflow.completed", "eventName": "done", "payload": map[string]any{"n": 1}, "metadata": map[string]any{"schemaVersion": "1", "contentType": "application/json"}, "deliveryGuarantee": "at-most-once",
-		}, nil))
+		f.agent(t, "a1", "dig") // an agent of this protocol receives all events unless it has chosen some
+		f.agent(t, "a2", "dig")
+		require.NoError(t, f.events.Subscribe(t.Context(), as("a2"), "a2", []pubsub.Pattern{{Pattern: "order.shipped"}}))
+		event := paid(f, nil)
+		_, reply := f.accepted(t, as("boss"), event)
 		require.Equal(t, http.StatusAccepted, reply.Status)
-		require.Equal(t, "workflow.completed", f.events[0].EventType)
+		_, reply = f.accepted(t, as("boss"), event) // repeated
+		require.Contains(t, string(reply.Body), `"replayed":true`)
+		m := f.one(t, "a1")
+		got := m.Body.(wire.Event)
+		require.Equal(t, []any{"order.paid", "an order was paid", `{"n":1}`, wire.AtLeastOnce}, []any{got.EventType, got.EventName, string(got.Payload), got.DeliveryGuarantee})
+		require.Equal(t, wire.Metadata{SchemaVersion: "2", ContentType: "application/json", OriginalFrom: "boss", OriginalID: event["id"].(string)}, got.Metadata)
+		require.Empty(t, f.inbox(t, "a2"))
+		require.Empty(t, f.inbox(t, "boss"), "not to its sender")
+		event["payload"] = 2
+		failure, refused := f.refused(t, as("boss"), event)
+		require.Equal(t, []any{"MESSAGE_REPLAYED", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
+	})
+	runCase(t, "exactly once", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "a1", "dig")
+		over := map[string]any{"deliveryGuarantee": "exactly-once", "deduplicationId": "order-7"}
+		f.accepted(t, as("boss"), paid(f, over))
+		f.accepted(t, as("boss"), paid(f, over)) // another message about the same
+		require.Equal(t, "order-7", f.one(t, "a1").Body.(wire.Event).DeduplicationID)
+		over["payload"] = 2
+		failure, refused := f.refused(t, as("boss"), paid(f, over))
+		require.Equal(t, []any{"DEDUPLICATION_ID_REUSED", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
+	})
+	runCase(t, "to one agent", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agentBelow(t, "boss", "a1", "dig")
+		f.agent(t, "a2", "dig")
+		f.accepted(t, as("boss"), paid(f, map[string]any{"to": "a1"}))
+		f.one(t, "a1")
+		require.Empty(t, f.inbox(t, "a2"))
 	})
 }

@@ -185,6 +185,22 @@ func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error)
 	}, err
 }
 
+// publicationMessage returns a publication as the broadcast that tells an agent of it. DATA has the payload if it fits;
+// otherwise the agent reads it over the API, by the id.
+func (p *Protocol) publicationMessage(ctx context.Context, agent models.Agent, m models.InboxMessage) (out wire.Message, ok bool, err error) {
+	out = wire.Message{Number: p.numbers.next(""), From: self, Type: wire.Broadcast, Priority: wirePriority(m.Priority)}
+	if out.To, err = p.agentAddress(ctx, agent.ID); err != nil {
+		return out, false, err
+	}
+	head := func() *wire.Writer {
+		return new(wire.Writer).Add("event", m.Publication.Type).Add("id", m.ID).Number("attempt", int64(m.Attempt))
+	}
+	if out.Data, err = head().Add("payload", string(m.Publication.Payload)).Data(); err != nil {
+		out.Data, err = head().Data()
+	}
+	return out, err == nil, nil
+}
+
 // enrolledPrefix begins the ids of agents that register themselves.
 const enrolledPrefix = "v5-"
 

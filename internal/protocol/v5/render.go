@@ -31,7 +31,7 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 	if err != nil || line == "" {
 		return nil, err
 	}
-	if m.Kind != models.MessageNotice {
+	if m.Kind != models.MessageNotice && m.Kind != models.MessagePublication {
 		p.logOutgoing(ctx, out)
 	}
 	if line, err = p.sign(ctx, to, line); err != nil {
@@ -45,6 +45,9 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 	if m.Kind == models.MessageNotice {
 		out, err = p.broadcastMessage(m)
 		return out, err == nil, err
+	}
+	if m.Kind == models.MessagePublication {
+		return p.publicationMessage(ctx, agent, m)
 	}
 	var order orchestrator.TaskWithInput
 	if m.Kind == models.MessageAssign {

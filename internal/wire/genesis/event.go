@@ -27,6 +27,10 @@ func (Event) Type() Type { return TypeEvent }
 type Metadata struct {
 	SchemaVersion string `json:"schemaVersion"`
 	ContentType   string `json:"contentType"`
+	// OriginalFrom is the sender of an event that comet passes on, and OriginalID the id that the sender gave it, "" if they are
+	// missing. The document does not have them.
+	OriginalFrom string `json:"originalFrom,omitzero"`
+	OriginalID   string `json:"originalId,omitzero"`
 }
 
 // Guarantee says how often an EVENT reaches a subscriber (Genesis §Delivery Guarantees).
@@ -56,6 +60,8 @@ func eventRules(guarantee Guarantee) []rule {
 		{name: "metadata", required: required, kind: '{', want: "an object with schemaVersion and contentType", check: hasFields, fields: []rule{
 			name("schemaVersion", required, maxName, "the version of the payload's schema"),
 			name("contentType", required, maxName, "the media type of the payload"),
+			name("originalFrom", optional, maxName, "the sender of an event that was passed on"),
+			name("originalId", optional, maxName, "the id that the sender gave the event"),
 		}},
 		word("deliveryGuarantee", string(AtMostOnce), string(AtLeastOnce), string(ExactlyOnce)),
 		name("deduplicationId", guarantee == ExactlyOnce, maxName, "an id that all repetitions of the event share"),

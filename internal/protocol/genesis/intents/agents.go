@@ -8,6 +8,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/protocol/genesis"
+	"comet/internal/pubsub"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
@@ -83,7 +84,11 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 		out.KeyID = pinned.KeyID
 	}
 	if len(d.Subscriptions) > 0 {
-		if err := s.Events.Subscribe(ctx, by, out.AgentID, patterns(d.Subscriptions)); err != nil {
+		list := make([]pubsub.Pattern, len(d.Subscriptions))
+		for i, text := range d.Subscriptions {
+			list[i].Pattern = text
+		}
+		if err := s.Events.Subscribe(ctx, by, out.AgentID, list); err != nil {
 			return nil, inPayload(err)
 		}
 	}
@@ -204,8 +209,11 @@ func (s *Service) healthCheck(ctx context.Context, by models.Principal, q genesi
 	}
 	if id == "" || id == models.RootAgentID {
 		out := health{Status: "AVAILABLE", Checks: map[string]string{}}
-		for name, err := range s.Ready(ctx) {
-			if out.Checks[name] = "ok"; err != nil {
+		for name, check := range s.Checks {
+			if out.Checks[name] = "ok"; check == nil {
+				continue
+			}
+			if err := check(ctx); err != nil {
 				out.Status, out.Checks[name] = "OFFLINE", errs.From(err).Detail
 			}
 		}

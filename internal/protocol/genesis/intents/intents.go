@@ -31,8 +31,8 @@ type Service struct {
 	Workflows *workflow.Engine
 	Events    *pubsub.PubSub
 	Tools     *tools.Service
-	// Ready returns the failed readiness checks of the server by name.
-	Ready func(ctx context.Context) map[string]error
+	// Checks are the readiness checks of the server by name.
+	Checks map[string]func(context.Context) error
 }
 
 var _ genesis.Intents = (*Service)(nil)

@@ -1,0 +1,194 @@
+// Package pubsub passes publications of agents and other clients on to the agents that subscribe to them, with one of
+// three delivery guarantees. It knows no protocol: a publication waits in the inboxes of its receivers, whose transports
+// and protocols deliver it like every other message.
+package pubsub
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"comet/internal/bus"
+	"comet/internal/errs"
+	"comet/internal/events"
+	"comet/internal/jobs"
+	"comet/models"
+	"comet/store"
+	"comet/store/pubsub"
+)
+
+const (
+	// MaxSubscribers limits the receivers of a publication, MaxPatterns the subscriptions of an agent.
+	MaxSubscribers, MaxPatterns = 100_000, 100
+	// MaxPayload limits a payload in bytes.
+	MaxPayload = 1 << 20
+	// MaxWaiting limits the unacknowledged publications of an agent.
+	MaxWaiting = 1000
+	// Window is the time for which a deduplication id is reserved, and for which an unacknowledged publication waits.
+	Window = 24 * time.Hour
+	// retention is the time for which a publication and its dead letters are kept.
+	retention = 7 * 24 * time.Hour
+	// batch is the number of receivers of a transaction.
+	batch = 500
+	// distributeKind is the kind of the jobs that pass a publication on to further receivers.
+	distributeKind = "publications.distribute"
+	// priority is that of publications among the messages of an agent: normal.
+	priority = 1
+)
+
+// Options configures New; nil means defaults.
+type Options struct {
+	// Bus carries publications that are delivered at most once; without it they are refused.
+	Bus *bus.Bus
+	// Wake is called with the agents that have new messages.
+	Wake func(agentIDs []string)
+	// Protocols are the protocols whose agents receive all publications of others unless they have chosen.
+	Protocols []string
+	// Registerer registers the metrics, nil for none.
+	Registerer prometheus.Registerer
+}
+
+// PubSub publishes and keeps subscriptions. It is safe for concurrent use.
+type PubSub struct {
+	store *store.Store
+	opts  Options
+	// cached holds short publications that were published or delivered here. They never change.
+	cached    *lru.Cache[string, models.Publication]
+	published *prometheus.CounterVec
+	attempts  prometheus.Counter
+	dead      *prometheus.CounterVec
+	// Dropped counts publications that an open connection did not get at most once, because it was too slow.
+	Dropped prometheus.Counter
+}
+
+// The cache holds at most 256 publications of at most 64 KiB.
+const maxCached, maxCachedBytes = 256, 64 << 10
+
+// The reasons of dead letters.
+const (
+	// Unacknowledged: the agent has acknowledged none of the attempts.
+	Unacknowledged = "unacknowledged"
+	// Expired: the agent was not connected for Window.
+	Expired = "expired"
+	// QueueFull: MaxWaiting newer publications wait for the agent.
+	QueueFull = "queue_full"
+	// Unsupported: the agent's protocol cannot express it.
+	Unsupported = "unsupported"
+)
+
+// New returns publish/subscribe over a store.
+func New(s *store.Store, opts *Options) *PubSub {
+	p := &PubSub{store: s, opts: *cmp.Or(opts, &Options{})}
+	if p.opts.Wake == nil {
+		p.opts.Wake = func([]string) {}
+	}
+	p.cached, _ = lru.New[string, models.Publication](maxCached) // New fails only for a size below 1
+	create := promauto.With(p.opts.Registerer)
+	p.published = create.NewCounterVec(prometheus.CounterOpts{Name: "comet_publications_total", Help: "Accepted publications."}, []string{"guarantee"})
+	p.attempts = create.NewCounter(prometheus.CounterOpts{Name: "comet_publication_attempts_total", Help: "Deliveries of stored publications to agents."})
+	p.dead = create.NewCounterVec(prometheus.CounterOpts{Name: "comet_publications_dead_total", Help: "Publications that an agent did not receive."}, []string{"reason"})
+	p.Dropped = create.NewCounter(prometheus.CounterOpts{Name: "comet_publications_dropped_total", Help: "Publications delivered at most once that a slow connection missed."})
+	for _, g := range []models.Guarantee{models.AtMostOnce, models.AtLeastOnce, models.ExactlyOnce} {
+		p.published.WithLabelValues(string(g))
+	}
+	for _, reason := range []string{Unacknowledged, Expired, QueueFull, Unsupported} {
+		p.dead.WithLabelValues(reason)
+	}
+	return p
+}
+
+// RegisterJobs registers the jobs that distribute publications and end those that nobody acknowledges.
+func (p *PubSub) RegisterJobs(r *jobs.Runner) {
+	r.Handle(distributeKind, p.distribute, jobs.Policy{MaxBackoff: 10 * time.Second})
+	r.Every("publications.purge", time.Minute, p.purge)
+}
+
+// Open returns a message with its publication and the number of the delivery that begins. ok is false if the last
+// attempt has failed, or the publication was deleted: the message has then left the inbox.
+func (p *PubSub) Open(ctx context.Context, m models.InboxMessage) (out models.InboxMessage, ok bool, err error) {
+	publication, known := p.cached.Get(m.ID)
+	if !known {
+		row, err := pubsub.Get(p.store.Reads(ctx), m.ID)
+		if errs.Is(err, errs.NotFound) {
+			return m, false, nil
+		}
+		if err != nil {
+			return m, false, err
+		}
+		publication = row.Publication
+		p.remember(publication)
+	}
+	if m.Attempt >= publication.MaxAttempts {
+		return m, false, p.End(ctx, m, Unacknowledged)
+	}
+	m.Attempt, m.Publication = m.Attempt+1, &publication
+	return m, true, nil
+}
+
+func (p *PubSub) remember(publication models.Publication) {
+	if len(publication.Payload)+len(publication.Meta) <= maxCachedBytes {
+		p.cached.Add(publication.ID, publication)
+	}
+}
+
+// Sent records that messages were delivered to an agent, as Open has returned them.
+func (p *PubSub) Sent(ctx context.Context, agentID string, messages []models.InboxMessage) error {
+	type attempt struct {
+		n    int
+		wait time.Duration
+		last bool
+	}
+	attempts := map[attempt][]string{}
+	for _, m := range messages {
+		a := attempt{m.Attempt, m.Publication.Wait(m.Attempt), m.Attempt >= m.Publication.MaxAttempts}
+		attempts[a] = append(attempts[a], m.ID)
+	}
+	p.attempts.Add(float64(len(messages)))
+	return p.store.Write(ctx, func(tx *store.Tx) error {
+		for a, ids := range attempts {
+			if err := pubsub.Attempted(tx, agentID, ids, a.n, tx.Now().Add(a.wait), a.last); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// End turns a message into a dead letter.
+func (p *PubSub) End(ctx context.Context, m models.InboxMessage, reason string) error {
+	return p.store.Write(ctx, func(tx *store.Tx) error {
+		dead, err := pubsub.Kill(tx, reason, pubsub.OfAgent+store.In(tx), []any{m.AgentID, store.Keys{m.ID}}, 1)
+		return p.announce(tx, dead, err)
+	})
+}
+
+// announce writes the events of new dead letters, and counts them after the commit.
+func (p *PubSub) announce(tx *store.Tx, dead []pubsub.DeadLetter, err error) error {
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	drafts := make([]store.EventDraft, len(dead))
+	for i, d := range dead {
+		drafts[i] = store.EventDraft{Type: events.PublicationDead, Key: d.PublicationID, Data: events.PublicationData{
+			PublicationID: d.PublicationID, AgentID: d.AgentID, Reason: d.Reason, Attempts: d.Attempts,
+		}}
+	}
+	tx.After(func() { p.dead.WithLabelValues(dead[0].Reason).Add(float64(len(dead))) })
+	return tx.Events().EmitAll(drafts)
+}
+
+// purge ends the messages whose last attempt has failed or that have waited for too long, and deletes old publications.
+func (p *PubSub) purge(ctx context.Context) error {
+	end := func(reason, which string, at time.Time) func(*store.Tx, int) (int64, error) {
+		return func(tx *store.Tx, limit int) (int64, error) {
+			dead, err := pubsub.Kill(tx, reason, which, []any{at}, limit)
+			return int64(len(dead)), p.announce(tx, dead, err)
+		}
+	}
+	now := p.store.Now()
+	return p.store.InBatches(ctx, end(Unacknowledged, pubsub.Ended, now), end(Expired, pubsub.Older, now.Add(-Window)), pubsub.Purge)
+}

@@ -1,0 +1,92 @@
+package pubsub
+
+import (
+	"context"
+	"regexp"
+	"slices"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/models"
+	"comet/store"
+	"comet/store/pubsub"
+)
+
+// Pattern selects publications: those of a type (order.paid), of all types that begin with words (order.*), or all (*).
+type Pattern struct {
+	Pattern string
+	// From is the only sender, "" for all but the agent itself.
+	From string
+}
+
+var patterns = regexp.MustCompile(`^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)$`)
+
+// Subscribe replaces the subscriptions of an agent. With none it receives only what is published to it alone. It returns
+// errs.InvalidRequest for an invalid pattern, errs.NotFound for the agent, and errs.MissingScope or errs.ForeignAgent for
+// a principal that is neither the agent nor may change it.
+func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID string, list []Pattern) error {
+	if own := by.AgentID != nil && *by.AgentID == agentID; !own && !by.Has(models.ScopeAgentsWrite) {
+		return errs.New(errs.MissingScope, "the token %q lacks the scope %q and is not bound to the agent %q", by.Name, models.ScopeAgentsWrite, agentID).With("scope", models.ScopeAgentsWrite)
+	}
+	if err := p.store.Agents(ctx).Confine(by, agentID); err != nil {
+		return err
+	}
+	if len(list) > MaxPatterns {
+		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have %d", len(list), MaxPatterns)
+	}
+	rows := make([]pubsub.Subscription, 0, max(len(list), 1))
+	for _, s := range list {
+		switch {
+		case !patterns.MatchString(s.Pattern) || len(s.Pattern) > 200:
+			return errs.New(errs.InvalidRequest, "the pattern %s is neither a type such as order.paid, nor the beginning of types such as order.*, nor *", input.Quote(s.Pattern))
+		case !isText(s.From, input.MaxID):
+			return errs.New(errs.InvalidRequest, "the sender of the pattern %s must be text of at most %d bytes", input.Quote(s.Pattern), input.MaxID)
+		}
+		rows = append(rows, pubsub.Subscription{AgentID: agentID, Pattern: s.Pattern, FromAgent: s.From, CreatedAt: p.store.Now()})
+	}
+	if len(rows) == 0 {
+		rows = append(rows, pubsub.Subscription{AgentID: agentID, CreatedAt: p.store.Now()})
+	}
+	return p.store.Write(ctx, func(tx *store.Tx) error {
+		if _, err := tx.Agents().Get(agentID); err != nil {
+			return err
+		}
+		return pubsub.Subscribe(tx, agentID, rows)
+	})
+}
+
+// Subscriptions returns the subscriptions of an agent. chosen is false for an agent that has never set them: it then
+// receives everything if it has connected in one of Options.Protocols, and otherwise nothing.
+func (p *PubSub) Subscriptions(ctx context.Context, agentID string) (list []Pattern, chosen bool, err error) {
+	if _, err := p.store.Agents(ctx).Get(agentID); err != nil {
+		return nil, false, err
+	}
+	rows, err := pubsub.Subscriptions(p.store.Reads(ctx), agentID)
+	for _, s := range rows {
+		if s.Pattern != "" {
+			list = append(list, Pattern{s.Pattern, s.FromAgent})
+		}
+	}
+	return list, len(rows) > 0, err
+}
+
+// audience selects the receivers of a publication.
+func (p *PubSub) audience(publication models.Publication) pubsub.Audience {
+	matching := []string{publication.Type, "*"}
+	for i, c := range publication.Type {
+		if c == '.' {
+			matching = append(matching, publication.Type[:i]+".*")
+		}
+	}
+	return pubsub.Audience{Patterns: matching, From: publication.From, Protocols: p.opts.Protocols}
+}
+
+// Among returns those of the agents that receive a publication.
+func (p *PubSub) Among(ctx context.Context, publication models.Publication, agentIDs []string) ([]string, error) {
+	if publication.To != "" {
+		return slices.DeleteFunc(agentIDs, func(id string) bool { return id != publication.To }), nil
+	}
+	audience := p.audience(publication)
+	audience.Among = agentIDs
+	return pubsub.Receivers(p.store.Reads(ctx), audience, "", len(agentIDs))
+}
