@@ -721,6 +721,81 @@ func (e ProblemCode) Valid() bool {
 	}
 }
 
+// Defines values for PublicKeyChangeProfile.
+const (
+	PublicKeyChangeProfileJcs PublicKeyChangeProfile = "jcs"
+	PublicKeyChangeProfileV1  PublicKeyChangeProfile = "v1"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyChangeProfile enum.
+func (e PublicKeyChangeProfile) Valid() bool {
+	switch e {
+	case PublicKeyChangeProfileJcs:
+		return true
+	case PublicKeyChangeProfileV1:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyDraftProfile.
+const (
+	PublicKeyDraftProfileJcs PublicKeyDraftProfile = "jcs"
+	PublicKeyDraftProfileV1  PublicKeyDraftProfile = "v1"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyDraftProfile enum.
+func (e PublicKeyDraftProfile) Valid() bool {
+	switch e {
+	case PublicKeyDraftProfileJcs:
+		return true
+	case PublicKeyDraftProfileV1:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyViewProfile.
+const (
+	PublicKeyViewProfileJcs PublicKeyViewProfile = "jcs"
+	PublicKeyViewProfileV1  PublicKeyViewProfile = "v1"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyViewProfile enum.
+func (e PublicKeyViewProfile) Valid() bool {
+	switch e {
+	case PublicKeyViewProfileJcs:
+		return true
+	case PublicKeyViewProfileV1:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyViewState.
+const (
+	PublicKeyViewStateExpired PublicKeyViewState = "expired"
+	PublicKeyViewStateRevoked PublicKeyViewState = "revoked"
+	PublicKeyViewStateValid   PublicKeyViewState = "valid"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyViewState enum.
+func (e PublicKeyViewState) Valid() bool {
+	switch e {
+	case PublicKeyViewStateExpired:
+		return true
+	case PublicKeyViewStateRevoked:
+		return true
+	case PublicKeyViewStateValid:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for PublicationDraftGuarantee.
 const (
 	PublicationDraftGuaranteeAtLeastOnce PublicationDraftGuarantee = "at-least-once"
@@ -3067,7 +3142,7 @@ type AgentKeyChange struct {
 	Required bool `json:"required" yaml:"required"`
 }
 
-// AgentKeyDraft A request to set an agent's key.
+// AgentKeyDraft A request to set an agent's key of hmac-sha256.
 type AgentKeyDraft struct {
 	// Key The key, as text; without it comet generates one.
 	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
@@ -4580,6 +4655,35 @@ type InboxMessages struct {
 	Messages []Envelope `json:"messages" yaml:"messages"`
 }
 
+// Jwk A public key of comet as a JSON Web Key (RFC 8037).
+type Jwk struct {
+	// Alg Example: EdDSA
+	Alg string `json:"alg" yaml:"alg"`
+
+	// Crv Example: Ed25519
+	Crv string `json:"crv" yaml:"crv"`
+
+	// Kid Example: 9b1c3e5d7f80a2b4
+	Kid string `json:"kid" yaml:"kid"`
+
+	// Kty Example: OKP
+	Kty string `json:"kty" yaml:"kty"`
+
+	// Use Example: sig
+	Use string `json:"use" yaml:"use"`
+
+	// X The public key: 32 bytes in base64url.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE
+	X string `json:"x" yaml:"x"`
+}
+
+// JwkSet A JSON Web Key Set (RFC 7517).
+type JwkSet struct {
+	// Keys The current key, then those that were retired in the last 30 days.
+	Keys []Jwk `json:"keys" yaml:"keys"`
+}
+
 // LedgerDifference A sum of the ledger that differs from the sum of its rows, or a missing row.
 type LedgerDifference struct {
 	// AgentID The agent; empty for a missing row that belongs to no agent.
@@ -4773,6 +4877,141 @@ type ProblemType struct {
 	// Example: /problems/parent-not-found
 	Type string `json:"type" yaml:"type"`
 }
+
+// PublicKeyChange A request to change the settings of a public key. Absent members stay as they are.
+type PublicKeyChange struct {
+	// NotAfter When the key expires, null for never.
+	//
+	// Example: 2027-01-10T00:00:00Z
+	NotAfter *time.Time `json:"not_after,omitempty" yaml:"not_after,omitempty"`
+
+	// Profile What a signature must cover.
+	//
+	// Example: jcs
+	Profile *PublicKeyChangeProfile `json:"profile,omitempty" yaml:"profile,omitempty"`
+
+	// Required Whether every message of the agent must be signed.
+	//
+	// Example: true
+	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
+
+	// Speaks Whether a signature replaces a token.
+	//
+	// Example: false
+	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+}
+
+// PublicKeyChangeProfile What a signature must cover.
+//
+// Example: jcs
+type PublicKeyChangeProfile string
+
+// PublicKeyDraft A request to pin a public key of ed25519 to an agent.
+type PublicKeyDraft struct {
+	// NotAfter When the key expires, null for never.
+	//
+	// Example: 2027-01-10T00:00:00Z
+	NotAfter *time.Time `json:"not_after,omitempty" yaml:"not_after,omitempty"`
+
+	// Profile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785). The default is `v1`.
+	//
+	// Example: jcs
+	Profile *PublicKeyDraftProfile `json:"profile,omitempty" yaml:"profile,omitempty"`
+
+	// PublicKey The Ed25519 public key: 32 bytes in base64 or 64 hexadecimal digits, or its SubjectPublicKeyInfo in base64 or PEM.
+	//
+	// Example: MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey string `json:"public_key" yaml:"public_key"`
+
+	// Required Whether every message of the agent must be signed.
+	//
+	// Example: true
+	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
+
+	// Speaks Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
+	//
+	// Example: false
+	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+}
+
+// PublicKeyDraftProfile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785). The default is `v1`.
+//
+// Example: jcs
+type PublicKeyDraftProfile string
+
+// PublicKeyList The public keys of an agent.
+type PublicKeyList struct {
+	// Keys The keys that are not revoked, then the others, the newest first; at most 100.
+	Keys []PublicKeyView `json:"keys" yaml:"keys"`
+}
+
+// PublicKeyView A public key of an agent.
+type PublicKeyView struct {
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ci-importer
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// KeyID The first 16 hexadecimal digits of the SHA-256 of the public key.
+	//
+	// Example: 9b1c3e5d7f80a2b4
+	KeyID string `json:"key_id" yaml:"key_id"`
+
+	// NotAfter When the key expires; null if it does not.
+	//
+	// Example: 2027-01-10T00:00:00Z
+	NotAfter *time.Time `json:"not_after" yaml:"not_after"`
+
+	// Profile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+	//
+	// Example: jcs
+	Profile PublicKeyViewProfile `json:"profile" yaml:"profile"`
+
+	// PublicKey The Ed25519 public key: 32 bytes in base64.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey string `json:"public_key" yaml:"public_key"`
+
+	// Required Whether every message of the agent must be signed.
+	//
+	// Example: true
+	Required bool `json:"required" yaml:"required"`
+
+	// RevokedAt When it was revoked; null if it was not.
+	//
+	// Example: 2026-01-12T15:30:00Z
+	RevokedAt *time.Time `json:"revoked_at" yaml:"revoked_at"`
+
+	// Speaks Whether a signature replaces a token.
+	//
+	// Example: false
+	Speaks bool `json:"speaks" yaml:"speaks"`
+
+	// State Whether messages can be signed with the key now.
+	//
+	// Example: valid
+	State PublicKeyViewState `json:"state" yaml:"state"`
+}
+
+// PublicKeyViewProfile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+//
+// Example: jcs
+type PublicKeyViewProfile string
+
+// PublicKeyViewState Whether messages can be signed with the key now.
+//
+// Example: valid
+type PublicKeyViewState string
 
 // PublicationDraft The body of a request to publish.
 type PublicationDraft struct {
@@ -5441,6 +5680,35 @@ type ServerStatusDatabase string
 //
 // Example: ready
 type ServerStatusStatus string
+
+// ServiceKeyList The keys of comet.
+type ServiceKeyList struct {
+	// Keys The current key, then those that were retired in the last 30 days, the newest first.
+	Keys []ServiceKeyView `json:"keys" yaml:"keys"`
+}
+
+// ServiceKeyView A key of comet without the private key.
+type ServiceKeyView struct {
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// KeyID The id in signatures (`kid`).
+	//
+	// Example: 9b1c3e5d7f80a2b4
+	KeyID string `json:"key_id" yaml:"key_id"`
+
+	// PublicKey The Ed25519 public key: 32 bytes in base64.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey string `json:"public_key" yaml:"public_key"`
+
+	// RetiredAt When another key replaced it; null for the current key.
+	//
+	// Example: 2026-02-10T15:30:00Z
+	RetiredAt *time.Time `json:"retired_at" yaml:"retired_at"`
+}
 
 // SessionDraft The body of a request to open a session.
 type SessionDraft struct {
@@ -9297,6 +9565,24 @@ type GetAgentKeyParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListPublicKeysParams defines parameters for ListPublicKeys.
+type ListPublicKeysParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// PinPublicKeyParams defines parameters for PinPublicKey.
+type PinPublicKeyParams struct {
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetPublicKeyParams defines parameters for GetPublicKey.
+type GetPublicKeyParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListReservationsParams defines parameters for ListReservations.
 type ListReservationsParams struct {
 	// State Only reservations in this state
@@ -9484,6 +9770,12 @@ type ImportRosterParams struct {
 
 	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// ListServiceKeysParams defines parameters for ListServiceKeys.
+type ListServiceKeysParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListSessionsParams defines parameters for ListSessions.
@@ -10067,6 +10359,12 @@ type UpdateAgentKeyJSONRequestBody = AgentKeyChange
 
 // PutAgentKeyJSONRequestBody defines body for PutAgentKey for application/json ContentType.
 type PutAgentKeyJSONRequestBody = AgentKeyDraft
+
+// PinPublicKeyJSONRequestBody defines body for PinPublicKey for application/json ContentType.
+type PinPublicKeyJSONRequestBody = PublicKeyDraft
+
+// ChangePublicKeyJSONRequestBody defines body for ChangePublicKey for application/json ContentType.
+type ChangePublicKeyJSONRequestBody = PublicKeyChange
 
 // CreateReservationJSONRequestBody defines body for CreateReservation for application/json ContentType.
 type CreateReservationJSONRequestBody = ReservationDraft
@@ -10669,6 +10967,13 @@ type ClientInterface interface {
 	// Corresponds with GET / (the `GetHome` operationId).
 	GetHome(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetJWKS Get the public keys of the service
+	//
+	// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+	//
+	// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+	GetJWKS(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ConnectAgent Open a WebSocket
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -10969,6 +11274,77 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
 	PutAgentKey(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPublicKeys List an agent's public keys
+	//
+	// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+	ListPublicKeys(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PinPublicKeyWithBody Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKeyWithBody(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PinPublicKey Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKey(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokePublicKey Revoke a public key of an agent
+	//
+	// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+	RevokePublicKey(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPublicKey Get a public key of an agent
+	//
+	// Returns an Ed25519 key that verifies the agent's Genesis messages.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+	GetPublicKey(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangePublicKeyWithBody Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKeyWithBody(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangePublicKey Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKey(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListReservations List an agent's reservations
 	//
@@ -11275,6 +11651,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/roster (the `ImportRoster` operationId).
 	ImportRoster(ctx context.Context, params *ImportRosterParams, body ImportRosterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListServiceKeys List the keys of the service
+	//
+	// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+	ListServiceKeys(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateServiceKey Rotate the key of the service
+	//
+	// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+	RotateServiceKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSessions List sessions
 	//
@@ -12260,6 +12654,23 @@ func (c *Client) GetHome(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
+// GetJWKS Get the public keys of the service
+//
+// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+//
+// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+func (c *Client) GetJWKS(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetJWKSRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ConnectAgent Open a WebSocket
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -12871,6 +13282,147 @@ func (c *Client) PutAgentKey(ctx context.Context, agentID string, body PutAgentK
 	return c.Client.Do(req)
 }
 
+// ListPublicKeys List an agent's public keys
+//
+// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+//
+// Requires the scope `admin`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+func (c *Client) ListPublicKeys(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPublicKeysRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PinPublicKeyWithBody Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *Client) PinPublicKeyWithBody(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPinPublicKeyRequestWithBody(c.Server, agentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PinPublicKey Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *Client) PinPublicKey(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPinPublicKeyRequest(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokePublicKey Revoke a public key of an agent
+//
+// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+func (c *Client) RevokePublicKey(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokePublicKeyRequest(c.Server, agentID, keyID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPublicKey Get a public key of an agent
+//
+// Returns an Ed25519 key that verifies the agent's Genesis messages.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+func (c *Client) GetPublicKey(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPublicKeyRequest(c.Server, agentID, keyID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangePublicKeyWithBody Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *Client) ChangePublicKeyWithBody(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangePublicKeyRequestWithBody(c.Server, agentID, keyID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangePublicKey Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *Client) ChangePublicKey(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangePublicKeyRequest(c.Server, agentID, keyID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListReservations List an agent's reservations
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
@@ -13467,6 +14019,44 @@ func (c *Client) ImportRosterWithBody(ctx context.Context, params *ImportRosterP
 // Corresponds with POST /api/v1/roster (the `ImportRoster` operationId).
 func (c *Client) ImportRoster(ctx context.Context, params *ImportRosterParams, body ImportRosterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewImportRosterRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListServiceKeys List the keys of the service
+//
+// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+func (c *Client) ListServiceKeys(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListServiceKeysRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateServiceKey Rotate the key of the service
+//
+// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+func (c *Client) RotateServiceKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateServiceKeyRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -15450,6 +16040,33 @@ func NewGetHomeRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewGetJWKSRequest constructs an http.Request for the GetJWKS method
+func NewGetJWKSRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/.well-known/jwks.json")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewConnectAgentRequest constructs an http.Request for the ConnectAgent method
 func NewConnectAgentRequest(server string, params *ConnectAgentParams) (*http.Request, error) {
 	var err error
@@ -16796,6 +17413,268 @@ func NewPutAgentKeyRequestWithBody(server string, agentID string, contentType st
 	}
 
 	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListPublicKeysRequest constructs an http.Request for the ListPublicKeys method
+func NewListPublicKeysRequest(server string, agentID string, params *ListPublicKeysParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPinPublicKeyRequest calls the generic PinPublicKey builder with application/json body
+func NewPinPublicKeyRequest(server string, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPinPublicKeyRequestWithBody(server, agentID, params, "application/json", bodyReader)
+}
+
+// NewPinPublicKeyRequestWithBody constructs an http.Request for the PinPublicKey method, with any body, and a specified content type
+func NewPinPublicKeyRequestWithBody(server string, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRevokePublicKeyRequest constructs an http.Request for the RevokePublicKey method
+func NewRevokePublicKeyRequest(server string, agentID string, keyID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key_id", keyID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPublicKeyRequest constructs an http.Request for the GetPublicKey method
+func NewGetPublicKeyRequest(server string, agentID string, keyID string, params *GetPublicKeyParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key_id", keyID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewChangePublicKeyRequest calls the generic ChangePublicKey builder with application/json body
+func NewChangePublicKeyRequest(server string, agentID string, keyID string, body ChangePublicKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangePublicKeyRequestWithBody(server, agentID, keyID, "application/json", bodyReader)
+}
+
+// NewChangePublicKeyRequestWithBody constructs an http.Request for the ChangePublicKey method, with any body, and a specified content type
+func NewChangePublicKeyRequestWithBody(server string, agentID string, keyID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key_id", keyID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
 	if err != nil {
 		return nil, err
 	}
@@ -18260,6 +19139,75 @@ func NewImportRosterRequestWithBody(server string, params *ImportRosterParams, c
 			req.Header.Set("Idempotency-Key", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListServiceKeysRequest constructs an http.Request for the ListServiceKeys method
+func NewListServiceKeysRequest(server string, params *ListServiceKeysParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/service/keys")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRotateServiceKeyRequest constructs an http.Request for the RotateServiceKey method
+func NewRotateServiceKeyRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/service/keys/rotate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -22837,6 +23785,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET / (the `GetHome` operationId).
 	GetHomeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHomeResponse, error)
 
+	// GetJWKSWithResponse Get the public keys of the service
+	//
+	// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+	GetJWKSWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetJWKSResponse, error)
+
 	// ConnectAgentWithResponse Open a WebSocket
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -23165,6 +24122,83 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
 	PutAgentKeyWithResponse(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error)
+
+	// ListPublicKeysWithResponse List an agent's public keys
+	//
+	// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+	ListPublicKeysWithResponse(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*ListPublicKeysResponse, error)
+
+	// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKeyWithBodyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error)
+
+	// PinPublicKeyWithResponse Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKeyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error)
+
+	// RevokePublicKeyWithResponse Revoke a public key of an agent
+	//
+	// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+	RevokePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*RevokePublicKeyResponse, error)
+
+	// GetPublicKeyWithResponse Get a public key of an agent
+	//
+	// Returns an Ed25519 key that verifies the agent's Genesis messages.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+	GetPublicKeyWithResponse(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*GetPublicKeyResponse, error)
+
+	// ChangePublicKeyWithBodyWithResponse Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKeyWithBodyWithResponse(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error)
+
+	// ChangePublicKeyWithResponse Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error)
 
 	// ListReservationsWithResponse List an agent's reservations
 	//
@@ -23499,6 +24533,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/roster (the `ImportRoster` operationId).
 	ImportRosterWithResponse(ctx context.Context, params *ImportRosterParams, body ImportRosterJSONRequestBody, reqEditors ...RequestEditorFn) (*ImportRosterResponse, error)
+
+	// ListServiceKeysWithResponse List the keys of the service
+	//
+	// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+	ListServiceKeysWithResponse(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*ListServiceKeysResponse, error)
+
+	// RotateServiceKeyWithResponse Rotate the key of the service
+	//
+	// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+	RotateServiceKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RotateServiceKeyResponse, error)
 
 	// ListSessionsWithResponse List sessions
 	//
@@ -24607,6 +25663,54 @@ func (r GetHomeResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetHomeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetJWKSResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *JwkSet
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetJWKSResponse) GetJSON200() *JwkSet {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetJWKSResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetJWKSResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetJWKSResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetJWKSResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetJWKSResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -26482,6 +27586,449 @@ func (r PutAgentKeyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r PutAgentKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListPublicKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicKeyList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPublicKeysResponse) GetJSON200() *PublicKeyList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPublicKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPublicKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPublicKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPublicKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PinPublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *PublicKeyView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PinPublicKeyResponse) GetJSON201() *PublicKeyView {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PinPublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PinPublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PinPublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PinPublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RevokePublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RevokePublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RevokePublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevokePublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevokePublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicKeyView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPublicKeyResponse) GetJSON200() *PublicKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangePublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicKeyView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangePublicKeyResponse) GetJSON200() *PublicKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangePublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangePublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangePublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangePublicKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -28399,6 +29946,144 @@ func (r ImportRosterResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ImportRosterResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListServiceKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceKeyList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListServiceKeysResponse) GetJSON200() *ServiceKeyList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListServiceKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListServiceKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListServiceKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListServiceKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateServiceKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceKeyView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RotateServiceKeyResponse) GetJSON200() *ServiceKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateServiceKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateServiceKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateServiceKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateServiceKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -34458,6 +36143,21 @@ func (c *ClientWithResponses) GetHomeWithResponse(ctx context.Context, reqEditor
 	return ParseGetHomeResponse(rsp)
 }
 
+// GetJWKSWithResponse Get the public keys of the service
+//
+// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+func (c *ClientWithResponses) GetJWKSWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetJWKSResponse, error) {
+	rsp, err := c.GetJWKS(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetJWKSResponse(rsp)
+}
+
 // ConnectAgentWithResponse Open a WebSocket
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -34973,6 +36673,125 @@ func (c *ClientWithResponses) PutAgentKeyWithResponse(ctx context.Context, agent
 	return ParsePutAgentKeyResponse(rsp)
 }
 
+// ListPublicKeysWithResponse List an agent's public keys
+//
+// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+func (c *ClientWithResponses) ListPublicKeysWithResponse(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*ListPublicKeysResponse, error) {
+	rsp, err := c.ListPublicKeys(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPublicKeysResponse(rsp)
+}
+
+// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *ClientWithResponses) PinPublicKeyWithBodyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error) {
+	rsp, err := c.PinPublicKeyWithBody(ctx, agentID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePinPublicKeyResponse(rsp)
+}
+
+// PinPublicKeyWithResponse Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *ClientWithResponses) PinPublicKeyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error) {
+	rsp, err := c.PinPublicKey(ctx, agentID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePinPublicKeyResponse(rsp)
+}
+
+// RevokePublicKeyWithResponse Revoke a public key of an agent
+//
+// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+func (c *ClientWithResponses) RevokePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*RevokePublicKeyResponse, error) {
+	rsp, err := c.RevokePublicKey(ctx, agentID, keyID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokePublicKeyResponse(rsp)
+}
+
+// GetPublicKeyWithResponse Get a public key of an agent
+//
+// Returns an Ed25519 key that verifies the agent's Genesis messages.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+func (c *ClientWithResponses) GetPublicKeyWithResponse(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*GetPublicKeyResponse, error) {
+	rsp, err := c.GetPublicKey(ctx, agentID, keyID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPublicKeyResponse(rsp)
+}
+
+// ChangePublicKeyWithBodyWithResponse Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *ClientWithResponses) ChangePublicKeyWithBodyWithResponse(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error) {
+	rsp, err := c.ChangePublicKeyWithBody(ctx, agentID, keyID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangePublicKeyResponse(rsp)
+}
+
+// ChangePublicKeyWithResponse Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *ClientWithResponses) ChangePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error) {
+	rsp, err := c.ChangePublicKey(ctx, agentID, keyID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangePublicKeyResponse(rsp)
+}
+
 // ListReservationsWithResponse List an agent's reservations
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
@@ -35485,6 +37304,40 @@ func (c *ClientWithResponses) ImportRosterWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseImportRosterResponse(rsp)
+}
+
+// ListServiceKeysWithResponse List the keys of the service
+//
+// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+func (c *ClientWithResponses) ListServiceKeysWithResponse(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*ListServiceKeysResponse, error) {
+	rsp, err := c.ListServiceKeys(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListServiceKeysResponse(rsp)
+}
+
+// RotateServiceKeyWithResponse Rotate the key of the service
+//
+// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+func (c *ClientWithResponses) RotateServiceKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RotateServiceKeyResponse, error) {
+	rsp, err := c.RotateServiceKey(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateServiceKeyResponse(rsp)
 }
 
 // ListSessionsWithResponse List sessions
@@ -37175,6 +39028,39 @@ func ParseGetHomeResponse(rsp *http.Response) (*GetHomeResponse, error) {
 	return response, nil
 }
 
+// ParseGetJWKSResponse parses an HTTP response from a GetJWKSWithResponse call
+func ParseGetJWKSResponse(rsp *http.Response) (*GetJWKSResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetJWKSResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest JwkSet
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseConnectAgentResponse parses an HTTP response from a ConnectAgentWithResponse call
 func ParseConnectAgentResponse(rsp *http.Response) (*ConnectAgentResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -38733,6 +40619,383 @@ func ParsePutAgentKeyResponse(rsp *http.Response) (*PutAgentKeyResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListPublicKeysResponse parses an HTTP response from a ListPublicKeysWithResponse call
+func ParseListPublicKeysResponse(rsp *http.Response) (*ListPublicKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPublicKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicKeyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePinPublicKeyResponse parses an HTTP response from a PinPublicKeyWithResponse call
+func ParsePinPublicKeyResponse(rsp *http.Response) (*PinPublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PinPublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest PublicKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRevokePublicKeyResponse parses an HTTP response from a RevokePublicKeyWithResponse call
+func ParseRevokePublicKeyResponse(rsp *http.Response) (*RevokePublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevokePublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPublicKeyResponse parses an HTTP response from a GetPublicKeyWithResponse call
+func ParseGetPublicKeyResponse(rsp *http.Response) (*GetPublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangePublicKeyResponse parses an HTTP response from a ChangePublicKeyWithResponse call
+func ParseChangePublicKeyResponse(rsp *http.Response) (*ChangePublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangePublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
@@ -40353,6 +42616,117 @@ func ParseImportRosterResponse(rsp *http.Response) (*ImportRosterResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListServiceKeysResponse parses an HTTP response from a ListServiceKeysWithResponse call
+func ParseListServiceKeysResponse(rsp *http.Response) (*ListServiceKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListServiceKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceKeyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateServiceKeyResponse parses an HTTP response from a RotateServiceKeyWithResponse call
+func ParseRotateServiceKeyResponse(rsp *http.Response) (*RotateServiceKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateServiceKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

@@ -56,7 +56,7 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 	m, err := wire.Parse(raw)
 	out := received{Message: m, by: from.Principal, agentID: from.AgentID(), trace: from.Trace}
 	if err != nil && codeOf(err) != wire.CodeSignatureRequired {
-		if bad := p.failInvalid(ctx, out, raw, err); bad != nil {
+		if bad := p.failInvalid(ctx, out, err); bad != nil {
 			return out, bad
 		}
 		return out, err

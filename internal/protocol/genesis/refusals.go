@@ -13,7 +13,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
-	"comet/models"
 )
 
 // The codes of ERROR messages that the codec does not have.
@@ -78,7 +77,7 @@ func (p *Protocol) refuse(ctx context.Context, m wire.Message, err error) protoc
 	case auth.SignatureRequired:
 		reply.Unauthenticated = true
 	}
-	out := wire.Message{To: cmp.Or(m.From, models.RootAgentID), CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: f}
+	out := wire.Message{To: cmp.Or(m.From, "unknown"), CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: f}
 	if m.Type != wire.TypeRequest && m.Type != wire.TypeResponse {
 		out.CorrelationID = m.CorrelationID
 	}

@@ -121,7 +121,7 @@ func (p *Protocol) assignment(t task) wire.Message {
 	if left := t.Task.Deadline.Sub(p.clock()).Milliseconds(); left > 0 {
 		req.TimeoutMS = left
 	}
-	return wire.Message{ID: requestID(t.Task.ID, t.Task.Attempt), CorrelationID: t.meta.CorrelationID, Body: req}
+	return wire.Message{CorrelationID: t.Task.ID, Body: req}
 }
 
 // intentOf returns the first required capability, which is the intent in the protocol.
@@ -135,13 +135,14 @@ func intentOf(capabilities []string) string {
 // maxContext limits the context of a REQUEST, in bytes.
 const maxContext = 64 << 10
 
-// contextFor returns the context of the REQUEST to a worker: that of the requester, with originalFrom, the task and its attempt.
+// contextFor returns the context of the REQUEST to a worker: that of the requester, with originalFrom, its correlationId, the task
+// and the attempt.
 func (p *Protocol) contextFor(t task) jsontext.Value {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(t.meta.Context, &members) != nil || members == nil {
 		members = map[string]jsontext.Value{}
 	}
-	own := map[string]any{"originalFrom": t.meta.From, "taskId": t.Task.ID, "attempt": t.Task.Attempt}
+	own := map[string]any{"originalFrom": t.meta.From, "correlationId": t.meta.CorrelationID, "taskId": t.Task.ID, "attempt": t.Task.Attempt}
 	if t.Task.Budget != nil {
 		own["maxTokens"] = max(*t.Task.Budget-t.Task.Tokens, 1)
 	}
@@ -166,14 +167,14 @@ func (p *Protocol) contextFor(t task) jsontext.Value {
 
 // order returns a REQUEST to a worker about its task that needs no response.
 func (p *Protocol) order(t task, m models.InboxMessage, intent string, payload map[string]any) wire.Message {
-	payload["taskId"], payload["requestId"] = t.Task.ID, requestID(t.Task.ID, m.Attempt)
+	payload["taskId"], payload["attempt"] = t.Task.ID, m.Attempt
 	text, _ := json.Marshal(payload) // marshals always
-	return wire.Message{CorrelationID: t.meta.CorrelationID, Body: wire.Request{
+	return wire.Message{CorrelationID: t.Task.ID, Body: wire.Request{
 		Intent: intent, Confidence: 1, Entities: []wire.Entity{}, Payload: text, Context: jsontext.Value("{}"), Priority: wire.Critical, Options: wire.Options{RequiresResponse: new(false)},
 	}}
 }
 
-// question returns the REQUEST that asks the requester of a task. The RESPONSE to it has the id of the task as its correlationId.
+// question returns the REQUEST that asks the requester of a task. The RESPONSE to it has the same correlationId.
 func (p *Protocol) question(ctx context.Context, t task) (wire.Message, error) {
 	if t.Task.WaitingFor != models.WaitForReply {
 		return wire.Message{}, nil
@@ -190,7 +191,7 @@ func (p *Protocol) question(ctx context.Context, t task) (wire.Message, error) {
 	if err != nil {
 		return wire.Message{}, err
 	}
-	return wire.Message{CorrelationID: t.Task.ID, Body: wire.Request{
+	return wire.Message{CorrelationID: questionPrefix + t.Task.ID, Body: wire.Request{
 		Intent: intentClarify, Confidence: 1, Entities: []wire.Entity{}, Payload: printable(text), Context: jsontext.Value("{}"), Priority: wire.Priority(t.Task.Priority), Options: wire.Options{RequiresResponse: new(true)},
 	}}, nil
 }

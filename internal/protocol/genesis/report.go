@@ -19,41 +19,12 @@ import (
 	"comet/models"
 )
 
-// requestID returns the id of the REQUEST that assigns an attempt at a task. That of the first attempt is the
-// id of the task. Each attempt has its own, because a worker may ignore an id that it has seen.
-func requestID(taskID string, attempt int) string {
-	if attempt <= 1 {
-		return uuidOf(taskID)
-	}
-	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+taskID+":"+string(rune('0'+attempt)))).String()
-}
-
 // uuidOf returns the id of a task as a UUID.
 func uuidOf(taskID string) string {
 	if id, err := uuid.Parse(taskID); err == nil && len(taskID) == 36 {
 		return id.String()
 	}
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+taskID)).String()
-}
-
-// assigned returns the task that a REQUEST of comet with the given id has assigned to an agent, and the attempt, 0 for the newest.
-func (p *Protocol) assigned(ctx context.Context, agentID, id string) (taskID string, attempt int, err error) {
-	id = strings.ToLower(id)
-	if _, err := p.Work.Task(ctx, id); !errs.Is(err, errs.NotFound) {
-		return id, 1, err
-	}
-	open, err := p.Work.OpenTasksOf(ctx, agentID)
-	if err != nil {
-		return "", 0, err
-	}
-	for _, t := range open {
-		for attempt := t.Task.Attempt; attempt > 0; attempt-- {
-			if requestID(t.Task.ID, attempt) == id {
-				return t.Task.ID, attempt, nil
-			}
-		}
-	}
-	return "", 0, errs.New(errs.NotFound, "none of your tasks was assigned by a REQUEST with the id %s", id)
 }
 
 // requireAgent rejects reports of senders that are no agents, and reports to others than comet.
@@ -73,12 +44,9 @@ func (p *Protocol) response(ctx context.Context, m received, body wire.Response)
 		return protocol.Reply{}, err
 	}
 	data := m.value("data", body.Data)
-	taskID, attempt, err := p.assigned(ctx, m.agentID, body.RequestID)
-	if errs.Is(err, errs.NotFound) {
-		return p.replyToQuestion(ctx, m, body, data, err)
-	}
-	if err != nil {
-		return protocol.Reply{}, err
+	taskID := m.CorrelationID // of the REQUEST that assigned the task
+	if asked, ok := strings.CutPrefix(taskID, questionPrefix); ok {
+		return p.answerQuestion(ctx, m, body, asked, data)
 	}
 	if body.Status == wire.Partial {
 		if data == nil {
@@ -87,13 +55,13 @@ func (p *Protocol) response(ctx context.Context, m received, body wire.Response)
 		t, err := p.Work.Progress(ctx, m.agentID, taskID, orchestrator.Progress{Partial: data, MessageID: m.ID})
 		return accepted(t.ID), taskError(err)
 	}
-	return p.complete(ctx, m, body, data, taskID, attempt)
+	return p.complete(ctx, m, body, data, taskID)
 }
 
 // complete ends an attempt with a RESPONSE.
-func (p *Protocol) complete(ctx context.Context, m received, body wire.Response, data json.RawMessage, taskID string, attempt int) (protocol.Reply, error) {
+func (p *Protocol) complete(ctx context.Context, m received, body wire.Response, data json.RawMessage, taskID string) (protocol.Reply, error) {
 	d := detail{Confidence: body.Confidence, Sources: body.Sources, Error: body.Error}
-	r := orchestrator.Result{Output: data, MessageID: m.ID, Attempt: attempt}
+	r := orchestrator.Result{Output: data, MessageID: m.ID}
 	if body.Usage != nil {
 		r.Tokens, r.Model = body.Usage.Tokens, body.Usage.Model
 	}
@@ -137,7 +105,7 @@ func textOf(data json.RawMessage) (string, bool) {
 // taskError converts an error about a task that does not exist, belongs to another agent or has ended.
 func taskError(err error) error {
 	if errs.Is(err, errs.NotFound) {
-		return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/requestId", "%s", errs.From(err).Detail)
+		return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/correlationId", "%s; correlationId must be that of the REQUEST", errs.From(err).Detail)
 	}
 	return err
 }
@@ -147,16 +115,11 @@ func (p *Protocol) failure(ctx context.Context, m received, body wire.Failure) (
 	if err := requireAgent(m); err != nil {
 		return protocol.Reply{}, err
 	}
-	id := cmp.Or(body.OriginalMessageID, m.CorrelationID)
-	if id == "" {
-		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/originalMessageId", "originalMessageId must be the id of the REQUEST that failed")
+	if m.CorrelationID == "" {
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/correlationId", "correlationId must be that of the REQUEST that failed")
 	}
-	taskID, attempt, err := p.assigned(ctx, m.agentID, id)
-	if err != nil {
-		return protocol.Reply{}, taskError(err)
-	}
-	r := orchestrator.Result{Failure: failureKind(body), Text: cmp.Or(input.ClipBytes(body.Message, maxFailureText), "the work failed"), MessageID: m.ID, Attempt: attempt}
-	return p.endTask(ctx, m, taskID, r)
+	r := orchestrator.Result{Failure: failureKind(body), Text: cmp.Or(input.ClipBytes(body.Message, maxFailureText), "the work failed"), MessageID: m.ID}
+	return p.endTask(ctx, m, m.CorrelationID, r)
 }
 
 // failureKind converts the type of an agent's ERROR to a failure of the core.
@@ -177,17 +140,13 @@ func failureKind(f wire.Failure) orchestrator.Failure {
 
 // failInvalid ends the attempt of a worker whose RESPONSE breaks the protocol, so that another one may be tried. The worker
 // still gets the error of its message. An error is one of the core.
-func (p *Protocol) failInvalid(ctx context.Context, m received, raw []byte, cause error) error {
-	h := wire.ReadHead(raw)
-	if h.Type != wire.TypeResponse || h.RequestID == "" || m.agentID == "" || p.checkSender(ctx, m) != nil || p.mustSign(ctx, m) {
+func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) error {
+	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || p.checkSender(ctx, m) != nil || p.mustSign(ctx, m) {
 		return nil
 	}
-	taskID, attempt, err := p.assigned(ctx, m.agentID, h.RequestID)
-	if err == nil {
-		_, err = p.Work.Complete(ctx, m.agentID, taskID, orchestrator.Result{
-			Failure: orchestrator.FailureInvalid, Text: input.ClipBytes("the response of the agent is invalid: "+cause.Error(), maxFailureText), MessageID: m.ID, Attempt: attempt,
-		})
-	}
+	_, err := p.Work.Complete(ctx, m.agentID, m.CorrelationID, orchestrator.Result{
+		Failure: orchestrator.FailureInvalid, Text: input.ClipBytes("the response of the agent is invalid: "+cause.Error(), maxFailureText), MessageID: m.ID,
+	})
 	if coded, ok := errors.AsType[*errs.Error](err); ok && coded.Code != errs.Internal {
 		return nil
 	}
@@ -219,10 +178,7 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 	case m.agentID == "":
 		return protocol.Reply{}, requireAgent(m)
 	}
-	taskID, _, err := p.assigned(ctx, m.agentID, cmp.Or(ref.RequestID, ref.TaskID, ref.CorrelationID))
-	if err != nil {
-		return protocol.Reply{}, taskError(err)
-	}
+	taskID := cmp.Or(ref.TaskID, ref.CorrelationID)
 	question := orchestrator.Question{Text: input.ClipBytes(ref.Question, maxQuestion), Options: ref.Options}
 	if t, err := p.Work.Task(ctx, taskID); err == nil && t.WaitingFor == models.WaitForReply { // a repeated message
 		if open, err := p.Work.OpenQuestion(ctx, t); err == nil && open.Text == question.Text {
@@ -236,19 +192,16 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 // maxQuestion limits a question, in bytes.
 const maxQuestion = 16 << 10
 
-// replyToQuestion processes the RESPONSE of a requester to a question. Its correlationId is the id of the task. missing
-// is the error for another RESPONSE.
-func (p *Protocol) replyToQuestion(ctx context.Context, m received, body wire.Response, data json.RawMessage, missing error) (protocol.Reply, error) {
-	t, err := p.Work.Task(ctx, strings.ToLower(m.CorrelationID))
-	switch {
-	case err != nil && !errs.Is(err, errs.NotFound):
+// questionPrefix begins the correlationId of a question to the requester of a task. The rest is the id of the task.
+const questionPrefix = "question:"
+
+// answerQuestion processes the RESPONSE of a requester to a question about its task.
+func (p *Protocol) answerQuestion(ctx context.Context, m received, body wire.Response, taskID string, data json.RawMessage) (protocol.Reply, error) {
+	t, err := p.ownTask(ctx, m, reference{TaskID: taskID})
+	if err != nil {
 		return protocol.Reply{}, err
-	case err != nil || t.OwnerAgent != m.agentID:
-		if done, err := p.Work.IsProcessed(ctx, m.agentID, m.ID); err != nil || done {
-			return accepted(""), err // the message was processed before
-		}
-		return protocol.Reply{}, taskError(missing)
-	case body.Status != wire.Succeeded:
+	}
+	if body.Status != wire.Succeeded {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/status", "status must be SUCCESS in an answer to a question")
 	}
 	return p.reply(ctx, t.ID, data)
@@ -276,7 +229,7 @@ func (p *Protocol) event(ctx context.Context, m received, body wire.Event) (prot
 	return p.publish(ctx, m, body)
 }
 
-// acknowledge records that a worker has received its REQUEST.
+// acknowledge removes a message from the inbox of the agent that has received it.
 func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
 	var payload struct {
 		Original string `json:"originalMessageId"`
@@ -284,15 +237,6 @@ func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event)
 	if err := json.Unmarshal(m.value("payload", body.Payload), &payload); err != nil || payload.Original == "" {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/originalMessageId", "payload.originalMessageId must be the id of the message that is acknowledged")
 	}
-	taskID, _, err := p.assigned(ctx, m.agentID, payload.Original)
-	if errs.Is(err, errs.NotFound) {
-		return accepted(""), nil // the connection acknowledges other messages
-	}
-	if err == nil {
-		_, err = p.Work.Accept(ctx, m.agentID, taskID)
-	}
-	if errs.Is(err, errs.TaskState) {
-		err = nil
-	}
-	return accepted(taskID), taskError(err)
+	_, err := p.Work.Acknowledge(ctx, m.agentID, []string{payload.Original})
+	return accepted(""), err
 }

@@ -34,13 +34,13 @@ func TestRequestResponse(t *testing.T) {
 
 		m := f.one(t, "analyst")
 		got := m.Body.(wire.Request)
-		require.Equal(t, []any{"analyst", "order-7", accepted.TaskID}, []any{m.To, m.CorrelationID, m.ID})
+		require.Equal(t, []any{"analyst", accepted.TaskID}, []any{m.To, m.CorrelationID})
 		require.Equal(t, []any{"analyze_data", 0.75, wire.Critical}, []any{got.Intent, got.Confidence, got.Priority})
 		require.JSONEq(t, `{"rows":3}`, string(got.Payload))
 		require.Equal(t, "analyst", got.Entities[0].Value)
 		var context map[string]any
 		require.NoError(t, json.Unmarshal(got.Context, &context))
-		require.Equal(t, []any{"u1", "boss", accepted.TaskID}, []any{context["user"], context["originalFrom"], context["taskId"]})
+		require.Equal(t, []any{"u1", "boss", accepted.TaskID, "order-7"}, []any{context["user"], context["originalFrom"], context["taskId"], context["correlationId"]})
 
 		f.db.Clock.Advance(250 * time.Millisecond)
 		_, done := f.accepted(t, as("analyst"), f.answer(m, "SUCCESS", map[string]any{"mean": 4.5}, map[string]any{
@@ -229,7 +229,7 @@ func TestFailures(t *testing.T) {
 					m = f.inbox(t, "analyst")
 					return len(m) > 0
 				}, time.Minute, time.Millisecond)
-				f.accepted(t, as("analyst"), f.message("analyst", "ERROR", map[string]any{"originalMessageId": m[0].ID, "errorType": kind, "errorCode": "X", "message": "no"}, nil))
+				f.accepted(t, as("analyst"), f.message("analyst", "ERROR", map[string]any{"correlationId": m[0].CorrelationID, "originalMessageId": m[0].ID, "errorType": kind, "errorCode": "X", "message": "no"}, nil))
 			}
 			f.work.WaitForTask(t, reply.Location[len("/api/v1/tasks/"):], func(t models.Task) bool { return t.State.Ended() })
 			failure := f.one(t, "boss").Body.(wire.Failure)
@@ -294,19 +294,20 @@ func TestCancelAndClarify(t *testing.T) {
 		require.JSONEq(t, `{"taskId":"`+reply.Location[len("/api/v1/tasks/"):]+`","state":"cancelled"}`, string(end.Body.(wire.Response).Data))
 		order := f.one(t, "analyst").Body.(wire.Request)
 		require.Equal(t, []any{"cancel_task", false}, []any{order.Intent, *order.Options.RequiresResponse})
-		require.Contains(t, string(order.Payload), m.ID)
+		require.Contains(t, string(order.Payload), m.CorrelationID)
 		require.Equal(t, "CANCELLED", f.one(t, "boss").Body.(wire.Failure).ErrorCode)
 	})
 	runCase(t, "a question", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")
-		_, reply := f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		req := f.request("boss", "broadcast", "analyze_data", 1, nil)
+		_, reply := f.accepted(t, as("boss"), req)
 		m := f.one(t, "analyst")
-		ask := f.request("analyst", "nova", "clarify", map[string]any{"requestId": m.ID, "question": "which table?", "options": []string{"a", "b"}}, nil)
+		ask := f.request("analyst", "nova", "clarify", map[string]any{"taskId": m.CorrelationID, "question": "which table?", "options": []string{"a", "b"}}, nil)
 		f.accepted(t, as("analyst"), ask)
 		f.accepted(t, as("analyst"), ask) // repeated
 		question := f.one(t, "boss")
-		require.JSONEq(t, `{"taskId":"`+reply.Location[len("/api/v1/tasks/"):]+`","requestId":"`+m.CorrelationID+`","question":"which table?","options":["a","b"]}`, string(question.Body.(wire.Request).Payload))
+		require.JSONEq(t, `{"taskId":"`+reply.Location[len("/api/v1/tasks/"):]+`","requestId":"`+req["id"].(string)+`","question":"which table?","options":["a","b"]}`, string(question.Body.(wire.Request).Payload))
 		f.accepted(t, as("boss"), f.answer(question, "SUCCESS", "b", nil))
 		order := f.one(t, "analyst").Body.(wire.Request)
 		require.Equal(t, "clarify", order.Intent)
@@ -319,7 +320,7 @@ func TestCancelAndClarify(t *testing.T) {
 		req := f.request("script", "broadcast", "analyze_data", 1, nil)
 		f.accepted(t, client("c"), req)
 		m := f.one(t, "analyst")
-		f.accepted(t, as("analyst"), f.request("analyst", "nova", "clarify", map[string]any{"requestId": m.ID, "question": "which?"}, nil))
+		f.accepted(t, as("analyst"), f.request("analyst", "nova", "clarify", map[string]any{"taskId": m.CorrelationID, "question": "which?"}, nil))
 		f.accepted(t, client("c"), f.request("script", "nova", "clarify", map[string]any{"requestId": req["id"], "answer": "this"}, nil))
 		require.Contains(t, string(f.one(t, "analyst").Body.(wire.Request).Payload), `"answer":"this"`)
 	})

@@ -10,9 +10,9 @@ import (
 type Head struct {
 	Type Type
 	ID   string
-	// RequestID and Status are those of a RESPONSE.
-	RequestID string
-	Status    Status
+	// CorrelationID and Status are those of a RESPONSE.
+	CorrelationID string
+	Status        Status
 }
 
 // ReadHead reads the members that say to what a message belongs. It reads only as much of raw as it needs; the
@@ -22,7 +22,7 @@ func ReadHead(raw []byte) (h Head) {
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
 		return h
 	}
-	for h.ID == "" || h.Type == "" || h.Type == TypeResponse && (h.RequestID == "" || h.Status == "") {
+	for h.ID == "" || h.Type == "" || h.Type == TypeResponse && (h.CorrelationID == "" || h.Status == "") {
 		name, err := dec.ReadToken()
 		if err != nil || name.Kind() != '"' {
 			return h
@@ -44,8 +44,8 @@ func ReadHead(raw []byte) (h Head) {
 			h.Type = Type(text)
 		case "id":
 			h.ID = string(text)
-		case "requestId":
-			h.RequestID = string(text)
+		case "correlationId":
+			h.CorrelationID = string(text)
 		case "status":
 			h.Status = Status(text)
 		}
