@@ -58,9 +58,9 @@ require (
 	golang.org/x/text v0.43.0
 	golang.org/x/time v0.16.0
 	google.golang.org/protobuf v1.36.12
-	gorm.io/driver/postgres v1.6.3
+	gorm.io/driver/postgres v1.6.0
 	gorm.io/driver/sqlite v1.6.0
-	gorm.io/gorm v1.31.2
+	gorm.io/gorm v1.30.0
 	modernc.org/quickjs v0.27.0
 	modernc.org/sqlite v1.61.1
 )

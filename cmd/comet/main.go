@@ -185,7 +185,13 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	root.SetHelpCommand(newHelpCommand(root))
 	root.InitDefaultCompletionCmd()
 	root.SetFlagErrorFunc(flagError)
-	root.SetHelpTemplate(root.HelpTemplate() + "{{if not .HasParent}}" + rootExitCodes + "{{end}}")
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { // SetHelpTemplate would link text/template
+		help(cmd, args)
+		if cmd == root {
+			fmt.Fprint(cmd.OutOrStdout(), rootExitCodes)
+		}
+	})
 	started = new(false)
 	prepare(root, started)
 	return root, started
