@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/template"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/template"
 	"comet/openapi"
 )
 
@@ -110,7 +110,9 @@ const contentTypePage = "text/html; charset=utf-8"
 
 // renderPage executes a template. Its values are not escaped by themselves: templates must write {{html .Name}}.
 func renderPage(page *bytes.Buffer, name string, data any) error {
-	return template.Must(template.ParseFS(docsPage, "docs/"+name)).Execute(page, data)
+	text, err := template.Execute(string(docsFile(name)), data, nil)
+	page.WriteString(text)
+	return err
 }
 
 // getMetrics serves the Prometheus metrics.

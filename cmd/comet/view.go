@@ -6,23 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"strings"
 	"text/tabwriter"
-	"text/template"
 	"time"
 
 	"comet/cmd/comet/viewtext"
+	"comet/internal/template"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 // column is a column of a table, or a field of one object. The value is a member of the
-// response, such as "stats.sessions_today", or a text/template over it.
+// response, such as "stats.sessions_today", or a template over it.
 type column struct{ head, value string }
 
 // viewFuncs are the functions of the templates besides those of viewtext.
-var viewFuncs = template.FuncMap{"yesno": yesNo, "count": count[int64], "indented": indented, "word": shellWord}
+var viewFuncs = map[string]any{"yesno": yesNo, "count": count[int64], "indented": indented, "word": shellWord}
 
 // viewData is the data of the templates: the response, and the arguments by their names.
 func (c *call) viewData(body []byte) (map[string]any, error) {
@@ -177,13 +178,9 @@ func (c column) render(data any, separator, absent string) (string, error) {
 }
 
 func render(text string, data any) (string, error) {
-	t, err := template.New("").Funcs(viewtext.Funcs()).Funcs(viewFuncs).Parse(text)
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	err = t.Execute(&b, data)
-	return b.String(), err
+	funcs := viewtext.Funcs()
+	maps.Copy(funcs, viewFuncs)
+	return template.Execute(text, data, funcs)
 }
 
 // decodeView reads a response for people: times are shown to the second in UTC, and texts, which

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-playground/validator/v10"
-
 	"comet/models"
 )
 
@@ -21,24 +19,20 @@ func ruleOf(tag string) string {
 		return "not_blank"
 	case "text":
 		return "printable"
-	case "gte":
-		return "min"
-	case "lte":
-		return "max"
 	}
 	return tag
 }
 
 // sentence describes the rule and the value.
-func sentence(pointer string, f validator.FieldError) string {
-	name, value := Field(pointer), deref(f.Value())
-	switch f.Tag() {
+func sentence(pointer string, r rule, value reflect.Value) string {
+	name := Field(pointer)
+	switch r.tag {
 	case "required":
 		return name + " is required"
-	case "min", "gte", "max", "lte", "len":
-		return name + " must " + bound(f.Tag(), f.Param(), value)
+	case "min", "max":
+		return name + " must " + bound(r.tag, r.param, value)
 	case "oneof":
-		return oneOf(name, strings.Fields(f.Param()), value)
+		return oneOf(name, strings.Fields(r.param), value)
 	case "scope":
 		names := make([]string, 0, len(models.Scopes()))
 		for _, s := range models.Scopes() {
@@ -46,7 +40,7 @@ func sentence(pointer string, f validator.FieldError) string {
 		}
 		return oneOf(name, names, value)
 	}
-	return name + " must " + wants(f.Tag()) + came(value)
+	return name + " must " + wants(r.tag) + came(value)
 }
 
 // oneOf describes a value that is none of the known words.
@@ -73,8 +67,6 @@ func wants(tag string) string {
 		return "not contain control characters"
 	case "text":
 		return "not contain control characters other than line breaks and tabs"
-	case "unique":
-		return "not contain an entry twice"
 	}
 	return "satisfy the rule " + strconv.Quote(tag)
 }
@@ -92,7 +84,7 @@ func came(value reflect.Value) string {
 
 // bound completes “… must” for a limit of a number, a string or a list.
 func bound(tag, limit string, value reflect.Value) string {
-	way := map[string]string{"min": "at least", "gte": "at least", "max": "at most", "lte": "at most", "len": "exactly"}[tag]
+	way := map[string]string{"min": "at least", "max": "at most"}[tag]
 	switch value.Kind() {
 	case reflect.String:
 		n := utf8.RuneCountInString(value.String())
@@ -120,12 +112,4 @@ func show(value reflect.Value) string {
 		return fmt.Sprint(value.Interface())
 	}
 	return ""
-}
-
-func deref(v any) reflect.Value {
-	value := reflect.ValueOf(v)
-	for value.Kind() == reflect.Pointer && !value.IsNil() {
-		value = value.Elem()
-	}
-	return value
 }

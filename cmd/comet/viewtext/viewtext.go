@@ -9,15 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"comet/internal/input"
 )
 
 // Funcs returns the functions by name.
-func Funcs() template.FuncMap {
-	return template.FuncMap{
+func Funcs() map[string]any {
+	return map[string]any{
 		"join": Join, "json": JSON, "budget": budgetText, "upper": strings.ToUpper, "remaining": remainingText, "percent": percentText,
 		"oneLine": oneLine, "waits": Waits, "duration": durationText, "fixed": fixed, "add": func(a, b any) int64 { return toInt(a) + toInt(b) },
 		"tree": tree, "today": budgetToday, "attempt": Attempt, "pairs": Pairs, "took": tookText,

@@ -1,14 +1,13 @@
 package v5
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"slices"
 	"strings"
-	"text/template"
 
 	"comet/internal/errs"
+	"comet/internal/template"
 	wire "comet/internal/wire/v5"
 	"comet/models"
 )
@@ -55,17 +54,11 @@ func (p *Protocol) Prompt(ctx context.Context, name, language, agentID string) (
 	if err != nil || strings.ContainsAny(name+language, "/.") {
 		return "", errs.New(errs.NotFound, "there is no prompt %q in the language %q; the prompts are orchestrator, worker and research, in fr and en", name, language)
 	}
-	page, err := template.New(name).Parse(string(text))
-	if err != nil {
-		return "", err
-	}
 	data, err := p.newPromptData(ctx, name, agentID)
 	if err != nil {
 		return "", err
 	}
-	var out bytes.Buffer
-	err = page.Execute(&out, data)
-	return out.String(), err
+	return template.Execute(string(text), data, nil)
 }
 
 func (p *Protocol) newPromptData(ctx context.Context, name, agentID string) (data promptData, err error) {
