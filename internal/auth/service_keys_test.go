@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"slices"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"comet/internal/events"
 	"comet/models"
 	"comet/store"
+	"comet/store/reseal"
 	"comet/store/seal"
 	"comet/store/storetest"
 )
@@ -120,5 +122,36 @@ func TestServiceKeys(t *testing.T) {
 		n, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM service_keys WHERE retired_at IS NULL")
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
+	})
+}
+
+// TestSeedsAreEncryptedAgain: the rotation of the secret key includes the keys of comet.
+func TestSeedsAreEncryptedAgain(t *testing.T) {
+	t.Parallel()
+	keyRule(t, "from plain text and with another key", func(t *testing.T, db *storetest.DB) {
+		first, err := auth.NewServiceKeys(db.Store, nil, nil).Current(t.Context())
+		require.NoError(t, err)
+		old, next := seal.NewKey(), seal.NewKey()
+		for _, lines := range []string{old, next + "\n" + old, next} {
+			ring, err := seal.Parse(lines)
+			require.NoError(t, err)
+			opts := db.Options
+			opts.Keys = ring
+			s, err := store.Open(t.Context(), opts)
+			require.NoError(t, err)
+			_, err = reseal.Start(t.Context(), s, ring, func() error { return nil })
+			require.NoError(t, err)
+			key, err := auth.NewServiceKeys(s, ring, nil).Current(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, first, key)
+			seed, err := store.Row[[]byte](s.Reads(t.Context()), "SELECT seed FROM service_keys")
+			require.NoError(t, err)
+			require.True(t, bytes.HasPrefix(seed, ring.Prefix()))
+			require.NoError(t, s.Close())
+		}
+		lost, err := seal.Parse(old)
+		require.NoError(t, err)
+		_, err = auth.NewServiceKeys(db.Store, lost, nil).Current(t.Context())
+		require.ErrorContains(t, err, "service_keys.seed")
 	})
 }
