@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -79,8 +80,9 @@ func TestPublicKeys(t *testing.T) {
 			base64.StdEncoding.EncodeToString(testPublicKey(0)), hex.EncodeToString(testPublicKey(1)), base64.RawURLEncoding.EncodeToString(testPublicKey(2)),
 			string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})),
 		} {
-			text = strings.ReplaceAll(text, "\n", `\n`)
-			got := h.do(t, http.MethodPost, target, `{"public_key":`+quoted(text)+`,"profile":"jcs","required":true}`, "Idempotency-Key", strings.TrimPrefix(text, "-----BEGIN ")[:10])
+			encoded, err := json.Marshal(text)
+			require.NoError(t, err)
+			got := h.do(t, http.MethodPost, target, `{"public_key":`+string(encoded)+`,"profile":"jcs","required":true}`, "Idempotency-Key", fmt.Sprint("key-", i))
 			require.Equal(t, http.StatusCreated, got.status, "%s", got.body)
 			var key publicKey
 			require.NoError(t, json.Unmarshal(got.body, &key))
@@ -88,7 +90,7 @@ func TestPublicKeys(t *testing.T) {
 			require.Equal(t, target+"/"+key.KeyID, got.header.Get("Location"))
 			pinned = append(pinned, key)
 		}
-		again := h.do(t, http.MethodPost, target, `{"public_key":`+quoted(hex.EncodeToString(testPublicKey(1)))+`,"profile":"jcs","required":true}`, "Idempotency-Key", hex.EncodeToString(testPublicKey(1))[:10])
+		again := h.do(t, http.MethodPost, target, `{"public_key":`+quoted(hex.EncodeToString(testPublicKey(1)))+`,"profile":"jcs","required":true}`, "Idempotency-Key", "key-1")
 		require.Equal(t, []any{http.StatusCreated, "true"}, []any{again.status, again.header.Get("Idempotency-Replayed")}, "%s", again.body)
 		fifth := `{"public_key":` + quoted(hex.EncodeToString(testPublicKey(4))) + `}`
 		h.do(t, http.MethodPost, target, fifth).problem(t, http.StatusUnprocessableEntity, errs.LimitReached)

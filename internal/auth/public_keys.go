@@ -51,8 +51,8 @@ func (k *Keys) Pin(ctx context.Context, by models.Principal, agentID string, d P
 	if len(d.PublicKey) != ed25519.PublicKeySize {
 		v.Add(errs.InvalidRequest, "/public_key", "public_key", "public_key must have %d bytes, not %d", ed25519.PublicKeySize, len(d.PublicKey))
 	}
-	d.Profile = cmp.Or(d.Profile, models.ProfileV1)
-	if d.Profile != models.ProfileV1 && d.Profile != models.ProfileJCS {
+	d.Profile = cmp.Or(d.Profile, ProfileV1)
+	if d.Profile != ProfileV1 && d.Profile != ProfileJCS {
 		v.Add(errs.InvalidRequest, "/profile", "oneof", "profile must be v1 or jcs, not %s", input.Quote(d.Profile))
 	}
 	checkNotAfter(&v, d.NotAfter, k.store.Now())
@@ -199,6 +199,13 @@ func (k *Keys) changePublic(ctx context.Context, agentID, id string, do func(tx 
 	return err
 }
 
+// The profiles of signatures.
+const (
+	// ProfileV1 covers the members of a message that its protocol selects, ProfileJCS the whole message.
+	ProfileV1  = "v1"
+	ProfileJCS = "jcs"
+)
+
 // Refusal is why VerifyMessage does not accept a message.
 type Refusal string
 
@@ -234,7 +241,7 @@ type SignedMessage struct {
 
 // VerifyMessage verifies a message that claims to be from an agent and returns the key that has signed it, the zero
 // AgentKey for an unsigned message of an agent whose keys do not require a signature. A signature is verified also
-// if none is required. The signature must be that of the key's profile; of both signatures that of models.ProfileJCS
+// if none is required. The signature must be that of the key's profile; of both signatures that of ProfileJCS
 // is verified, because it covers more. An error of a message that is not accepted is errs.Unauthenticated with
 // a Refusal. A new key takes effect at once, another change within a second on other replicas.
 func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessage) (models.AgentKey, error) {
@@ -261,11 +268,11 @@ func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessag
 	if i < 0 {
 		return models.AgentKey{}, refuse(KeyUnknown, nil, "the message is not signed with a valid key of its sender; pin the public key with POST /api/v1/agents/{agent_id}/keys")
 	}
-	profile := models.ProfileV1
+	profile := ProfileV1
 	switch {
 	case m.JCS:
-		profile = models.ProfileJCS
-	case keys[i].Profile == models.ProfileJCS:
+		profile = ProfileJCS
+	case keys[i].Profile == ProfileJCS:
 		return models.AgentKey{}, refuse(SignatureRequired, nil, "the profile of the key %s is jcs, so the message must have a signature of the whole message", keys[i].KeyID)
 	}
 	if err := m.Verify(m.Public, profile); err != nil {

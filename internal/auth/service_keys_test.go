@@ -86,10 +86,10 @@ func TestServiceKeys(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int{0}, seeds, "the private key is erased")
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err }))
-		found, err := db.Events(t.Context()).Between(0, 1000, []models.EventType{events.ServiceKeyRotated}, 10)
+		found, err := db.Events(t.Context()).Between(0, 1000, []models.EventType{events.KeyIssued}, 10)
 		require.NoError(t, err)
 		require.Len(t, found, 1)
-		require.JSONEq(t, `{"key_id":"`+second.ID+`","actor":"ops"}`, string(found[0].Data))
+		require.JSONEq(t, `{"agent_id":"","algorithm":"ed25519","fingerprint":"`+second.ID[:8]+`","key_id":"`+second.ID+`","required":false,"actor":"ops"}`, string(found[0].Data))
 
 		db.Clock.Advance(30 * 24 * time.Hour)
 		steady = steady.Add(time.Second)
