@@ -51,7 +51,7 @@ func statuses() map[errs.Code]int {
 // after all of them the registry holds what was accepted and nothing else.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	cases := slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests())
+	cases := slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badPublicKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests())
 	require.GreaterOrEqual(t, len(cases), 220)
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) { //nolint:thelper // the body of the test
 		h := setup(t, db, fixtureOptions{})
@@ -73,7 +73,7 @@ func TestBadInput(t *testing.T) {
 func TestBadInputNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, c := range slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests()) {
+	for _, c := range slices.Concat(badDrafts(), badTypes(), badUnicode(), badJSON(), badPatches(), badTokens(), badKeys(), badPublicKeys(), badRosters(), badQueries(), badAddresses(), badHeaders(), badWebhooks(), badHookRequests()) {
 		require.False(t, seen[c.name], c.name)
 		seen[c.name] = true
 	}

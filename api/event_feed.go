@@ -34,7 +34,7 @@ func eventScopes() []scopedEvents {
 		}},
 		{models.ScopeAdmin, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
-			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.ServiceKeyRotated, events.WebhookDisabled, events.DeliveryDead,
+			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
 			events.ToolQuarantined, events.ToolApproved, events.ToolClassified,
 			workflow.EventDefinitionSaved, workflow.EventDefinitionRemoved, events.UpstreamSaved, events.UpstreamRemoved, events.UpstreamAuthorized, events.UpstreamUp, events.UpstreamDown,
 			events.GraphSynced, events.EdgeCreated, events.EdgeUpdated, events.MetricsUpdated,

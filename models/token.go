@@ -112,7 +112,7 @@ type AgentKey struct {
 	PublicKey string
 	// Fingerprint is the first 8 hex digits of the SHA-256 of Secret or PublicKey.
 	Fingerprint string `gorm:"-"`
-	// Profile says what a signature must cover: ProfileV1 or ProfileJCS.
+	// Profile says what a signature must cover: "v1" or "jcs". It is "" for hmac-sha256.
 	Profile string
 	// Required says that every message of the agent must be signed.
 	Required bool
@@ -128,10 +128,3 @@ type AgentKey struct {
 func (k AgentKey) Live(now time.Time) bool {
 	return k.RevokedAt == nil && (k.NotAfter == nil || now.Before(*k.NotAfter))
 }
-
-// The profiles of signatures.
-const (
-	// ProfileV1 covers the members of a message that its protocol selects, ProfileJCS the whole message.
-	ProfileV1  = "v1"
-	ProfileJCS = "jcs"
-)

@@ -32,6 +32,7 @@ type harness struct {
 	*testkit.Work
 	*testkit.Client // of an admin
 	auth            *auth.Auth
+	keys            *auth.ServiceKeys
 	handler         *a2a.Handler
 	server          *httptest.Server
 }
@@ -51,9 +52,9 @@ func start(t *testing.T, db *storetest.DB) *harness {
 	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond})
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
-	h := &harness{auth: auth.New(db.Store, nil)}
+	h := &harness{auth: auth.New(db.Store, nil), keys: auth.NewServiceKeys(db.Store, nil, nil)}
 	h.Work = testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{a2a.Class: a2a.Policy()}})
-	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Keys: auth.NewServiceKeys(db.Store, nil, nil), Orchestrator: h.Orchestrator, Feed: feed}, &a2a.Options{Version: "1.2.3"})
+	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Keys: h.keys, Orchestrator: h.Orchestrator, Feed: feed}, &a2a.Options{Version: "1.2.3"})
 	h.server = httptest.NewServer(h.handler)
 	t.Cleanup(func() {
 		h.handler.Drain()

@@ -334,7 +334,7 @@ type KeyChanged struct {
 	Fingerprint string `json:"fingerprint"`
 	Required    bool   `json:"required"`
 	Actor       string `json:"actor"`
-	// The following are those of a public key.
+	// The following are those of a public key. For a key of comet, AgentID is "".
 	KeyID    string     `json:"key_id,omitempty"`
 	Profile  string     `json:"profile,omitempty"`
 	Speaks   bool       `json:"speaks,omitempty"`

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -50,16 +51,17 @@ func (k *Keys) Pin(ctx context.Context, by models.Principal, agentID string, d P
 	if len(d.PublicKey) != ed25519.PublicKeySize {
 		v.Add(errs.InvalidRequest, "/public_key", "public_key", "public_key must have %d bytes, not %d", ed25519.PublicKeySize, len(d.PublicKey))
 	}
+	d.Profile = cmp.Or(d.Profile, ProfileV1)
+	if d.Profile != ProfileV1 && d.Profile != ProfileJCS {
+		v.Add(errs.InvalidRequest, "/profile", "oneof", "profile must be v1 or jcs, not %s", input.Quote(d.Profile))
+	}
 	checkNotAfter(&v, d.NotAfter, k.store.Now())
 	if err := v.Err(); err != nil {
 		return out, err
 	}
 	key := models.AgentKey{
 		AgentID: agentID, KeyID: publicKeyID(d.PublicKey), Algorithm: Ed25519, PublicKey: base64.StdEncoding.EncodeToString(d.PublicKey),
-		Profile: models.ProfileV1, Required: d.Required, Speaks: d.Speaks, NotAfter: stored(d.NotAfter), CreatedBy: by.Name,
-	}
-	if d.Profile != "" {
-		key.Profile = d.Profile
+		Profile: d.Profile, Required: d.Required, Speaks: d.Speaks, NotAfter: stored(d.NotAfter), CreatedBy: by.Name,
 	}
 	err = k.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
 		agent, err := tx.Agents().Lock(agentID)
@@ -197,6 +199,13 @@ func (k *Keys) changePublic(ctx context.Context, agentID, id string, do func(tx 
 	return err
 }
 
+// The profiles of signatures.
+const (
+	// ProfileV1 covers the members of a message that its protocol selects, ProfileJCS the whole message.
+	ProfileV1  = "v1"
+	ProfileJCS = "jcs"
+)
+
 // Refusal is why VerifyMessage does not accept a message.
 type Refusal string
 
@@ -232,9 +241,9 @@ type SignedMessage struct {
 
 // VerifyMessage verifies a message that claims to be from an agent and returns the key that has signed it, the zero
 // AgentKey for an unsigned message of an agent whose keys do not require a signature. A signature is verified also
-// if none is required. The signature must be that of the key's profile; of both signatures that of models.ProfileJCS
+// if none is required. The signature must be that of the key's profile; of both signatures that of ProfileJCS
 // is verified, because it covers more. An error of a message that is not accepted is errs.Unauthenticated with
-// a Refusal. A change of a key takes effect at once on this replica and within a second on others.
+// a Refusal. A new key takes effect at once, another change within a second on other replicas.
 func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessage) (models.AgentKey, error) {
 	keys, err := k.live(ctx, agentID, Ed25519)
 	if err != nil {
@@ -247,15 +256,23 @@ func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessag
 		return models.AgentKey{}, err
 	}
 	text := base64.StdEncoding.EncodeToString(m.Public)
-	i := slices.IndexFunc(keys, func(key models.AgentKey) bool { return key.PublicKey == text })
+	signer := func(key models.AgentKey) bool { return key.PublicKey == text }
+	i := slices.IndexFunc(keys, signer)
+	if i < 0 { // another replica may have added it
+		k.read.Remove(keyID{agentID, Ed25519})
+		if keys, err = k.live(ctx, agentID, Ed25519); err != nil {
+			return models.AgentKey{}, err
+		}
+		i = slices.IndexFunc(keys, signer)
+	}
 	if i < 0 {
 		return models.AgentKey{}, refuse(KeyUnknown, nil, "the message is not signed with a valid key of its sender; pin the public key with POST /api/v1/agents/{agent_id}/keys")
 	}
-	profile := models.ProfileV1
+	profile := ProfileV1
 	switch {
 	case m.JCS:
-		profile = models.ProfileJCS
-	case keys[i].Profile == models.ProfileJCS:
+		profile = ProfileJCS
+	case keys[i].Profile == ProfileJCS:
 		return models.AgentKey{}, refuse(SignatureRequired, nil, "the profile of the key %s is jcs, so the message must have a signature of the whole message", keys[i].KeyID)
 	}
 	if err := m.Verify(m.Public, profile); err != nil {

@@ -166,16 +166,10 @@ func (k *ServiceKeys) Rotate(ctx context.Context, by models.Principal) (ServiceK
 		if current, err = k.open(rows[0]); err != nil || !added {
 			return err
 		}
-		return tx.Events().Emit(events.ServiceKeyRotated, "service_key:"+current.ID, ServiceKeyRotated{KeyID: current.ID, Actor: by.Name})
+		return tx.Events().Emit(events.KeyIssued, "service_key:"+current.ID, KeyChanged{Algorithm: Ed25519, Fingerprint: current.ID[:8], KeyID: current.ID, Actor: by.Name})
 	})
 	k.changes.Add(1)
 	k.read.Store(nil)
 	current.Private = nil
 	return current, err
-}
-
-// ServiceKeyRotated is the data of the event of that name.
-type ServiceKeyRotated struct {
-	KeyID string `json:"key_id"`
-	Actor string `json:"actor"`
 }

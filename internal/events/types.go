@@ -28,8 +28,6 @@ const (
 	KeyIssued    models.EventType = "key.issued"
 	KeyChanged   models.EventType = "key.changed"
 	KeyRevoked   models.EventType = "key.revoked"
-	// ServiceKeyRotated is sent when comet has a new key.
-	ServiceKeyRotated models.EventType = "service_key.rotated"
 	// WebhookDisabled is sent when comet disables a webhook.
 	WebhookDisabled models.EventType = "webhook.disabled"
 	// DeliveryDead is sent when the last attempt at a delivery has failed.

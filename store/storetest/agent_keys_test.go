@@ -37,7 +37,7 @@ func TestAgentKeys(t *testing.T) {
 			return err
 		}))
 		require.Equal(t, second, got, "in the place of the one before")
-		pinned := models.AgentKey{AgentID: "ada", KeyID: "2", Algorithm: "ed25519", Profile: models.ProfileV1, PublicKey: "AAAA", CreatedAt: db.Now(), CreatedBy: "ops"}
+		pinned := models.AgentKey{AgentID: "ada", KeyID: "2", Algorithm: "ed25519", Profile: "v1", PublicKey: "AAAA", CreatedAt: db.Now(), CreatedBy: "ops"}
 		require.NoError(t, save(pinned))
 		got, err = db.Tokens(t.Context()).AgentKey("ada", "ed25519")
 		require.NoError(t, err)

@@ -68,6 +68,59 @@ func TestMigrations(t *testing.T) {
 		require.Equal(t, 1, effects(t, db), "the new tables work")
 	})
 
+	rule(t, "KeepTheKeysOfAgents", func(t *testing.T, db *storetest.DB) {
+		insert(t, db, nova(db), orchestrator(db, "ada", 1))
+		m := migrator(t, db)
+		for name := ""; !strings.HasPrefix(name, "0025_"); {
+			undone, err := m.Down(t.Context())
+			require.NoError(t, err)
+			name = undone[0]
+		}
+		type row struct {
+			AgentID, Algorithm, Secret, PublicKey string
+			Required                              bool
+			CreatedAt                             int64
+			CreatedBy                             string
+		}
+		const columns = "agent_id, algorithm, secret, public_key, required, created_at, created_by"
+		before := []row{{"ada", "ed25519", "", "AAAA", false, 1, "ops"}, {"ada", "hmac-sha256", "sealed:1:x", "", true, 2, "ops"}, {"nova", "hmac-sha256", "y", "", false, 3, "ops"}}
+		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) (err error) {
+			for _, r := range before {
+				_, failed := tx.Exec("INSERT INTO agent_keys ("+columns+") VALUES (?, ?, ?, ?, ?, ?, ?)", r.AgentID, r.Algorithm, []byte(r.Secret), r.PublicKey, r.Required, r.CreatedAt, r.CreatedBy)
+				err = errors.Join(err, failed)
+			}
+			_, failed := tx.Exec("INSERT INTO replay_marks (scope, agent_id, mark, at) VALUES ('v5', 'ada', ?, 1)", []byte("mark"))
+			return errors.Join(err, failed)
+		}))
+		requireRows := func() {
+			t.Helper()
+			rows, err := store.Rows[row](db.Reads(t.Context()), "SELECT "+columns+" FROM agent_keys ORDER BY agent_id, algorithm")
+			require.NoError(t, err)
+			require.Equal(t, before, rows)
+		}
+		_, err := m.Up(t.Context())
+		require.NoError(t, err)
+		requireRows()
+		ids, err := store.Rows[string](db.Reads(t.Context()), "SELECT DISTINCT key_id FROM agent_keys WHERE length(key_id) = 16")
+		require.NoError(t, err)
+		require.Len(t, ids, 3)
+		key, err := db.Tokens(t.Context()).AgentKey("ada", "ed25519")
+		require.NoError(t, err)
+		require.Equal(t, []any{"v1", false, true}, []any{key.Profile, key.Speaks, key.Live(db.Now())})
+		marks, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM replay_marks WHERE length(digest) = 0")
+		require.NoError(t, err)
+		require.Equal(t, 1, marks)
+		for name := ""; !strings.HasPrefix(name, "0025_"); {
+			undone, err := m.Down(t.Context())
+			require.NoError(t, err)
+			name = undone[0]
+		}
+		requireRows()
+		_, err = m.Up(t.Context())
+		require.NoError(t, err)
+		requireRows()
+	})
+
 	rule(t, "AreAppliedWhenTheStoreIsOpened", func(t *testing.T, db *storetest.DB) {
 		m := migrator(t, db)
 		_, err := m.Down(t.Context())
