@@ -158,8 +158,8 @@ func TestSubscriptions(t *testing.T) {
 		}
 		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "ada-0000", make([]pubsub.Pattern, 101)), errs.InvalidRequest))
 		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "nobody", nil), errs.NotFound))
-		require.True(t, errs.Is(f.Subscribe(t.Context(), bound("eve"), "ada-0000", nil), errs.MissingScope))
-		require.True(t, errs.Is(f.Subscribe(t.Context(), bound("eve", models.ScopeAgentsWrite), "ada-0000", nil), errs.ForeignAgent))
+		require.True(t, errs.Is(f.Subscribe(t.Context(), models.Principal{Scopes: []models.Scope{models.ScopeMessagesSend}}, "ada-0000", nil), errs.MissingScope))
+		require.True(t, errs.Is(f.Subscribe(t.Context(), bound("orch-personnel", models.ScopeAgentsWrite), "ada-0000", nil), errs.ForeignAgent))
 	})
 }
 
