@@ -20,6 +20,7 @@ import (
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol/v5/shortid"
+	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/usage"
 	"comet/models"
@@ -90,7 +91,7 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 	}
 	hub, workflows := api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)
 	h.server = api.New(
-		api.Services{Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
+		api.Services{PubSub: pubsub.New(s, nil), Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
 			Tools: hub, Workflows: workflows},
 		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)

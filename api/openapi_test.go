@@ -21,6 +21,7 @@ import (
 	"comet/internal/protocol/envelope"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/shortid"
+	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/transport"
 	"comet/internal/usage"
@@ -76,7 +77,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 	reg, tokens := registry.New(s, nil), auth.New(s, nil)
 	require.NoError(t, reg.Bootstrap(t.Context()))
 	ledger, feed := usage.New(s, nil), events.NewFeed(s, nil)
-	core := Services{Messages: testV5(s), Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil),
+	core := Services{PubSub: pubsub.New(s, nil), Messages: testV5(s), Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil),
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,

@@ -49,7 +49,7 @@ func (s *Server) getSubscriptions(r request) (any, error) {
 // putSubscriptions sets the subscriptions of an agent.
 //
 //	@Summary		Set the subscriptions of an agent
-//	@Description	Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+//	@Description	Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 //	@Param			body	body	subscriptionsDraft	true	"The subscriptions"
 //	@Success		200	{object}	subscriptionsView	"The subscriptions"
 //	@Failure		400	"A field is missing or malformed"

@@ -22,11 +22,11 @@ type Pattern struct {
 var patterns = regexp.MustCompile(`^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)$`)
 
 // Subscribe replaces the subscriptions of an agent. With none it receives only what is published to it alone. It returns
-// errs.InvalidRequest for an invalid pattern, errs.NotFound for the agent, and errs.MissingScope or errs.ForeignAgent for
-// a principal that is neither the agent nor may change it.
+// errs.InvalidRequest for an invalid pattern, errs.NotFound for the agent, errs.MissingScope for a principal that may not
+// change agents, and errs.ForeignAgent for one that is bound to an agent which is neither this one nor above it.
 func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID string, list []Pattern) error {
-	if own := by.AgentID != nil && *by.AgentID == agentID; !own && !by.Has(models.ScopeAgentsWrite) {
-		return errs.New(errs.MissingScope, "the token %q lacks the scope %q and is not bound to the agent %q", by.Name, models.ScopeAgentsWrite, agentID).With("scope", models.ScopeAgentsWrite)
+	if by.AgentID == nil && !by.Has(models.ScopeAgentsWrite) {
+		return errs.New(errs.MissingScope, "the token %q lacks the scope %q and is bound to no agent", by.Name, models.ScopeAgentsWrite).With("scope", models.ScopeAgentsWrite)
 	}
 	if err := p.store.Agents(ctx).Confine(by, agentID); err != nil {
 		return err

@@ -20,7 +20,7 @@ func (p *Protocol) verify(ctx context.Context, agentID string, m wire.Message) (
 		Public: m.PublicKey, V1: m.Signature != nil, JCS: m.SignatureJCS != nil,
 		Verify: func(public ed25519.PublicKey, profile string) (err error) {
 			forms := []wire.Form{wire.AsSent, wire.AsJavaScript}
-			if profile == models.ProfileJCS {
+			if profile == auth.ProfileJCS {
 				forms = []wire.Form{wire.JCS}
 			}
 			form, err = m.Verify(public, forms...)
