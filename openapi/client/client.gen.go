@@ -3810,6 +3810,9 @@ type DecisionView struct {
 	// Rejected Ten of the other agents, nearest to eligible first.
 	Rejected []CandidateView `json:"rejected" yaml:"rejected"`
 
+	// Routing The agents that were selected for an intent; absent for a task whose agents are not ordered by weight.
+	Routing *Routing `json:"routing,omitempty" yaml:"routing,omitempty"`
+
 	// Verdict The result of the selection.
 	//
 	// Example: chosen
@@ -5081,6 +5084,48 @@ type RosterEntry struct {
 	//
 	// Example: research
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
+}
+
+// RoutedAgent defines model for RoutedAgent.
+type RoutedAgent struct {
+	// AgentID The agent's id.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// Score 0.5 × similarity + 0.3 × availability + 0.2 × (1 − load).
+	//
+	// Example: 0.95
+	Score *float32 `json:"score,omitempty" yaml:"score,omitempty"`
+
+	// Similarity 1 for the name of a capability, 0.9 for the same name with other case or `-` for `_`.
+	//
+	// Example: 1
+	Similarity *float32 `json:"similarity,omitempty" yaml:"similarity,omitempty"`
+}
+
+// Routing Shows a decision of a class with Policy.Weighted.
+type Routing struct {
+	// Alternatives The next two agents.
+	Alternatives *[]RoutedAgent `json:"alternatives,omitempty" yaml:"alternatives,omitempty"`
+
+	// Confidence Score of the best agent; 0 without one.
+	//
+	// Example: 0.95
+	Confidence *float32 `json:"confidence,omitempty" yaml:"confidence,omitempty"`
+
+	// Reason Why they were selected.
+	//
+	// Example: Best match for intent
+	Reason *string `json:"reason,omitempty" yaml:"reason,omitempty"`
+
+	// Selected The best three agents, best first.
+	Selected *[]RoutedAgent `json:"selected,omitempty" yaml:"selected,omitempty"`
+
+	// Similarity Similarity of the best agent; 0 without one.
+	//
+	// Example: 1
+	Similarity *float32 `json:"similarity,omitempty" yaml:"similarity,omitempty"`
 }
 
 // SecretRotation The body of a request to rotate a secret.
