@@ -116,6 +116,13 @@ func (s *Server) router() http.Handler {
 		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.read(s.listQuestions))
 		r.With(send).Post("/api/v1/sessions/{session_id}/reply", change(s, jsonBody, s.replyToSession))
 
+		plan := s.requireAny(models.ScopeMessagesSend, models.ScopeToolsCall)
+		r.With(plan).Get("/api/v1/schedules", s.find(s.listSchedules))
+		r.With(plan).Post("/api/v1/schedules", once(s, validBody, s.createSchedule, createdSchedule))
+		r.With(plan).Get("/api/v1/schedules/{schedule_id}", s.read(s.getSchedule))
+		r.With(plan).Patch("/api/v1/schedules/{schedule_id}", change(s, validBody, s.updateSchedule))
+		r.With(plan).Delete("/api/v1/schedules/{schedule_id}", s.remove(s.deleteSchedule))
+
 		watch := s.require(models.ScopeTasksRead)
 		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))

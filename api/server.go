@@ -19,6 +19,7 @@ import (
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/tools"
 	"comet/internal/usage"
 	"comet/internal/workflow"
@@ -83,6 +84,7 @@ type Services struct {
 	Messages     MessageProtocol
 	Tools        *tools.Service
 	Workflows    *workflow.Engine
+	Schedules    *schedule.Service
 }
 
 // Server is the REST API.

@@ -35,6 +35,7 @@ import (
 	"comet/internal/protocol/v5/messagelog"
 	"comet/internal/protocol/v5/references"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/internal/usage"
@@ -127,7 +128,8 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
+	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
+	core := api.Services{Schedules: schedules, Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
@@ -170,6 +172,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the PROTOCOL_V5 message log", messages)
 	runner := a.newJobs(ledger, hooks, work, protocolV5, stack)
 	runner.Every("a2a.purge", purgeInterval, clients.Purge)
+	schedules.RegisterJobs(runner)
 	a.services.Add("the jobs", runner)
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)
