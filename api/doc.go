@@ -13,7 +13,7 @@ package api
 //	@version		1.0.0
 //	@description	comet is a control plane for AI agents. This REST API manages the registry of agents (four levels, from L0, the system agent NOVA, to L3, assistants), the ledger of their token budgets, the tasks they execute, webhooks that deliver events, and the tokens that authenticate requests.
 //	@description
-//	@description	Errors are problem documents (RFC 9457): `code` is a stable identifier, `title` a short text for it, `detail` explains this occurrence, and `errors[]` names each invalid field by JSON pointer. Only the endpoints for agent connections return errors as messages of their protocol. Every response carries `X-Request-Id`. Responses to reads carry a strong `ETag`; changes of agents, webhooks, tokens, tool policies and upstreams accept `If-Match`. POST requests accept `Idempotency-Key` where documented.
+//	@description	Errors are problem documents (RFC 9457): `code` is a stable identifier, `title` a short text for it, `detail` explains this occurrence, and `errors[]` names each invalid field by JSON pointer. Only the endpoints for agent connections return errors as messages of their protocol. Every response carries `X-Request-Id`. Responses to reads carry a strong `ETag`; changes of agents, webhooks, tokens, schedules, tool policies and upstreams accept `If-Match`. POST requests accept `Idempotency-Key` where documented.
 //	@contact.name	The comet project
 //	@license.name	Apache-2.0
 //	@license.url	https://www.apache.org/licenses/LICENSE-2.0
@@ -36,6 +36,8 @@ package api
 //	@tag.description	Submit and follow tasks, group them in sessions, and see the workers that execute them.
 //	@tag.name		publications
 //	@tag.description	Publish events to the agents that subscribe to them, and follow their delivery.
+//	@tag.name		schedules
+//	@tag.description	Submit tasks and start workflows at given times.
 //	@tag.name		tools
 //	@tag.description	List, search and call the tools of MCP servers, manage these servers, and read the audit log of calls.
 //	@tag.name		workflows

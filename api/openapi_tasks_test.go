@@ -92,6 +92,20 @@ func TestTaskResponsesMatchTheDescription(t *testing.T) {
 	d.askWith(t, "POST", all, all, `{"capabilities":["read"]}`, waited, 202)
 }
 
+// TestRoutingOfATask checks the decision about a task whose agents are ordered by weight.
+func TestRoutingOfATask(t *testing.T) {
+	t.Parallel()
+	d := newTaskServer(t)
+	by := models.Principal{TokenID: "ops", Scopes: []models.Scope{models.ScopeAdmin}}
+	out, err := d.core.Orchestrator.Submit(t.Context(), by, orchestrator.Submission{Class: "weighted", Capabilities: []string{"READ"}}, nil)
+	require.NoError(t, err)
+	decision := d.ask(t, "GET", "/api/v1/tasks/{task_id}", "/api/v1/tasks/"+out.Task.ID, "", 200)["decision"].(map[string]any)
+	agent := map[string]any{"agent_id": "reader", "score": 0.95, "similarity": 0.9}
+	require.Equal(t, map[string]any{
+		"selected": []any{agent}, "alternatives": []any{}, "reason": "Best match for intent", "confidence": 0.95, "similarity": 0.9,
+	}, decision["routing"])
+}
+
 // TestStreamResponsesMatchTheDescription: a stream of events, output and its ranges.
 func TestStreamResponsesMatchTheDescription(t *testing.T) {
 	t.Parallel()

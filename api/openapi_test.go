@@ -80,7 +80,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 	core := Services{PubSub: pubsub.New(s, nil), Messages: testV5(s), Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil),
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
-			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy()}, Feed: feed, Poll: 10 * time.Millisecond,
+			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), "weighted": {Weighted: true}}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
 	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)

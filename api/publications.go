@@ -65,11 +65,11 @@ func (s *Server) putSubscriptions(r request, d subscriptionsDraft) (any, error) 
 
 // publicationDraft is the body of a request to publish.
 type publicationDraft struct {
-	ID       *string         `json:"id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`  // An id of the sender, which receivers see.
-	From     *string         `json:"from" validate:"omitnil,text,max=64" maxLength:"64" example:"shop" extensions:"x-nullable"`           // The name of the sender, default that of its token. Not for tokens that are bound to an agent, and not the id of an agent.
-	To       *string         `json:"to" validate:"omitnil,text,max=64" maxLength:"64" example:"finance-personal" extensions:"x-nullable"` // The only receiver; null for all agents that subscribe to the type.
-	Type     string          `json:"type" validate:"required,text,max=200" maxLength:"200" example:"order.paid"`                          // Words with dots between them.
-	Name     string          `json:"name" validate:"omitempty,text,max=200" maxLength:"200" example:"Order paid"`                         // A name for people.
+	ID       *string        `json:"id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`  // An id of the sender, which receivers see.
+	From     *string        `json:"from" validate:"omitnil,text,max=64" maxLength:"64" example:"shop" extensions:"x-nullable"`           // The name of the sender, default that of its token. Not for tokens that are bound to an agent, and not the id of an agent.
+	To       *string        `json:"to" validate:"omitnil,text,max=64" maxLength:"64" example:"finance-personal" extensions:"x-nullable"` // The only receiver; null for all agents that subscribe to the type.
+	Type     string         `json:"type" validate:"required,text,max=200" maxLength:"200" example:"order.paid"`                          // Words with dots between them.
+	Name     string         `json:"name" validate:"omitempty,text,max=200" maxLength:"200" example:"Order paid"`                         // A name for people.
 	Payload  jsontext.Value `json:"payload" validate:"required" swaggertype:"object"`                                                    // Any JSON value of at most 1 MiB.
 	Metadata struct {
 		SchemaVersion string `json:"schema_version" validate:"omitempty,text,max=64" maxLength:"64" example:"1.0" default:"1.0"`                           // The version of the payload's schema.

@@ -129,6 +129,12 @@ func (s *Server) router() http.Handler {
 
 		r.With(send).Post("/api/v1/publications", change(s, validBody, s.publish))
 		r.With(own).Get("/api/v1/publications/{publication_id}", s.read(s.getPublication))
+		plan := s.requireAny(models.ScopeMessagesSend, models.ScopeToolsCall)
+		r.With(plan).Get("/api/v1/schedules", s.find(s.listSchedules))
+		r.With(plan).Post("/api/v1/schedules", once(s, validBody, s.createSchedule, createdSchedule))
+		r.With(plan).Get("/api/v1/schedules/{schedule_id}", s.read(s.getSchedule))
+		r.With(plan).Patch("/api/v1/schedules/{schedule_id}", change(s, validBody, s.updateSchedule))
+		r.With(plan).Delete("/api/v1/schedules/{schedule_id}", s.remove(s.deleteSchedule))
 
 		watch := s.require(models.ScopeTasksRead)
 		r.With(watch).Get("/api/v1/dead-letters", s.find(s.listDeadLetters))

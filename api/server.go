@@ -20,6 +20,7 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/pubsub"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/tools"
 	"comet/internal/usage"
 	"comet/internal/workflow"
@@ -86,6 +87,7 @@ type Services struct {
 	Tools        *tools.Service
 	Workflows    *workflow.Engine
 	PubSub       *pubsub.PubSub
+	Schedules    *schedule.Service
 }
 
 // Server is the REST API.

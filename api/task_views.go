@@ -155,6 +155,8 @@ type decisionView struct {
 	Eligible   int             `json:"eligible" example:"1"`                                                                           // Number of those that could take the task.
 	Candidates []candidateView `json:"candidates"`                                                                                     // The best ten eligible agents, best first.
 	Rejected   []candidateView `json:"rejected"`                                                                                       // Ten of the other agents, nearest to eligible first.
+	// The agents that were selected for an intent; absent for a task whose agents are not ordered by weight.
+	Routing *orchestrator.Routing `json:"routing,omitempty"`
 }
 
 // candidateView is an agent that was considered.
@@ -185,7 +187,7 @@ func newTaskDetail(d orchestrator.Detail) (taskDetail, error) {
 		v.Question = new(newTaskQuestion(*d.Question))
 	}
 	if c := d.Decision; c != nil {
-		v.Decision = &decisionView{string(c.Verdict), c.Considered, c.Eligible, views(c.Candidates, newCandidateView), views(c.Rejected, newCandidateView)}
+		v.Decision = &decisionView{string(c.Verdict), c.Considered, c.Eligible, views(c.Candidates, newCandidateView), views(c.Rejected, newCandidateView), c.Routing()}
 	}
 	return v, err
 }

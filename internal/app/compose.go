@@ -38,6 +38,7 @@ import (
 	"comet/internal/protocol/v5/references"
 	"comet/internal/pubsub"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/internal/usage"
@@ -132,12 +133,13 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
 	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: work.WakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
-	core := api.Services{PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
+	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
+	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	options := a.apiOptions(relay, natsBus, work)
 	signed := genesis.New(genesis.Dependencies{
 		Work: work, Keys: a.keys, ServiceKeys: serviceKeys, Events: publications,
 		Intents: &intents.Service{
-			Registry: reg, Auth: a.tokens, Keys: a.keys, Work: work, Workflows: stack.workflows, Events: publications, Tools: stack.service, Checks: options.Checks,
+			Registry: reg, Auth: a.tokens, Keys: a.keys, Work: work, Workflows: stack.workflows, Schedules: schedules, Events: publications, Tools: stack.service, Checks: options.Checks,
 		},
 	}, &genesis.Options{Clock: a.opts.Clock, Logger: a.log})
 	agents := a.newTransport(work, publications, natsBus, protocolV5, signed, limits)
@@ -182,6 +184,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	runner := a.newJobs(ledger, hooks, work, protocolV5, stack)
 	runner.Every("a2a.purge", purgeInterval, clients.Purge)
 	publications.RegisterJobs(runner)
+	schedules.RegisterJobs(runner)
 	a.services.Add("the jobs", runner)
 	stack.addServices(a)
 	a.services.Add("the connections of agents", agents)

@@ -307,7 +307,7 @@ func selectionRequest(depth int, in models.TaskInput, p Policy, exclude []string
 	return selection.Request{
 		Depth: depth, MaxDepth: p.MaxDepth,
 		Capabilities: in.Capabilities, AgentType: in.AgentType, SphereID: in.Sphere, AgentID: in.RequestedAgentID,
-		Exclude: exclude, Threshold: p.Threshold, Rank: p.Rank,
+		Exclude: exclude, Threshold: p.Threshold, Weighted: p.Weighted,
 	}
 }
 

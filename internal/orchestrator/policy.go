@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"comet/internal/orchestrator/selection"
 	"comet/models"
 )
 
@@ -50,8 +49,9 @@ type Policy struct {
 	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
-	// Rank orders the agents that could do a task; nil is selection.ByScore.
-	Rank selection.Ranking
+	// Weighted orders the agents with selection.ByWeight instead of selection.ByScore, and finds
+	// capabilities also by folded names.
+	Weighted bool
 }
 
 // Failure is the reason why an attempt, and in the end a task, failed. Each protocol maps it to

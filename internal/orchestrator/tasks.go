@@ -29,6 +29,9 @@ type Detail struct {
 // Candidate is an agent that was considered for a task.
 type Candidate = selection.Ranked
 
+// Routing shows a decision of a class with Policy.Weighted.
+type Routing = selection.Routing
+
 // Task returns a task, or errs.NotFound.
 func (o *Orchestrator) Task(ctx context.Context, id string) (models.Task, error) {
 	t, err := o.store.Tasks(ctx).Get(id)

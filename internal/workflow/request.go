@@ -9,6 +9,7 @@ import (
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/models"
+	"comet/store"
 )
 
 // Request is the body of a request to start a workflow.
@@ -17,7 +18,9 @@ type Request struct {
 	// A sentence in English or French that states what to do, with all arguments, at most 8,000 bytes; instead of `workflow`.
 	Intent     *string     `json:"intent" validate:"omitnil,min=1,max=8000" example:"Read the file config.json" minLength:"1" maxLength:"8000" extensions:"x-nullable"`
 	Definition *Invocation `json:"definition" validate:"omitnil" extensions:"x-nullable"` // A stored workflow, instead of `workflow`.
-	Config     *Config     `json:"config" validate:"omitnil" extensions:"x-nullable"`     // Options of the workflow. Of each option of the request and a stored workflow, the stricter value applies; `task_timeout_ms` of the request takes precedence.
+	// With commits rows of the caller in the transaction that creates the workflow, nil for none.
+	With   func(tx *store.Tx, workflowID string) error `json:"-" swaggerignore:"true"`
+	Config *Config                                     `json:"config" validate:"omitnil" extensions:"x-nullable"` // Options of the workflow. Of each option of the request and a stored workflow, the stricter value applies; `task_timeout_ms` of the request takes precedence.
 } // @name WorkflowDraft
 
 // Graph is a set of steps (AgentCards, “DAGStructure”).

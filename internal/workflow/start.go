@@ -44,7 +44,13 @@ func (e *Engine) Begin(ctx context.Context, by tools.Caller, r Request, once *mo
 	}
 	v.Version++
 	err = e.commit(ctx, x, first, func(tx *store.Tx) error {
-		return tx.Idempotent(once, func() (any, error) { return v, x.create(tx) })
+		return tx.Idempotent(once, func() (any, error) {
+			err := x.create(tx)
+			if err == nil && r.With != nil {
+				err = r.With(tx, x.row.ID)
+			}
+			return v, err
+		})
 	}, func() bool { return once == nil || once.Replay == nil })
 	if err != nil || once != nil && once.Replay != nil {
 		return View{}, p, e.refused(ctx, x.row.Payer, x.row.Budget, err)

@@ -55,7 +55,7 @@ func addTag(where string, op *openapi3.Operation) {
 		{"/api/v1/agents/{agent_id}/key", "tokens"}, {"/api/v1/tokens", "tokens"}, {"/api/v1/me", "tokens"},
 		{"/api/v1/agents/{agent_id}/usage", "usage"}, {"/api/v1/agents/{agent_id}/reservations", "usage"}, {"/api/v1/ledger", "usage"},
 		{"/api/v1/agents", "agents"}, {"/api/v1/hierarchy", "hierarchy"}, {"/api/v1/roster", "roster"},
-		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"}, {"/api/v1/publications", "publications"}, {"/api/v1/dead-letters", "publications"},
+		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"}, {"/api/v1/publications", "publications"}, {"/api/v1/dead-letters", "publications"}, {"/api/v1/schedules", "schedules"},
 		{"/api/v1/tools", "tools"}, {"/api/v1/upstreams", "tools"}, {"/api/v1/workflow", "workflows"}, {"/api/v1/webhooks", "webhooks"}, {"/x-webhooks", "webhooks"},
 		{"/api/v1/events", "events"}, {"/api/agent/", "agent connections"}, {"/api/v5/", "agent connections"},
 		{"/api/v1/service", "service"}, {"/.well-known", "service"}, {"/healthz", "service"}, {"/readyz", "service"}, {"/metrics", "service"}, {"/openapi.", "service"}, {"/docs", "service"}, {"/problems", "service"}, {"/", "service"},

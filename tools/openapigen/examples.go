@@ -13,6 +13,8 @@ var bodyExamples = map[string]string{ //nolint:gochecknoglobals // a table, neve
 	"putAgentKey":          `{"required":true}`,
 	"replyToSession":       `{"reply":"2026"}`,
 	"submitTask":           `{"capabilities":["web_search"],"parameters":{"query":"trains to Lisbon"},"budget":4000}`,
+	"createSchedule":       `{"cron":"30 8 * * 1-5","time_zone":"Europe/Paris","task":{"capabilities":["web_search"],"parameters":{"query":"trains to Lisbon"}}}`,
+	"updateSchedule":       `{"cron":"0 9 * * *","time_zone":"Europe/Paris"}`,
 	"createToken":          `{"name":"ci-importer","scopes":["agents:read","agents:write"]}`,
 	"callTool":             `{"tool":"agentcards:search_tools","arguments":{"query":"read a file"}}`,
 	"searchTools":          `{"query":"read a file","limit":5}`,

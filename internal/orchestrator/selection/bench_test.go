@@ -3,6 +3,7 @@ package selection_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,6 +55,34 @@ func BenchmarkSelect(b *testing.B) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// BenchmarkRouting requests another capability each time, by its name or with "-" for "_". Half of the
+// agents registered each of the two names.
+func BenchmarkRouting(b *testing.B) {
+	for _, agents := range []int{1_000, 10_000, 100_000} {
+		for _, holders := range []int{1, 10, 100} {
+			b.Run(fmt.Sprintf("agents=%d/holders=%d", agents, holders), func(b *testing.B) {
+				roster, capabilities := manyAgents(agents, holders)
+				folded := make([]string, len(capabilities))
+				for i, name := range capabilities {
+					folded[i] = strings.ReplaceAll(name, "_", "-")
+				}
+				for i := range roster {
+					if at := 3 * (i % (len(capabilities) / 3)); i/holders%2 == 0 {
+						roster[i].Capabilities = folded[at : at+3]
+					}
+				}
+				x := indexOf(roster...)
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					i = (i + 3) % len(capabilities)
+					x.Select(selection.Request{Capabilities: capabilities[i : i+1], Weighted: true})
+				}
+			})
 		}
 	}
 }

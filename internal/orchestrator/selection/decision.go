@@ -66,13 +66,15 @@ type Decision struct {
 	// Rejected are MaxListed of the other agents, ordered by how many checks they passed, then as
 	// ranked; never nil.
 	Rejected []Ranked `json:"rejected"`
+	// Weighted is Request.Weighted.
+	Weighted bool `json:"weighted,omitzero"`
 }
 
 // Ranked is an agent as a Ranking compares it, and as the decision stores it.
 type Ranked struct {
 	AgentID string `json:"agent_id"`
 	// Score is the share of the required capabilities that the agent has, 0-1; 1 if none is
-	// required.
+	// required. A weighted decision counts a folded name as 0.9 of a capability.
 	Score float64 `json:"score"`
 	// Load is the greater of the reported load and the share of slots in use, in percent, 0-100.
 	Load int `json:"load"`

@@ -24,7 +24,7 @@ func Verify(x *Index) error {
 				return fmt.Errorf("%q is not in %v", id, k)
 			}
 			members--
-			if !e.Active || k.capability == "" {
+			if !e.Active || k.capability == "" || k.agentType == foldedNames {
 				continue
 			}
 			if offers[k]++; e.Type != "" {

@@ -13,7 +13,8 @@ import (
 type Index struct {
 	mu     sync.RWMutex
 	agents map[string]*entry
-	// groups are the agents of a type, or with a capability, unordered.
+	// groups are the agents of a type, or with a capability, unordered. An agent whose capability is
+	// not folded is also in the group of the folded one, with the type foldedNames.
 	groups map[key][]*entry
 	// offers counts the active agents with a capability: by type, and all under the type "".
 	offers map[key]int
@@ -24,6 +25,7 @@ type entry struct {
 	Agent
 
 	names []string
+	folds []string // of the names that are not folded, sorted, nil for none
 }
 
 type key struct{ agentType, capability string }
@@ -58,7 +60,14 @@ func (x *Index) Change(id string, fn func(*Agent) bool) {
 	for i, name := range a.Capabilities { // many agents have the same
 		a.Capabilities[i] = unique.Make(name).Value()
 	}
-	e.Agent, e.names = a, models.CapabilityKeys(a.Capabilities)
+	e.Agent, e.names, e.folds = a, models.CapabilityKeys(a.Capabilities), nil
+	for _, name := range e.names {
+		if f := fold(name); f != name {
+			e.folds = append(e.folds, unique.Make(f).Value())
+		}
+	}
+	slices.Sort(e.folds)
+	e.folds = slices.Compact(e.folds)
 	x.agents[id] = e
 	for _, k := range e.keys() {
 		x.groups[k] = append(x.groups[k], e)
@@ -68,12 +77,15 @@ func (x *Index) Change(id string, fn func(*Agent) bool) {
 
 // keys returns the groups of an agent.
 func (e *entry) keys() []key {
-	keys := make([]key, 0, len(e.names)+1)
+	keys := make([]key, 0, len(e.names)+len(e.folds)+1)
 	if e.Type != "" {
 		keys = append(keys, key{agentType: e.Type})
 	}
 	for _, name := range e.names {
 		keys = append(keys, key{capability: name})
+	}
+	for _, name := range e.folds {
+		keys = append(keys, key{foldedNames, name})
 	}
 	return keys
 }
@@ -185,13 +197,18 @@ func (x *Index) CapabilitiesOf(agentType string) []string {
 // Select returns the agents that may get a task. Its time grows with the number of agents that
 // have one of the required capabilities, and with the length of Exclude.
 func (x *Index) Select(r Request) Decision {
-	if r.Rank == nil {
+	switch {
+	case r.Weighted:
+		r.Rank = ByWeight
+	case r.Rank == nil:
 		r.Rank = ByScore
 	}
 	if !(r.Threshold > 0) {
 		r.Threshold = DefaultThreshold
 	}
-	return decide(x.judge(&r), r.Rank)
+	d := decide(x.judge(&r), r.Rank)
+	d.Weighted = r.Weighted
+	return d
 }
 
 // judge checks the agents that have any of the required capabilities or, if none is required, the
@@ -200,6 +217,9 @@ func (x *Index) judge(r *Request) (rows []judged) {
 	names := models.CapabilityKeys(r.Capabilities)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	if r.Weighted && len(names) > 0 {
+		return x.judgeFolded(r, names)
+	}
 	for i, name := range names {
 		members := x.groups[key{capability: name}]
 		if i == 0 {

@@ -1,6 +1,6 @@
 // Package selection selects the agents that may take a task, best first. It holds an index of
-// agents by capability and the checks and rankings by which one of them is chosen (PROTOCOL_V5 §5.1;
-// Genesis §Message Routing uses another ranking).
+// agents by capability and the checks and rankings by which one of them is chosen (PROTOCOL_V5 §5.1,
+// Genesis §Routing Algorithm).
 //
 // It works in memory only, without a database, clock or goroutine. The orchestrator fills the
 // index from SQL, updates it from events and heartbeats, and queries it before every assignment.
@@ -79,6 +79,9 @@ type Request struct {
 	Threshold float64
 	// Rank orders the candidates; nil is ByScore.
 	Rank Ranking
+	// Weighted finds capabilities also by names that differ only in case or "-" and "_", and orders
+	// the candidates with ByWeight.
+	Weighted bool
 }
 
 // tooDeep reports whether the depth of the task reaches the limit of an agent, or MaxDepth if that

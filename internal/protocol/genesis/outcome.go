@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/orchestrator"
+	"comet/internal/orchestrator/selection"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
@@ -74,9 +75,38 @@ func (p *Protocol) ack(m wire.Message, stage string, t models.Task) wire.Message
 		Stage    string           `json:"stage"`
 		TaskID   string           `json:"taskId"`
 		State    models.TaskState `json:"state"`
-		Routing  json.RawMessage  `json:"routing,omitempty"`
-	}{m.ID, stage, t.ID, t.State, t.Decision})
+		Routing  *routing         `json:"routing,omitempty"`
+	}{m.ID, stage, t.ID, t.State, routingOf(t)})
 	return wire.Message{To: m.From, Body: event(eventAck, "message acknowledged", payload)}
+}
+
+// routing is a routing decision (Genesis §Routing Tables, RoutingDecision), and the similarity of the best agent.
+type routing struct {
+	SelectedAgents []string `json:"selectedAgents"`
+	Reason         string   `json:"reason"`
+	Confidence     float64  `json:"confidence"`
+	Alternatives   []string `json:"alternatives"`
+	Similarity     float64  `json:"similarity"`
+}
+
+// routingOf returns the routing decision of a task, nil if it has none.
+func routingOf(t models.Task) *routing {
+	var d selection.Decision
+	if json.Unmarshal(t.Decision, &d) != nil { // written by the core
+		return nil
+	}
+	r := d.Routing()
+	if r == nil {
+		return nil
+	}
+	ids := func(agents []selection.Routed) []string {
+		out := make([]string, len(agents))
+		for i, a := range agents {
+			out[i] = a.AgentID
+		}
+		return out
+	}
+	return &routing{ids(r.Selected), r.Reason, r.Confidence, ids(r.Alternatives), r.Similarity}
 }
 
 // event returns an EVENT of comet.

@@ -141,7 +141,7 @@ func Policy() orchestrator.Policy {
 		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
 		ReassignOn:      []orchestrator.Failure{orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
 		BreakerFailures: 5, BreakerPause: time.Minute,
-		MaxDepth: 4, MaxQuestions: 2,
+		MaxDepth: 4, MaxQuestions: 2, Weighted: true,
 	}
 }
 

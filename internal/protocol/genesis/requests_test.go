@@ -28,9 +28,18 @@ func TestRequestResponse(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, reply.Status)
 		event := ack.Body.(wire.Event)
 		require.Equal(t, "message.ack", event.EventType)
-		var accepted struct{ OriginalMessageID, Stage, TaskID, State string }
+		var accepted struct {
+			OriginalMessageID, Stage, TaskID, State string
+			Routing                                 struct {
+				SelectedAgents, Alternatives []string
+				Reason                       string
+				Confidence                   float64
+			}
+		}
 		require.NoError(t, json.Unmarshal(event.Payload, &accepted))
 		require.Equal(t, []string{req["id"].(string), "accepted", "new"}, []string{accepted.OriginalMessageID, accepted.Stage, accepted.State})
+		require.Equal(t, []string{"analyst"}, accepted.Routing.SelectedAgents)
+		require.Equal(t, []any{"Best match for intent", 1.0}, []any{accepted.Routing.Reason, accepted.Routing.Confidence})
 
 		m := f.one(t, "analyst")
 		got := m.Body.(wire.Request)

@@ -17,6 +17,7 @@ import (
 	"comet/internal/protocol/genesis"
 	"comet/internal/pubsub"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/tools"
 	"comet/internal/workflow"
 	"comet/models"
@@ -29,6 +30,7 @@ type Service struct {
 	Keys      *auth.Keys
 	Work      *orchestrator.Orchestrator
 	Workflows *workflow.Engine
+	Schedules *schedule.Service
 	Events    *pubsub.PubSub
 	Tools     *tools.Service
 	// Checks are the readiness checks of the server by name.
@@ -225,9 +227,60 @@ func (s *Service) taskStatus(ctx context.Context, by models.Principal, of status
 	return out, nil
 }
 
-func (s *Service) scheduleTask(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
-	return nil, errs.New(errs.Unavailable, "not yet")
+// scheduled is the payload of schedule_task.
+type scheduled struct {
+	Intent  string          `json:"intent" validate:"max=64"`
+	Payload json.RawMessage `json:"payload"`
+	To      string          `json:"to" validate:"max=64"`
+	// Workflow is started instead of a task.
+	Workflow *workflow.Request `json:"workflow" validate:"omitnil"`
+	// Exactly one of the times is required.
+	At       *time.Time `json:"at"`
+	DelayMS  int64      `json:"delayMs" validate:"min=0"`
+	EveryMS  int64      `json:"everyMs" validate:"min=0"`
+	Cron     string     `json:"cron" validate:"max=200"`
+	TimeZone string     `json:"timeZone" validate:"max=64"`
 }
+
+// planned is the response to schedule_task.
+type planned struct {
+	ScheduleID string    `json:"scheduleId"`
+	NextAt     time.Time `json:"nextAt"`
+}
+
+func (s *Service) scheduleTask(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
+	var d scheduled
+	if err := read(q, &d); err != nil {
+		return nil, err
+	}
+	draft := schedule.Draft{Timing: schedule.Timing{Delay: milliseconds(d.DelayMS), Every: milliseconds(d.EveryMS), Cron: d.Cron, TimeZone: d.TimeZone}}
+	if d.At != nil {
+		draft.At = *d.At
+	}
+	switch {
+	case (d.Intent == "") == (d.Workflow == nil):
+		return nil, input.Violated("/payload/intent", "one_of", "payload must have either intent, which becomes a task, or workflow")
+	case d.Workflow != nil:
+		draft.Workflow = d.Workflow
+	default:
+		parameters := d.Payload
+		if len(parameters) > 0 && parameters[0] != '{' {
+			parameters = append(append([]byte(`{"payload":`), parameters...), '}')
+		}
+		draft.Task = &orchestrator.Submission{
+			Capabilities: []string{d.Intent}, AgentID: d.To, Parameters: parameters, Priority: orchestrator.DefaultPriority, Traceparent: q.Traceparent,
+			Override: orchestrator.Override{Notify: by.AgentID != nil},
+		}
+	}
+	o := once(by, q, func(result any) any {
+		row := result.(models.Schedule) //nolint:forcetypeassert // of Service.Create
+		return planned{row.ID, row.NextAt}
+	})
+	row, err := s.Schedules.Create(ctx, by, draft, o)
+	return finished(o, planned{row.ID, row.NextAt}, err)
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(min(n, 1<<40)) * time.Millisecond }
 
 func (s *Service) authorize(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
 	var d struct {

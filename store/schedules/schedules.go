@@ -1,0 +1,70 @@
+// Package schedules has the statements on schedules.
+package schedules
+
+import (
+	"time"
+
+	"comet/models"
+	"comet/store"
+	"comet/store/columns"
+	"comet/store/filter"
+)
+
+const (
+	rowColumns = "id, token_id, actor, spec, request, next_at, last_at, last_id, last_error, enabled, reason, version, created_at, updated_at"
+	// ended is the condition on schedules with a single time that have run.
+	ended = `enabled = FALSE AND last_at > 0 AND spec LIKE '{"at"%'`
+	// maxText is the longest error or reason that is stored, in bytes.
+	maxText = 1000
+)
+
+// Insert stores a new schedule.
+func Insert(tx *store.Tx, s models.Schedule) error { return store.Insert(tx, "", s) }
+
+// Get returns a schedule, or errs.NotFound.
+func Get(from store.Source, id string) (models.Schedule, error) {
+	return store.Row[models.Schedule](from, "SELECT "+rowColumns+" FROM schedules WHERE id = ?", id)
+}
+
+// Lock locks and returns a schedule, or errs.NotFound.
+func Lock(tx *store.Tx, id string) (models.Schedule, error) {
+	return store.Row[models.Schedule](tx, "SELECT "+rowColumns+" FROM schedules WHERE id = ?"+store.ForUpdate(tx), id)
+}
+
+// List returns up to limit schedules of a token, of all for "", in the order of creation after the id after.
+func List(from store.Source, tokenID, after string, limit int) ([]models.Schedule, error) {
+	var where filter.Clause
+	where.Optional("token_id = ?", tokenID)
+	where.And("id > ?", after)
+	return store.Rows[models.Schedule](from, "SELECT "+rowColumns+" FROM schedules"+where.SQL()+" ORDER BY id LIMIT ?", append(where.Args, limit)...)
+}
+
+// Count returns the number of schedules of a token without those that have ended. Transactions that count
+// schedules of the same token run one after the other if it is stored.
+func Count(tx *store.Tx, tokenID string) (int, error) {
+	if _, err := store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
+		return 0, err
+	}
+	return store.Row[int](tx, "SELECT count(*) FROM schedules WHERE token_id = ? AND NOT ("+ended+")", tokenID)
+}
+
+// Save writes a schedule that has its stored version, and sets the next one. ok is false if the version
+// is another one.
+func Save(tx *store.Tx, s *models.Schedule) (ok bool, err error) {
+	s.UpdatedAt, s.LastError, s.Reason = tx.Now(), columns.Text(s.LastError, maxText), columns.Text(s.Reason, maxText)
+	n, err := tx.Exec(`UPDATE schedules SET spec = ?, next_at = ?, last_at = ?, last_id = ?, last_error = ?, enabled = ?, reason = ?, version = version + 1, updated_at = ?
+		WHERE id = ? AND version = ?`, s.Spec, s.NextAt, s.LastAt, s.LastID, s.LastError, s.Enabled, s.Reason, s.UpdatedAt, s.ID, s.Version)
+	s.Version++
+	return n > 0, err
+}
+
+// Delete deletes a schedule.
+func Delete(tx *store.Tx, id string) error {
+	_, err := tx.Exec("DELETE FROM schedules WHERE id = ?", id)
+	return err
+}
+
+// Purge deletes up to limit schedules that ended before a time.
+func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
+	return tx.Exec("DELETE FROM schedules WHERE id IN (SELECT id FROM schedules WHERE "+ended+" AND updated_at < ? LIMIT ?)", before, limit)
+}
