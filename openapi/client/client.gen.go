@@ -277,6 +277,30 @@ func (e CheckpointDecisionResolution) Valid() bool {
 	}
 }
 
+// Defines values for DeadLetterViewReason.
+const (
+	DeadLetterViewReasonExpired        DeadLetterViewReason = "expired"
+	DeadLetterViewReasonQueueFull      DeadLetterViewReason = "queue_full"
+	DeadLetterViewReasonUnacknowledged DeadLetterViewReason = "unacknowledged"
+	DeadLetterViewReasonUnsupported    DeadLetterViewReason = "unsupported"
+)
+
+// Valid indicates whether the value is a known member of the DeadLetterViewReason enum.
+func (e DeadLetterViewReason) Valid() bool {
+	switch e {
+	case DeadLetterViewReasonExpired:
+		return true
+	case DeadLetterViewReasonQueueFull:
+		return true
+	case DeadLetterViewReasonUnacknowledged:
+		return true
+	case DeadLetterViewReasonUnsupported:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DecisionViewVerdict.
 const (
 	DecisionViewVerdictChosen      DecisionViewVerdict = "chosen"
@@ -691,6 +715,123 @@ func (e ProblemCode) Valid() bool {
 	case ProblemCodeUpstreamFailed:
 		return true
 	case ProblemCodeWebhookDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyChangeProfile.
+const (
+	PublicKeyChangeProfileJcs PublicKeyChangeProfile = "jcs"
+	PublicKeyChangeProfileV1  PublicKeyChangeProfile = "v1"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyChangeProfile enum.
+func (e PublicKeyChangeProfile) Valid() bool {
+	switch e {
+	case PublicKeyChangeProfileJcs:
+		return true
+	case PublicKeyChangeProfileV1:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyDraftProfile.
+const (
+	PublicKeyDraftProfileJcs PublicKeyDraftProfile = "jcs"
+	PublicKeyDraftProfileV1  PublicKeyDraftProfile = "v1"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyDraftProfile enum.
+func (e PublicKeyDraftProfile) Valid() bool {
+	switch e {
+	case PublicKeyDraftProfileJcs:
+		return true
+	case PublicKeyDraftProfileV1:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyViewProfile.
+const (
+	PublicKeyViewProfileJcs PublicKeyViewProfile = "jcs"
+	PublicKeyViewProfileV1  PublicKeyViewProfile = "v1"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyViewProfile enum.
+func (e PublicKeyViewProfile) Valid() bool {
+	switch e {
+	case PublicKeyViewProfileJcs:
+		return true
+	case PublicKeyViewProfileV1:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicKeyViewState.
+const (
+	PublicKeyViewStateExpired PublicKeyViewState = "expired"
+	PublicKeyViewStateRevoked PublicKeyViewState = "revoked"
+	PublicKeyViewStateValid   PublicKeyViewState = "valid"
+)
+
+// Valid indicates whether the value is a known member of the PublicKeyViewState enum.
+func (e PublicKeyViewState) Valid() bool {
+	switch e {
+	case PublicKeyViewStateExpired:
+		return true
+	case PublicKeyViewStateRevoked:
+		return true
+	case PublicKeyViewStateValid:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicationDraftGuarantee.
+const (
+	PublicationDraftGuaranteeAtLeastOnce PublicationDraftGuarantee = "at-least-once"
+	PublicationDraftGuaranteeAtMostOnce  PublicationDraftGuarantee = "at-most-once"
+	PublicationDraftGuaranteeExactlyOnce PublicationDraftGuarantee = "exactly-once"
+)
+
+// Valid indicates whether the value is a known member of the PublicationDraftGuarantee enum.
+func (e PublicationDraftGuarantee) Valid() bool {
+	switch e {
+	case PublicationDraftGuaranteeAtLeastOnce:
+		return true
+	case PublicationDraftGuaranteeAtMostOnce:
+		return true
+	case PublicationDraftGuaranteeExactlyOnce:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PublicationViewGuarantee.
+const (
+	PublicationViewGuaranteeAtLeastOnce PublicationViewGuarantee = "at-least-once"
+	PublicationViewGuaranteeAtMostOnce  PublicationViewGuarantee = "at-most-once"
+	PublicationViewGuaranteeExactlyOnce PublicationViewGuarantee = "exactly-once"
+)
+
+// Valid indicates whether the value is a known member of the PublicationViewGuarantee enum.
+func (e PublicationViewGuarantee) Valid() bool {
+	switch e {
+	case PublicationViewGuaranteeAtLeastOnce:
+		return true
+	case PublicationViewGuaranteeAtMostOnce:
+		return true
+	case PublicationViewGuaranteeExactlyOnce:
 		return true
 	default:
 		return false
@@ -3004,7 +3145,7 @@ type AgentKeyChange struct {
 	Required bool `json:"required" yaml:"required"`
 }
 
-// AgentKeyDraft A request to set an agent's key.
+// AgentKeyDraft A request to set an agent's key of hmac-sha256.
 type AgentKeyDraft struct {
 	// Key The key, as text; without it comet generates one.
 	Key *string `json:"key,omitempty" yaml:"key,omitempty"`
@@ -3795,6 +3936,65 @@ type CheckpointList struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
+// DeadLetterList One page of dead letters.
+type DeadLetterList struct {
+	// DeadLetters The dead letters on the page.
+	DeadLetters []DeadLetterView `json:"dead_letters" yaml:"dead_letters"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQgcmVzZWFyY2g
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// DeadLetterView A publication that an agent has not received.
+type DeadLetterView struct {
+	// AgentID The receiver.
+	//
+	// Example: research-web-01
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Attempts Number of deliveries.
+	//
+	// Example: 5
+	Attempts int `json:"attempts" yaml:"attempts"`
+
+	// DeadAt When it ended.
+	//
+	// Example: 2026-01-10T15:35:10Z
+	DeadAt time.Time `json:"dead_at" yaml:"dead_at"`
+
+	// From The sender.
+	//
+	// Example: shop
+	From string `json:"from" yaml:"from"`
+
+	// Name The name.
+	//
+	// Example: Order paid
+	Name string `json:"name" yaml:"name"`
+
+	// PublicationID The publication's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	PublicationID string `json:"publication_id" yaml:"publication_id"`
+
+	// Reason No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
+	//
+	// Example: unacknowledged
+	Reason DeadLetterViewReason `json:"reason" yaml:"reason"`
+
+	// Type The type.
+	//
+	// Example: order.paid
+	Type string `json:"type" yaml:"type"`
+}
+
+// DeadLetterViewReason No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
+//
+// Example: unacknowledged
+type DeadLetterViewReason string
+
 // DecisionView Describes the selection of a worker.
 type DecisionView struct {
 	// Candidates The best ten eligible agents, best first.
@@ -4461,6 +4661,35 @@ type InboxMessages struct {
 	Messages []Envelope `json:"messages" yaml:"messages"`
 }
 
+// Jwk A public key of comet as a JSON Web Key (RFC 8037).
+type Jwk struct {
+	// Alg Example: EdDSA
+	Alg string `json:"alg" yaml:"alg"`
+
+	// Crv Example: Ed25519
+	Crv string `json:"crv" yaml:"crv"`
+
+	// Kid Example: 9b1c3e5d7f80a2b4
+	Kid string `json:"kid" yaml:"kid"`
+
+	// Kty Example: OKP
+	Kty string `json:"kty" yaml:"kty"`
+
+	// Use Example: sig
+	Use string `json:"use" yaml:"use"`
+
+	// X The public key: 32 bytes in base64url.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE
+	X string `json:"x" yaml:"x"`
+}
+
+// JwkSet A JSON Web Key Set (RFC 7517).
+type JwkSet struct {
+	// Keys The current key, then those that were retired in the last 30 days.
+	Keys []Jwk `json:"keys" yaml:"keys"`
+}
+
 // LedgerDifference A sum of the ledger that differs from the sum of its rows, or a missing row.
 type LedgerDifference struct {
 	// AgentID The agent; empty for a missing row that belongs to no agent.
@@ -4655,6 +4884,313 @@ type ProblemType struct {
 	Type string `json:"type" yaml:"type"`
 }
 
+// PublicKeyChange A request to change the settings of a public key. Absent members stay as they are.
+type PublicKeyChange struct {
+	// NotAfter When the key expires, null for never.
+	//
+	// Example: 2027-01-10T00:00:00Z
+	NotAfter *time.Time `json:"not_after,omitempty" yaml:"not_after,omitempty"`
+
+	// Profile What a signature must cover.
+	//
+	// Example: jcs
+	Profile *PublicKeyChangeProfile `json:"profile,omitempty" yaml:"profile,omitempty"`
+
+	// Required Whether every message of the agent must be signed.
+	//
+	// Example: true
+	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
+
+	// Speaks Whether a signature replaces a token.
+	//
+	// Example: false
+	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+}
+
+// PublicKeyChangeProfile What a signature must cover.
+//
+// Example: jcs
+type PublicKeyChangeProfile string
+
+// PublicKeyDraft A request to pin a public key of ed25519 to an agent.
+type PublicKeyDraft struct {
+	// NotAfter When the key expires, null for never.
+	//
+	// Example: 2027-01-10T00:00:00Z
+	NotAfter *time.Time `json:"not_after,omitempty" yaml:"not_after,omitempty"`
+
+	// Profile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785). The default is `v1`.
+	//
+	// Example: jcs
+	Profile *PublicKeyDraftProfile `json:"profile,omitempty" yaml:"profile,omitempty"`
+
+	// PublicKey The Ed25519 public key: 32 bytes in base64 or 64 hexadecimal digits, or its SubjectPublicKeyInfo in base64 or PEM.
+	//
+	// Example: MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey string `json:"public_key" yaml:"public_key"`
+
+	// Required Whether every message of the agent must be signed.
+	//
+	// Example: true
+	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
+
+	// Speaks Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
+	//
+	// Example: false
+	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+}
+
+// PublicKeyDraftProfile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785). The default is `v1`.
+//
+// Example: jcs
+type PublicKeyDraftProfile string
+
+// PublicKeyList The public keys of an agent.
+type PublicKeyList struct {
+	// Keys The keys that are not revoked, then the others, the newest first; at most 100.
+	Keys []PublicKeyView `json:"keys" yaml:"keys"`
+}
+
+// PublicKeyView A public key of an agent.
+type PublicKeyView struct {
+	// AgentID The agent's id.
+	//
+	// Example: finance-personal
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ci-importer
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// KeyID The first 16 hexadecimal digits of the SHA-256 of the public key.
+	//
+	// Example: 9b1c3e5d7f80a2b4
+	KeyID string `json:"key_id" yaml:"key_id"`
+
+	// NotAfter When the key expires; null if it does not.
+	//
+	// Example: 2027-01-10T00:00:00Z
+	NotAfter *time.Time `json:"not_after" yaml:"not_after"`
+
+	// Profile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+	//
+	// Example: jcs
+	Profile PublicKeyViewProfile `json:"profile" yaml:"profile"`
+
+	// PublicKey The Ed25519 public key: 32 bytes in base64.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey string `json:"public_key" yaml:"public_key"`
+
+	// Required Whether every message of the agent must be signed.
+	//
+	// Example: true
+	Required bool `json:"required" yaml:"required"`
+
+	// RevokedAt When it was revoked; null if it was not.
+	//
+	// Example: 2026-01-12T15:30:00Z
+	RevokedAt *time.Time `json:"revoked_at" yaml:"revoked_at"`
+
+	// Speaks Whether a signature replaces a token.
+	//
+	// Example: false
+	Speaks bool `json:"speaks" yaml:"speaks"`
+
+	// State Whether messages can be signed with the key now.
+	//
+	// Example: valid
+	State PublicKeyViewState `json:"state" yaml:"state"`
+}
+
+// PublicKeyViewProfile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+//
+// Example: jcs
+type PublicKeyViewProfile string
+
+// PublicKeyViewState Whether messages can be signed with the key now.
+//
+// Example: valid
+type PublicKeyViewState string
+
+// PublicationDraft The body of a request to publish.
+type PublicationDraft struct {
+	// DeduplicationID Unique for the sender within 24 hours; required for exactly-once.
+	//
+	// Example: order-81-paid
+	DeduplicationID *string `json:"deduplication_id,omitempty" yaml:"deduplication_id,omitempty"`
+
+	// From The name of the sender, default that of its token. Not for tokens that are bound to an agent, and not the id of an agent.
+	//
+	// Example: shop
+	From *string `json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Guarantee How often receivers get it. The default is `at-least-once`.
+	//
+	// Example: exactly-once
+	Guarantee *PublicationDraftGuarantee `json:"guarantee,omitempty" yaml:"guarantee,omitempty"`
+
+	// ID An id of the sender, which receivers see.
+	//
+	// Example: order-81-paid
+	ID       *string `json:"id,omitempty" yaml:"id,omitempty"`
+	Metadata *struct {
+		// ContentType The media type of the payload.
+		//
+		// Example: application/json
+		ContentType *string `json:"content_type,omitempty" yaml:"content_type,omitempty"`
+
+		// SchemaVersion The version of the payload's schema.
+		//
+		// Example: 1.0
+		SchemaVersion *string `json:"schema_version,omitempty" yaml:"schema_version,omitempty"`
+	} `json:"metadata,omitempty" yaml:"metadata,omitempty"`
+
+	// Name A name for people.
+	//
+	// Example: Order paid
+	Name *string `json:"name,omitempty" yaml:"name,omitempty"`
+
+	// Payload Any JSON value of at most 1 MiB.
+	Payload map[string]interface{} `json:"payload" yaml:"payload"`
+	Retry   *struct {
+		// BackoffCoefficient Each further delivery has this many times as long.
+		//
+		// Example: 2
+		BackoffCoefficient *float32 `json:"backoff_coefficient,omitempty" yaml:"backoff_coefficient,omitempty"`
+
+		// InitialIntervalMS How long a receiver may take to acknowledge the first delivery.
+		//
+		// Example: 10000
+		InitialIntervalMS *int `json:"initial_interval_ms,omitempty" yaml:"initial_interval_ms,omitempty"`
+
+		// MaxAttempts Deliveries without an acknowledgement.
+		//
+		// Example: 5
+		MaxAttempts *int `json:"max_attempts,omitempty" yaml:"max_attempts,omitempty"`
+	} `json:"retry,omitempty" yaml:"retry,omitempty"`
+
+	// To The only receiver; null for all agents that subscribe to the type.
+	//
+	// Example: finance-personal
+	To *string `json:"to,omitempty" yaml:"to,omitempty"`
+
+	// Type Words with dots between them.
+	//
+	// Example: order.paid
+	Type string `json:"type" yaml:"type"`
+}
+
+// PublicationDraftGuarantee How often receivers get it. The default is `at-least-once`.
+//
+// Example: exactly-once
+type PublicationDraftGuarantee string
+
+// PublicationView A publication and what has become of it.
+type PublicationView struct {
+	// CreatedAt When it was published.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Dead Receivers that do not get it.
+	//
+	// Example: 1
+	Dead int `json:"dead" yaml:"dead"`
+
+	// DeduplicationID Absent for none, and after 24 hours.
+	//
+	// Example: order-81-paid
+	DeduplicationID *string `json:"deduplication_id,omitempty" yaml:"deduplication_id,omitempty"`
+
+	// Delivered Receivers that have acknowledged it.
+	//
+	// Example: 10
+	Delivered int `json:"delivered" yaml:"delivered"`
+
+	// Distributing Whether there will be more receivers.
+	//
+	// Example: false
+	Distributing bool `json:"distributing" yaml:"distributing"`
+
+	// From The sender.
+	//
+	// Example: shop
+	From string `json:"from" yaml:"from"`
+
+	// Guarantee How often receivers get it.
+	//
+	// Example: exactly-once
+	Guarantee PublicationViewGuarantee `json:"guarantee" yaml:"guarantee"`
+
+	// ID The id, the same for every receiver.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// MessageID The sender's own id; absent for none.
+	//
+	// Example: order-81-paid
+	MessageID *string `json:"message_id,omitempty" yaml:"message_id,omitempty"`
+
+	// Name The name.
+	//
+	// Example: Order paid
+	Name string `json:"name" yaml:"name"`
+
+	// Payload The payload.
+	Payload map[string]interface{} `json:"payload" yaml:"payload"`
+
+	// Subscribers Number of receivers so far.
+	//
+	// Example: 12
+	Subscribers int `json:"subscribers" yaml:"subscribers"`
+
+	// To The only receiver; absent for all subscribers.
+	//
+	// Example: finance-personal
+	To *string `json:"to,omitempty" yaml:"to,omitempty"`
+
+	// Type The type.
+	//
+	// Example: order.paid
+	Type string `json:"type" yaml:"type"`
+
+	// Waiting Receivers that have not yet.
+	//
+	// Example: 1
+	Waiting int `json:"waiting" yaml:"waiting"`
+}
+
+// PublicationViewGuarantee How often receivers get it.
+//
+// Example: exactly-once
+type PublicationViewGuarantee string
+
+// Published The response to a request to publish.
+type Published struct {
+	// ID The id of the publication; of a repetition, that of the first one.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// Replayed Whether the sender has published it before, with the same deduplication id.
+	//
+	// Example: false
+	Replayed bool `json:"replayed" yaml:"replayed"`
+
+	// Subscribers Number of receivers.
+	//
+	// Example: 12
+	Subscribers int `json:"subscribers" yaml:"subscribers"`
+}
+
 // PushDraft The request body of PUT …/push.
 type PushDraft struct {
 	// Concurrency How many tasks the agent runs at a time, 1 by default.
@@ -4745,6 +5281,24 @@ type QuestionView struct {
 	//
 	// Example: Which year?
 	Text string `json:"text" yaml:"text"`
+}
+
+// RedeliveryFilter Selects dead letters.
+type RedeliveryFilter struct {
+	// AgentID Only those of this receiver.
+	//
+	// Example: research-web-01
+	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// PublicationID Only those of this publication.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	PublicationID *string `json:"publication_id,omitempty" yaml:"publication_id,omitempty"`
+
+	// Type Only those of this type.
+	//
+	// Example: order.paid
+	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
 // RedeliveryRequest A request to deliver ended deliveries again.
@@ -5332,6 +5886,35 @@ type ServerStatusDatabase string
 // Example: ready
 type ServerStatusStatus string
 
+// ServiceKeyList The keys of comet.
+type ServiceKeyList struct {
+	// Keys The current key, then those that were retired in the last 30 days, the newest first.
+	Keys []ServiceKeyView `json:"keys" yaml:"keys"`
+}
+
+// ServiceKeyView A key of comet without the private key.
+type ServiceKeyView struct {
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// KeyID The id in signatures (`kid`).
+	//
+	// Example: 9b1c3e5d7f80a2b4
+	KeyID string `json:"key_id" yaml:"key_id"`
+
+	// PublicKey The Ed25519 public key: 32 bytes in base64.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey string `json:"public_key" yaml:"public_key"`
+
+	// RetiredAt When another key replaced it; null for the current key.
+	//
+	// Example: 2026-02-10T15:30:00Z
+	RetiredAt *time.Time `json:"retired_at" yaml:"retired_at"`
+}
+
 // SessionDraft The body of a request to open a session.
 type SessionDraft struct {
 	// Context An object with information for the agents that work in the session.
@@ -5427,6 +6010,49 @@ type SessionView struct {
 //
 // Example: open
 type SessionViewState string
+
+// SubscriptionDraft Selects publications that an agent receives.
+type SubscriptionDraft struct {
+	// From The only sender; null for all but the agent itself.
+	//
+	// Example: finance-personal
+	From *string `json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Pattern A type, the beginning of types followed by `.*`, or `*` for all types.
+	//
+	// Example: order.*
+	Pattern string `json:"pattern" yaml:"pattern"`
+}
+
+// SubscriptionView A subscription of an agent.
+type SubscriptionView struct {
+	// From The only sender; absent for all but the agent itself.
+	//
+	// Example: finance-personal
+	From *string `json:"from,omitempty" yaml:"from,omitempty"`
+
+	// Pattern The types.
+	//
+	// Example: order.*
+	Pattern string `json:"pattern" yaml:"pattern"`
+}
+
+// SubscriptionsDraft The body of a request to set the subscriptions of an agent.
+type SubscriptionsDraft struct {
+	// Patterns What the agent receives; an empty list for nothing.
+	Patterns []SubscriptionDraft `json:"patterns" yaml:"patterns"`
+}
+
+// SubscriptionsView The subscriptions of an agent.
+type SubscriptionsView struct {
+	// Chosen False if the subscriptions were never set: the agent then receives all publications of others if it connects with a protocol that has publications of its own, and nothing otherwise.
+	//
+	// Example: true
+	Chosen bool `json:"chosen" yaml:"chosen"`
+
+	// Patterns What the agent receives.
+	Patterns []SubscriptionView `json:"patterns" yaml:"patterns"`
+}
 
 // TaskCancellation The body of a request to cancel a task.
 type TaskCancellation struct {
@@ -9144,6 +9770,24 @@ type GetAgentKeyParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListPublicKeysParams defines parameters for ListPublicKeys.
+type ListPublicKeysParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// PinPublicKeyParams defines parameters for PinPublicKey.
+type PinPublicKeyParams struct {
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetPublicKeyParams defines parameters for GetPublicKey.
+type GetPublicKeyParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListReservationsParams defines parameters for ListReservations.
 type ListReservationsParams struct {
 	// State Only reservations in this state
@@ -9178,6 +9822,12 @@ type GetReservationParams struct {
 type SettleReservationParams struct {
 	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// GetSubscriptionsParams defines parameters for GetSubscriptions.
+type GetSubscriptionsParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // GetUsageParams defines parameters for GetUsage.
@@ -9223,6 +9873,27 @@ type GetUsageHistoryParamsGroupBy string
 type ResetUsageParams struct {
 	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// AgentID Only dead letters of this receiver
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// PublicationID Only dead letters of this publication
+	PublicationID *string `form:"publication_id,omitempty" json:"publication_id,omitempty" yaml:"publication_id,omitempty"`
+
+	// Type Only dead letters of this type
+	Type *string `form:"type,omitempty" json:"type,omitempty" yaml:"type,omitempty"`
+
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // StreamEventsParams defines parameters for StreamEvents.
@@ -9272,6 +9943,12 @@ type GetHierarchyParams struct {
 
 // GetMeParams defines parameters for GetMe.
 type GetMeParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetPublicationParams defines parameters for GetPublication.
+type GetPublicationParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
@@ -9334,6 +10011,12 @@ type GetScheduleParams struct {
 type UpdateScheduleParams struct {
 	// IfMatch Change the schedule only if this entity tag has its current version
 	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
+// ListServiceKeysParams defines parameters for ListServiceKeys.
+type ListServiceKeysParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
 // ListSessionsParams defines parameters for ListSessions.
@@ -9918,17 +10601,32 @@ type UpdateAgentKeyJSONRequestBody = AgentKeyChange
 // PutAgentKeyJSONRequestBody defines body for PutAgentKey for application/json ContentType.
 type PutAgentKeyJSONRequestBody = AgentKeyDraft
 
+// PinPublicKeyJSONRequestBody defines body for PinPublicKey for application/json ContentType.
+type PinPublicKeyJSONRequestBody = PublicKeyDraft
+
+// ChangePublicKeyJSONRequestBody defines body for ChangePublicKey for application/json ContentType.
+type ChangePublicKeyJSONRequestBody = PublicKeyChange
+
 // CreateReservationJSONRequestBody defines body for CreateReservation for application/json ContentType.
 type CreateReservationJSONRequestBody = ReservationDraft
 
 // SettleReservationJSONRequestBody defines body for SettleReservation for application/json ContentType.
 type SettleReservationJSONRequestBody = ReservationSettlement
 
+// PutSubscriptionsJSONRequestBody defines body for PutSubscriptions for application/json ContentType.
+type PutSubscriptionsJSONRequestBody = SubscriptionsDraft
+
 // RecordUsageJSONRequestBody defines body for RecordUsage for application/json ContentType.
 type RecordUsageJSONRequestBody = UsageReport
 
 // ResetUsageJSONRequestBody defines body for ResetUsage for application/json ContentType.
 type ResetUsageJSONRequestBody = UsageReset
+
+// RedeliverDeadLettersJSONRequestBody defines body for RedeliverDeadLetters for application/json ContentType.
+type RedeliverDeadLettersJSONRequestBody = RedeliveryFilter
+
+// PublishJSONRequestBody defines body for Publish for application/json ContentType.
+type PublishJSONRequestBody = PublicationDraft
 
 // ImportRosterJSONRequestBody defines body for ImportRoster for application/json ContentType.
 type ImportRosterJSONRequestBody = RosterDocument
@@ -10516,6 +11214,13 @@ type ClientInterface interface {
 	// Corresponds with GET / (the `GetHome` operationId).
 	GetHome(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetJWKS Get the public keys of the service
+	//
+	// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+	//
+	// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+	GetJWKS(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ConnectAgent Open a WebSocket
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -10817,6 +11522,77 @@ type ClientInterface interface {
 	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
 	PutAgentKey(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListPublicKeys List an agent's public keys
+	//
+	// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+	ListPublicKeys(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PinPublicKeyWithBody Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKeyWithBody(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PinPublicKey Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKey(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokePublicKey Revoke a public key of an agent
+	//
+	// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+	RevokePublicKey(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPublicKey Get a public key of an agent
+	//
+	// Returns an Ed25519 key that verifies the agent's Genesis messages.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+	GetPublicKey(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangePublicKeyWithBody Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKeyWithBody(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ChangePublicKey Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKey(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListReservations List an agent's reservations
 	//
 	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
@@ -10888,6 +11664,37 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
 	SettleReservation(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetSubscriptions Get the subscriptions of an agent
+	//
+	// Returns which publications the agent receives.
+	//
+	// Requires one of the scopes `agents:read`, `agents:write`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+	GetSubscriptions(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscriptionsWithBody Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptionsWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscriptions Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptions(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetUsage Get an agent's usage
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -10950,6 +11757,37 @@ type ClientInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsage(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListDeadLetters List dead letters
+	//
+	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+	//
+	// Requires the scope `tasks:read`.
+	//
+	// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverDeadLettersWithBody Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLettersWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverDeadLetters Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// StreamEvents Stream events
 	//
 	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -10998,6 +11836,37 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/me (the `GetMe` operationId).
 	GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PublishWithBody Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	PublishWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Publish Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	Publish(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPublication Get a publication
+	//
+	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+	//
+	// Requires one of the scopes `tasks:read`, `messages:send`.
+	//
+	// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+	GetPublication(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExportRoster Export the roster
 	//
@@ -11104,6 +11973,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/schedules/{schedule_id} (the `UpdateSchedule` operationId).
 	UpdateSchedule(ctx context.Context, scheduleID string, params *UpdateScheduleParams, body UpdateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListServiceKeys List the keys of the service
+	//
+	// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+	ListServiceKeys(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RotateServiceKey Rotate the key of the service
+	//
+	// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+	//
+	// Requires the scope `admin`.
+	//
+	// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+	RotateServiceKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListSessions List sessions
 	//
@@ -12089,6 +12976,23 @@ func (c *Client) GetHome(ctx context.Context, reqEditors ...RequestEditorFn) (*h
 	return c.Client.Do(req)
 }
 
+// GetJWKS Get the public keys of the service
+//
+// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+//
+// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+func (c *Client) GetJWKS(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetJWKSRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ConnectAgent Open a WebSocket
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -12700,6 +13604,147 @@ func (c *Client) PutAgentKey(ctx context.Context, agentID string, body PutAgentK
 	return c.Client.Do(req)
 }
 
+// ListPublicKeys List an agent's public keys
+//
+// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+//
+// Requires the scope `admin`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+func (c *Client) ListPublicKeys(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPublicKeysRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PinPublicKeyWithBody Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *Client) PinPublicKeyWithBody(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPinPublicKeyRequestWithBody(c.Server, agentID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PinPublicKey Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *Client) PinPublicKey(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPinPublicKeyRequest(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokePublicKey Revoke a public key of an agent
+//
+// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+func (c *Client) RevokePublicKey(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokePublicKeyRequest(c.Server, agentID, keyID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPublicKey Get a public key of an agent
+//
+// Returns an Ed25519 key that verifies the agent's Genesis messages.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+func (c *Client) GetPublicKey(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPublicKeyRequest(c.Server, agentID, keyID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangePublicKeyWithBody Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *Client) ChangePublicKeyWithBody(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangePublicKeyRequestWithBody(c.Server, agentID, keyID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ChangePublicKey Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *Client) ChangePublicKey(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewChangePublicKeyRequest(c.Server, agentID, keyID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListReservations List an agent's reservations
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
@@ -12841,6 +13886,67 @@ func (c *Client) SettleReservation(ctx context.Context, agentID string, reservat
 	return c.Client.Do(req)
 }
 
+// GetSubscriptions Get the subscriptions of an agent
+//
+// Returns which publications the agent receives.
+//
+// Requires one of the scopes `agents:read`, `agents:write`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+func (c *Client) GetSubscriptions(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSubscriptionsRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscriptionsWithBody Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *Client) PutSubscriptionsWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionsRequestWithBody(c.Server, agentID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscriptions Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *Client) PutSubscriptions(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionsRequest(c.Server, agentID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetUsage Get an agent's usage
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -12963,6 +14069,67 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 	return c.Client.Do(req)
 }
 
+// ListDeadLetters List dead letters
+//
+// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+//
+// Requires the scope `tasks:read`.
+//
+// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+func (c *Client) ListDeadLetters(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListDeadLettersRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverDeadLettersWithBody Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *Client) RedeliverDeadLettersWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverDeadLettersRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverDeadLetters Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverDeadLettersRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // StreamEvents Stream events
 //
 // Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -13052,6 +14219,67 @@ func (c *Client) VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn
 // Corresponds with GET /api/v1/me (the `GetMe` operationId).
 func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetMeRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PublishWithBody Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *Client) PublishWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Publish Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *Client) Publish(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPublication Get a publication
+//
+// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+//
+// Requires one of the scopes `tasks:read`, `messages:send`.
+//
+// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+func (c *Client) GetPublication(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPublicationRequest(c.Server, publicationID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -13258,6 +14486,44 @@ func (c *Client) UpdateScheduleWithBody(ctx context.Context, scheduleID string, 
 // Corresponds with PATCH /api/v1/schedules/{schedule_id} (the `UpdateSchedule` operationId).
 func (c *Client) UpdateSchedule(ctx context.Context, scheduleID string, params *UpdateScheduleParams, body UpdateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateScheduleRequest(c.Server, scheduleID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListServiceKeys List the keys of the service
+//
+// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+func (c *Client) ListServiceKeys(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListServiceKeysRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RotateServiceKey Rotate the key of the service
+//
+// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+//
+// Requires the scope `admin`.
+//
+// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+func (c *Client) RotateServiceKey(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRotateServiceKeyRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -15241,6 +16507,33 @@ func NewGetHomeRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewGetJWKSRequest constructs an http.Request for the GetJWKS method
+func NewGetJWKSRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/.well-known/jwks.json")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewConnectAgentRequest constructs an http.Request for the ConnectAgent method
 func NewConnectAgentRequest(server string, params *ConnectAgentParams) (*http.Request, error) {
 	var err error
@@ -16596,6 +17889,268 @@ func NewPutAgentKeyRequestWithBody(server string, agentID string, contentType st
 	return req, nil
 }
 
+// NewListPublicKeysRequest constructs an http.Request for the ListPublicKeys method
+func NewListPublicKeysRequest(server string, agentID string, params *ListPublicKeysParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPinPublicKeyRequest calls the generic PinPublicKey builder with application/json body
+func NewPinPublicKeyRequest(server string, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPinPublicKeyRequestWithBody(server, agentID, params, "application/json", bodyReader)
+}
+
+// NewPinPublicKeyRequestWithBody constructs an http.Request for the PinPublicKey method, with any body, and a specified content type
+func NewPinPublicKeyRequestWithBody(server string, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRevokePublicKeyRequest constructs an http.Request for the RevokePublicKey method
+func NewRevokePublicKeyRequest(server string, agentID string, keyID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key_id", keyID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPublicKeyRequest constructs an http.Request for the GetPublicKey method
+func NewGetPublicKeyRequest(server string, agentID string, keyID string, params *GetPublicKeyParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key_id", keyID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewChangePublicKeyRequest calls the generic ChangePublicKey builder with application/json body
+func NewChangePublicKeyRequest(server string, agentID string, keyID string, body ChangePublicKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewChangePublicKeyRequestWithBody(server, agentID, keyID, "application/json", bodyReader)
+}
+
+// NewChangePublicKeyRequestWithBody constructs an http.Request for the ChangePublicKey method, with any body, and a specified content type
+func NewChangePublicKeyRequestWithBody(server string, agentID string, keyID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "key_id", keyID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/keys/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListReservationsRequest constructs an http.Request for the ListReservations method
 func NewListReservationsRequest(server string, agentID string, params *ListReservationsParams) (*http.Request, error) {
 	var err error
@@ -16924,6 +18479,102 @@ func NewSettleReservationRequestWithBody(server string, agentID string, reservat
 	return req, nil
 }
 
+// NewGetSubscriptionsRequest constructs an http.Request for the GetSubscriptions method
+func NewGetSubscriptionsRequest(server string, agentID string, params *GetSubscriptionsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/subscriptions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutSubscriptionsRequest calls the generic PutSubscriptions builder with application/json body
+func NewPutSubscriptionsRequest(server string, agentID string, body PutSubscriptionsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutSubscriptionsRequestWithBody(server, agentID, "application/json", bodyReader)
+}
+
+// NewPutSubscriptionsRequestWithBody constructs an http.Request for the PutSubscriptions method, with any body, and a specified content type
+func NewPutSubscriptionsRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/subscriptions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetUsageRequest constructs an http.Request for the GetUsage method
 func NewGetUsageRequest(server string, agentID string, params *GetUsageParams) (*http.Request, error) {
 	var err error
@@ -17217,6 +18868,163 @@ func NewResetUsageRequestWithBody(server string, agentID string, params *ResetUs
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewListDeadLettersRequest constructs an http.Request for the ListDeadLetters method
+func NewListDeadLettersRequest(server string, params *ListDeadLettersParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/dead-letters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.PublicationID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "publication_id", *params.PublicationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Type != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "type", *params.Type, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRedeliverDeadLettersRequest calls the generic RedeliverDeadLetters builder with application/json body
+func NewRedeliverDeadLettersRequest(server string, body RedeliverDeadLettersJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedeliverDeadLettersRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRedeliverDeadLettersRequestWithBody constructs an http.Request for the RedeliverDeadLetters method, with any body, and a specified content type
+func NewRedeliverDeadLettersRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/dead-letters/redeliver")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -17519,6 +19327,95 @@ func NewGetMeRequest(server string, params *GetMeParams) (*http.Request, error) 
 	}
 
 	operationPath := fmt.Sprintf("/api/v1/me")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPublishRequest calls the generic Publish builder with application/json body
+func NewPublishRequest(server string, body PublishJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPublishRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPublishRequestWithBody constructs an http.Request for the Publish method, with any body, and a specified content type
+func NewPublishRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/publications")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetPublicationRequest constructs an http.Request for the GetPublication method
+func NewGetPublicationRequest(server string, publicationID string, params *GetPublicationParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "publication_id", publicationID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/publications/%s", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -18005,6 +19902,75 @@ func NewUpdateScheduleRequestWithBody(server string, scheduleID string, params *
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewListServiceKeysRequest constructs an http.Request for the ListServiceKeys method
+func NewListServiceKeysRequest(server string, params *ListServiceKeysParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/service/keys")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewRotateServiceKeyRequest constructs an http.Request for the RotateServiceKey method
+func NewRotateServiceKeyRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/service/keys/rotate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -22582,6 +24548,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET / (the `GetHome` operationId).
 	GetHomeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHomeResponse, error)
 
+	// GetJWKSWithResponse Get the public keys of the service
+	//
+	// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+	GetJWKSWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetJWKSResponse, error)
+
 	// ConnectAgentWithResponse Open a WebSocket
 	//
 	// Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -22911,6 +24886,83 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /api/v1/agents/{agent_id}/key (the `PutAgentKey` operationId).
 	PutAgentKeyWithResponse(ctx context.Context, agentID string, body PutAgentKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutAgentKeyResponse, error)
 
+	// ListPublicKeysWithResponse List an agent's public keys
+	//
+	// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+	ListPublicKeysWithResponse(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*ListPublicKeysResponse, error)
+
+	// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKeyWithBodyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error)
+
+	// PinPublicKeyWithResponse Pin a public key to an agent
+	//
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+	PinPublicKeyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error)
+
+	// RevokePublicKeyWithResponse Revoke a public key of an agent
+	//
+	// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+	RevokePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*RevokePublicKeyResponse, error)
+
+	// GetPublicKeyWithResponse Get a public key of an agent
+	//
+	// Returns an Ed25519 key that verifies the agent's Genesis messages.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+	GetPublicKeyWithResponse(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*GetPublicKeyResponse, error)
+
+	// ChangePublicKeyWithBodyWithResponse Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKeyWithBodyWithResponse(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error)
+
+	// ChangePublicKeyWithResponse Change the settings of a public key
+	//
+	// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+	ChangePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error)
+
 	// ListReservationsWithResponse List an agent's reservations
 	//
 	// Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
@@ -22988,6 +25040,39 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/reservations/{reservation_id}/settle (the `SettleReservation` operationId).
 	SettleReservationWithResponse(ctx context.Context, agentID string, reservationID string, params *SettleReservationParams, body SettleReservationJSONRequestBody, reqEditors ...RequestEditorFn) (*SettleReservationResponse, error)
 
+	// GetSubscriptionsWithResponse Get the subscriptions of an agent
+	//
+	// Returns which publications the agent receives.
+	//
+	// Requires one of the scopes `agents:read`, `agents:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+	GetSubscriptionsWithResponse(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*GetSubscriptionsResponse, error)
+
+	// PutSubscriptionsWithBodyWithResponse Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptionsWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error)
+
+	// PutSubscriptionsWithResponse Set the subscriptions of an agent
+	//
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+	//
+	// Requires one of the scopes `agents:write`, `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+	PutSubscriptionsWithResponse(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error)
+
 	// GetUsageWithResponse Get an agent's usage
 	//
 	// Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -23054,6 +25139,39 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /api/v1/agents/{agent_id}/usage/reset (the `ResetUsage` operationId).
 	ResetUsageWithResponse(ctx context.Context, agentID string, params *ResetUsageParams, body ResetUsageJSONRequestBody, reqEditors ...RequestEditorFn) (*ResetUsageResponse, error)
 
+	// ListDeadLettersWithResponse List dead letters
+	//
+	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+	//
+	// Requires the scope `tasks:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+	ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error)
+
+	// RedeliverDeadLettersWithBodyWithResponse Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLettersWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error)
+
+	// RedeliverDeadLettersWithResponse Redeliver dead letters
+	//
+	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+	RedeliverDeadLettersWithResponse(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error)
+
 	// StreamEventsWithResponse Stream events
 	//
 	// Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -23112,6 +25230,39 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/me (the `GetMe` operationId).
 	GetMeWithResponse(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*GetMeResponse, error)
+
+	// PublishWithBodyWithResponse Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	PublishWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// PublishWithResponse Publish an event
+	//
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	//
+	// Requires the scope `messages:send`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+	PublishWithResponse(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+
+	// GetPublicationWithResponse Get a publication
+	//
+	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+	//
+	// Requires one of the scopes `tasks:read`, `messages:send`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+	GetPublicationWithResponse(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*GetPublicationResponse, error)
 
 	// ExportRosterWithResponse Export the roster
 	//
@@ -23226,6 +25377,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/schedules/{schedule_id} (the `UpdateSchedule` operationId).
 	UpdateScheduleWithResponse(ctx context.Context, scheduleID string, params *UpdateScheduleParams, body UpdateScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateScheduleResponse, error)
+
+	// ListServiceKeysWithResponse List the keys of the service
+	//
+	// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+	ListServiceKeysWithResponse(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*ListServiceKeysResponse, error)
+
+	// RotateServiceKeyWithResponse Rotate the key of the service
+	//
+	// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+	//
+	// Requires the scope `admin`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+	RotateServiceKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RotateServiceKeyResponse, error)
 
 	// ListSessionsWithResponse List sessions
 	//
@@ -24334,6 +26507,54 @@ func (r GetHomeResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetHomeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetJWKSResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *JwkSet
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetJWKSResponse) GetJSON200() *JwkSet {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetJWKSResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetJWKSResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetJWKSResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetJWKSResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetJWKSResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -26215,6 +28436,449 @@ func (r PutAgentKeyResponse) ContentType() string {
 	return ""
 }
 
+type ListPublicKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicKeyList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPublicKeysResponse) GetJSON200() *PublicKeyList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListPublicKeysResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPublicKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPublicKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPublicKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPublicKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PinPublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *PublicKeyView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PinPublicKeyResponse) GetJSON201() *PublicKeyView {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PinPublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PinPublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PinPublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PinPublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PinPublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RevokePublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RevokePublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RevokePublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RevokePublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevokePublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevokePublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicKeyView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPublicKeyResponse) GetJSON200() *PublicKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetPublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ChangePublicKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicKeyView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ChangePublicKeyResponse) GetJSON200() *PublicKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ChangePublicKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ChangePublicKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ChangePublicKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ChangePublicKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ChangePublicKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListReservationsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -26665,6 +29329,179 @@ func (r SettleReservationResponse) ContentType() string {
 	return ""
 }
 
+type GetSubscriptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionsView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSubscriptionsResponse) GetJSON200() *SubscriptionsView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSubscriptionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSubscriptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSubscriptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSubscriptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSubscriptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutSubscriptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionsView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutSubscriptionsResponse) GetJSON200() *SubscriptionsView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutSubscriptionsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutSubscriptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutSubscriptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutSubscriptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutSubscriptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetUsageResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -27046,6 +29883,172 @@ func (r ResetUsageResponse) ContentType() string {
 	return ""
 }
 
+type ListDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeadLetterList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListDeadLettersResponse) GetJSON200() *DeadLetterList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListDeadLettersResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedeliverDeadLettersResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *RedeliveryResult
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r RedeliverDeadLettersResponse) GetJSON202() *RedeliveryResult {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedeliverDeadLettersResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedeliverDeadLettersResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedeliverDeadLettersResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedeliverDeadLettersResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type StreamEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -27406,6 +30409,193 @@ func (r GetMeResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetMeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PublishResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *Published
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r PublishResponse) GetJSON202() *Published {
+	return r.JSON202
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON413() *Problem {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PublishResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PublishResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PublishResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PublishResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PublishResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPublicationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PublicationView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPublicationResponse) GetJSON200() *PublicationView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetPublicationResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPublicationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPublicationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPublicationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPublicationResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -28043,6 +31233,144 @@ func (r UpdateScheduleResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateScheduleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListServiceKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceKeyList
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListServiceKeysResponse) GetJSON200() *ServiceKeyList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListServiceKeysResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListServiceKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListServiceKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListServiceKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListServiceKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RotateServiceKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceKeyView
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RotateServiceKeyResponse) GetJSON200() *ServiceKeyView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RotateServiceKeyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RotateServiceKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RotateServiceKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RotateServiceKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RotateServiceKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -34102,6 +37430,21 @@ func (c *ClientWithResponses) GetHomeWithResponse(ctx context.Context, reqEditor
 	return ParseGetHomeResponse(rsp)
 }
 
+// GetJWKSWithResponse Get the public keys of the service
+//
+// Returns the keys that verify the signatures of agent cards and of Genesis messages from comet, as a JSON Web Key Set. If a signature names a key that is not in a cached copy, fetch the set again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /.well-known/jwks.json (the `GetJWKS` operationId).
+func (c *ClientWithResponses) GetJWKSWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetJWKSResponse, error) {
+	rsp, err := c.GetJWKS(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetJWKSResponse(rsp)
+}
+
 // ConnectAgentWithResponse Open a WebSocket
 //
 // Opens a connection on which the agent receives and sends messages. Every text frame is a JSON object: a message, or a control frame about the connection. comet begins with `{"hello": {"agent_id", "agent_type", "version", "concurrency", "heartbeat_seconds", "server_time"}}` and ends with `{"bye": {"reason"}}`; both sides acknowledge with `{"ack": ["<message_id>"]}`. Messages that the agent does not acknowledge are delivered again on its next connection. A new connection of an agent replaces the older one.
@@ -34617,6 +37960,125 @@ func (c *ClientWithResponses) PutAgentKeyWithResponse(ctx context.Context, agent
 	return ParsePutAgentKeyResponse(rsp)
 }
 
+// ListPublicKeysWithResponse List an agent's public keys
+//
+// Returns the Ed25519 keys that verify the agent's Genesis messages, including expired and revoked ones. They are not the key of PROTOCOL_V5, which is a shared secret (`/api/v1/agents/{agent_id}/key`).
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys (the `ListPublicKeys` operationId).
+func (c *ClientWithResponses) ListPublicKeysWithResponse(ctx context.Context, agentID string, params *ListPublicKeysParams, reqEditors ...RequestEditorFn) (*ListPublicKeysResponse, error) {
+	rsp, err := c.ListPublicKeys(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPublicKeysResponse(rsp)
+}
+
+// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *ClientWithResponses) PinPublicKeyWithBodyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error) {
+	rsp, err := c.PinPublicKeyWithBody(ctx, agentID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePinPublicKeyResponse(rsp)
+}
+
+// PinPublicKeyWithResponse Pin a public key to an agent
+//
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/agents/{agent_id}/keys (the `PinPublicKey` operationId).
+func (c *ClientWithResponses) PinPublicKeyWithResponse(ctx context.Context, agentID string, params *PinPublicKeyParams, body PinPublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PinPublicKeyResponse, error) {
+	rsp, err := c.PinPublicKey(ctx, agentID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePinPublicKeyResponse(rsp)
+}
+
+// RevokePublicKeyWithResponse Revoke a public key of an agent
+//
+// The key becomes invalid at once on this replica and within a second on the others, for good. Revoking it again changes nothing.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/keys/{key_id} (the `RevokePublicKey` operationId).
+func (c *ClientWithResponses) RevokePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, reqEditors ...RequestEditorFn) (*RevokePublicKeyResponse, error) {
+	rsp, err := c.RevokePublicKey(ctx, agentID, keyID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokePublicKeyResponse(rsp)
+}
+
+// GetPublicKeyWithResponse Get a public key of an agent
+//
+// Returns an Ed25519 key that verifies the agent's Genesis messages.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/keys/{key_id} (the `GetPublicKey` operationId).
+func (c *ClientWithResponses) GetPublicKeyWithResponse(ctx context.Context, agentID string, keyID string, params *GetPublicKeyParams, reqEditors ...RequestEditorFn) (*GetPublicKeyResponse, error) {
+	rsp, err := c.GetPublicKey(ctx, agentID, keyID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPublicKeyResponse(rsp)
+}
+
+// ChangePublicKeyWithBodyWithResponse Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *ClientWithResponses) ChangePublicKeyWithBodyWithResponse(ctx context.Context, agentID string, keyID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error) {
+	rsp, err := c.ChangePublicKeyWithBody(ctx, agentID, keyID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangePublicKeyResponse(rsp)
+}
+
+// ChangePublicKeyWithResponse Change the settings of a public key
+//
+// Changes the given settings, at once on this replica and within a second on the others. The key itself does not change.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/agents/{agent_id}/keys/{key_id} (the `ChangePublicKey` operationId).
+func (c *ClientWithResponses) ChangePublicKeyWithResponse(ctx context.Context, agentID string, keyID string, body ChangePublicKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*ChangePublicKeyResponse, error) {
+	rsp, err := c.ChangePublicKey(ctx, agentID, keyID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseChangePublicKeyResponse(rsp)
+}
+
 // ListReservationsWithResponse List an agent's reservations
 //
 // Returns the agent's reservations, newest first. Ended reservations are included until they are deleted at the end of their retention.
@@ -34736,6 +38198,57 @@ func (c *ClientWithResponses) SettleReservationWithResponse(ctx context.Context,
 	return ParseSettleReservationResponse(rsp)
 }
 
+// GetSubscriptionsWithResponse Get the subscriptions of an agent
+//
+// Returns which publications the agent receives.
+//
+// Requires one of the scopes `agents:read`, `agents:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/subscriptions (the `GetSubscriptions` operationId).
+func (c *ClientWithResponses) GetSubscriptionsWithResponse(ctx context.Context, agentID string, params *GetSubscriptionsParams, reqEditors ...RequestEditorFn) (*GetSubscriptionsResponse, error) {
+	rsp, err := c.GetSubscriptions(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSubscriptionsResponse(rsp)
+}
+
+// PutSubscriptionsWithBodyWithResponse Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *ClientWithResponses) PutSubscriptionsWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error) {
+	rsp, err := c.PutSubscriptionsWithBody(ctx, agentID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionsResponse(rsp)
+}
+
+// PutSubscriptionsWithResponse Set the subscriptions of an agent
+//
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
+//
+// Requires one of the scopes `agents:write`, `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/subscriptions (the `PutSubscriptions` operationId).
+func (c *ClientWithResponses) PutSubscriptionsWithResponse(ctx context.Context, agentID string, body PutSubscriptionsJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionsResponse, error) {
+	rsp, err := c.PutSubscriptions(ctx, agentID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionsResponse(rsp)
+}
+
 // GetUsageWithResponse Get an agent's usage
 //
 // Returns the agent's budget and its usage of the current UTC day. `budget` and `remaining` are null for `nova`, which is unlimited. `remaining` is `budget` less the tokens used and reserved, and at least 0.
@@ -34838,6 +38351,57 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 	return ParseResetUsageResponse(rsp)
 }
 
+// ListDeadLettersWithResponse List dead letters
+//
+// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+//
+// Requires the scope `tasks:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/dead-letters (the `ListDeadLetters` operationId).
+func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, params *ListDeadLettersParams, reqEditors ...RequestEditorFn) (*ListDeadLettersResponse, error) {
+	rsp, err := c.ListDeadLetters(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListDeadLettersResponse(rsp)
+}
+
+// RedeliverDeadLettersWithBodyWithResponse Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *ClientWithResponses) RedeliverDeadLettersWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error) {
+	rsp, err := c.RedeliverDeadLettersWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverDeadLettersResponse(rsp)
+}
+
+// RedeliverDeadLettersWithResponse Redeliver dead letters
+//
+// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/dead-letters/redeliver (the `RedeliverDeadLetters` operationId).
+func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Context, body RedeliverDeadLettersJSONRequestBody, reqEditors ...RequestEditorFn) (*RedeliverDeadLettersResponse, error) {
+	rsp, err := c.RedeliverDeadLetters(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverDeadLettersResponse(rsp)
+}
+
 // StreamEventsWithResponse Stream events
 //
 // Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) until the client disconnects or the server stops. The `id` of an event is its position, `event` its type, and `data` one JSON object: `id`, `position`, `type`, `key`, `at` and `data`. Events arrive in the order of their positions. Every 15 seconds the stream contains a comment and, if events were filtered out, an `id` without data that moves the position forward.
@@ -34925,6 +38489,57 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 		return nil, err
 	}
 	return ParseGetMeResponse(rsp)
+}
+
+// PublishWithBodyWithResponse Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.PublishWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// PublishWithResponse Publish an event
+//
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//
+// Requires the scope `messages:send`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/publications (the `Publish` operationId).
+func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.Publish(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePublishResponse(rsp)
+}
+
+// GetPublicationWithResponse Get a publication
+//
+// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+//
+// Requires one of the scopes `tasks:read`, `messages:send`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/publications/{publication_id} (the `GetPublication` operationId).
+func (c *ClientWithResponses) GetPublicationWithResponse(ctx context.Context, publicationID string, params *GetPublicationParams, reqEditors ...RequestEditorFn) (*GetPublicationResponse, error) {
+	rsp, err := c.GetPublication(ctx, publicationID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPublicationResponse(rsp)
 }
 
 // ExportRosterWithResponse Export the roster
@@ -35099,6 +38714,40 @@ func (c *ClientWithResponses) UpdateScheduleWithResponse(ctx context.Context, sc
 		return nil, err
 	}
 	return ParseUpdateScheduleResponse(rsp)
+}
+
+// ListServiceKeysWithResponse List the keys of the service
+//
+// Returns the Ed25519 keys with which comet signs agent cards and Genesis messages, without the private keys. `/.well-known/jwks.json` contains the same keys for clients.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/service/keys (the `ListServiceKeys` operationId).
+func (c *ClientWithResponses) ListServiceKeysWithResponse(ctx context.Context, params *ListServiceKeysParams, reqEditors ...RequestEditorFn) (*ListServiceKeysResponse, error) {
+	rsp, err := c.ListServiceKeys(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListServiceKeysResponse(rsp)
+}
+
+// RotateServiceKeyWithResponse Rotate the key of the service
+//
+// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+//
+// Requires the scope `admin`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/service/keys/rotate (the `RotateServiceKey` operationId).
+func (c *ClientWithResponses) RotateServiceKeyWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*RotateServiceKeyResponse, error) {
+	rsp, err := c.RotateServiceKey(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRotateServiceKeyResponse(rsp)
 }
 
 // ListSessionsWithResponse List sessions
@@ -36789,6 +40438,39 @@ func ParseGetHomeResponse(rsp *http.Response) (*GetHomeResponse, error) {
 	return response, nil
 }
 
+// ParseGetJWKSResponse parses an HTTP response from a GetJWKSWithResponse call
+func ParseGetJWKSResponse(rsp *http.Response) (*GetJWKSResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetJWKSResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest JwkSet
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseConnectAgentResponse parses an HTTP response from a ConnectAgentWithResponse call
 func ParseConnectAgentResponse(rsp *http.Response) (*ConnectAgentResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -38367,6 +42049,383 @@ func ParsePutAgentKeyResponse(rsp *http.Response) (*PutAgentKeyResponse, error) 
 	return response, nil
 }
 
+// ParseListPublicKeysResponse parses an HTTP response from a ListPublicKeysWithResponse call
+func ParseListPublicKeysResponse(rsp *http.Response) (*ListPublicKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPublicKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicKeyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePinPublicKeyResponse parses an HTTP response from a PinPublicKeyWithResponse call
+func ParsePinPublicKeyResponse(rsp *http.Response) (*PinPublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PinPublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest PublicKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRevokePublicKeyResponse parses an HTTP response from a RevokePublicKeyWithResponse call
+func ParseRevokePublicKeyResponse(rsp *http.Response) (*RevokePublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevokePublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPublicKeyResponse parses an HTTP response from a GetPublicKeyWithResponse call
+func ParseGetPublicKeyResponse(rsp *http.Response) (*GetPublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseChangePublicKeyResponse parses an HTTP response from a ChangePublicKeyWithResponse call
+func ParseChangePublicKeyResponse(rsp *http.Response) (*ChangePublicKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ChangePublicKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListReservationsResponse parses an HTTP response from a ListReservationsWithResponse call
 func ParseListReservationsResponse(rsp *http.Response) (*ListReservationsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -38751,6 +42810,152 @@ func ParseSettleReservationResponse(rsp *http.Response) (*SettleReservationRespo
 	return response, nil
 }
 
+// ParseGetSubscriptionsResponse parses an HTTP response from a GetSubscriptionsWithResponse call
+func ParseGetSubscriptionsResponse(rsp *http.Response) (*GetSubscriptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSubscriptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionsView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutSubscriptionsResponse parses an HTTP response from a PutSubscriptionsWithResponse call
+func ParsePutSubscriptionsResponse(rsp *http.Response) (*PutSubscriptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutSubscriptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionsView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetUsageResponse parses an HTTP response from a GetUsageWithResponse call
 func ParseGetUsageResponse(rsp *http.Response) (*GetUsageResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -39078,6 +43283,145 @@ func ParseResetUsageResponse(rsp *http.Response) (*ResetUsageResponse, error) {
 	return response, nil
 }
 
+// ParseListDeadLettersResponse parses an HTTP response from a ListDeadLettersWithResponse call
+func ParseListDeadLettersResponse(rsp *http.Response) (*ListDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeadLetterList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedeliverDeadLettersResponse parses an HTTP response from a RedeliverDeadLettersWithResponse call
+func ParseRedeliverDeadLettersResponse(rsp *http.Response) (*RedeliverDeadLettersResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedeliverDeadLettersResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest RedeliveryResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseStreamEventsResponse parses an HTTP response from a StreamEventsWithResponse call
 func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -39355,6 +43699,166 @@ func ParseGetMeResponse(rsp *http.Response) (*GetMeResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePublishResponse parses an HTTP response from a PublishWithResponse call
+func ParsePublishResponse(rsp *http.Response) (*PublishResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PublishResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest Published
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPublicationResponse parses an HTTP response from a GetPublicationWithResponse call
+func ParseGetPublicationResponse(rsp *http.Response) (*GetPublicationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPublicationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PublicationView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
@@ -39899,6 +44403,117 @@ func ParseUpdateScheduleResponse(rsp *http.Response) (*UpdateScheduleResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListServiceKeysResponse parses an HTTP response from a ListServiceKeysWithResponse call
+func ParseListServiceKeysResponse(rsp *http.Response) (*ListServiceKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListServiceKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceKeyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRotateServiceKeyResponse parses an HTTP response from a RotateServiceKeyWithResponse call
+func ParseRotateServiceKeyResponse(rsp *http.Response) (*RotateServiceKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RotateServiceKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceKeyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
