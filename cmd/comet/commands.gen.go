@@ -723,6 +723,22 @@ func commandTable() []command {
 			},
 		},
 		{
+			use:     "tasks partials ID",
+			short:   "List the partial results of a task",
+			request: "GET /api/v1/tasks/{task_id}/partials",
+			pages:   "partials",
+			ids:     []string{"/api/v1/tasks?limit=1000"},
+			params: []param{
+				{"--limit", "", number, "at most this many; 0 is all"},
+			},
+			columns: []column{
+				{"NUMBER", "number"},
+				{"ATTEMPT", "attempt"},
+				{"AT", "created_at"},
+				{"DATA", "data"},
+			},
+		},
+		{
 			use:     "tasks messages ID",
 			short:   "Show the logged protocol messages about a task",
 			request: "GET /api/v1/tasks/{task_id}/messages",
