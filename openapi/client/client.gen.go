@@ -4669,7 +4669,7 @@ type Jwk struct {
 	// Crv Example: Ed25519
 	Crv string `json:"crv" yaml:"crv"`
 
-	// Kid Example: 9b1c3e5d7f80a2b4
+	// Kid Example: e744c0791320c328
 	Kid string `json:"kid" yaml:"kid"`
 
 	// Kty Example: OKP
@@ -5002,7 +5002,7 @@ type PublicKeyView struct {
 
 	// KeyID The first 16 hexadecimal digits of the SHA-256 of the public key.
 	//
-	// Example: 9b1c3e5d7f80a2b4
+	// Example: e744c0791320c328
 	KeyID string `json:"key_id" yaml:"key_id"`
 
 	// NotAfter When the key expires; null if it does not.
@@ -5933,7 +5933,7 @@ type ServiceKeyView struct {
 
 	// KeyID The id in signatures (`kid`).
 	//
-	// Example: 9b1c3e5d7f80a2b4
+	// Example: e744c0791320c328
 	KeyID string `json:"key_id" yaml:"key_id"`
 
 	// PublicKey The Ed25519 public key: 32 bytes in base64.
