@@ -250,7 +250,9 @@ func (p *PubSub) next(from store.Source, row *pubsub.Publication, after string) 
 	if row.Cursor = ""; row.To != "" {
 		return []string{row.To}, nil
 	}
-	if receivers, err = pubsub.Receivers(from, p.audience(row.Publication), after, batch); len(receivers) == batch {
+	receivers, err = pubsub.Receivers(from, p.audience(row.Publication), after, batch+1)
+	if len(receivers) > batch {
+		receivers = receivers[:batch]
 		row.Cursor = receivers[batch-1]
 	}
 	return receivers, err
