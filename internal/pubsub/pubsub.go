@@ -14,7 +14,6 @@ import (
 
 	"comet/internal/bus"
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/models"
 	"comet/store"
@@ -22,8 +21,10 @@ import (
 )
 
 const (
-	// MaxSubscribers limits the receivers of a publication, MaxPatterns the subscriptions of an agent.
-	MaxSubscribers, MaxPatterns = 100_000, 100
+	// MaxSubscribers limits the receivers of a publication.
+	MaxSubscribers = 100_000
+	// MaxPatterns limits the subscriptions of an agent.
+	MaxPatterns = 100
 	// MaxPayload limits a payload in bytes.
 	MaxPayload = 1 << 20
 	// MaxWaiting limits the unacknowledged publications of an agent.
@@ -39,6 +40,30 @@ const (
 	// priority is that of publications among the messages of an agent: normal.
 	priority = 1
 )
+
+// Kind is the kind of the inbox messages. Their attempt counts the deliveries.
+const Kind = "publication"
+
+// The delivery guarantees.
+const (
+	// AtMostOnce reaches the connections that are open now. Nothing is stored.
+	AtMostOnce = "at-most-once"
+	// AtLeastOnce is delivered until the receiver acknowledges it or the last attempt fails.
+	AtLeastOnce = "at-least-once"
+	// ExactlyOnce is AtLeastOnce, and a repeated publication with the same deduplication id has no effect.
+	ExactlyOnce = "exactly-once"
+)
+
+// EventDead is sent when an agent does not receive a publication; the key is the publication's id.
+const EventDead models.EventType = "publication.dead"
+
+// EventData is the data of EventDead.
+type EventData struct {
+	PublicationID string `json:"publication_id"`
+	AgentID       string `json:"agent_id"`
+	Reason        string `json:"reason"`
+	Attempts      int    `json:"attempts"`
+}
 
 // Options configures New; nil means defaults.
 type Options struct {
@@ -92,8 +117,8 @@ func New(s *store.Store, opts *Options) *PubSub {
 	p.attempts = create.NewCounter(prometheus.CounterOpts{Name: "comet_publication_attempts_total", Help: "Deliveries of stored publications to agents."})
 	p.dead = create.NewCounterVec(prometheus.CounterOpts{Name: "comet_publications_dead_total", Help: "Publications that an agent did not receive."}, []string{"reason"})
 	p.Dropped = create.NewCounter(prometheus.CounterOpts{Name: "comet_publications_dropped_total", Help: "Publications delivered at most once that a slow connection missed."})
-	for _, g := range []models.Guarantee{models.AtMostOnce, models.AtLeastOnce, models.ExactlyOnce} {
-		p.published.WithLabelValues(string(g))
+	for _, g := range []string{AtMostOnce, AtLeastOnce, ExactlyOnce} {
+		p.published.WithLabelValues(g)
 	}
 	for _, reason := range []string{Unacknowledged, Expired, QueueFull, Unsupported} {
 		p.dead.WithLabelValues(reason)
@@ -101,7 +126,7 @@ func New(s *store.Store, opts *Options) *PubSub {
 	return p
 }
 
-// RegisterJobs registers the jobs that distribute publications and end those that nobody acknowledges.
+// RegisterJobs registers the jobs that distribute publications and end those that are not acknowledged.
 func (p *PubSub) RegisterJobs(r *jobs.Runner) {
 	r.Handle(distributeKind, p.distribute, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Every("publications.purge", time.Minute, p.purge)
@@ -173,7 +198,7 @@ func (p *PubSub) announce(tx *store.Tx, dead []pubsub.DeadLetter, err error) err
 	}
 	drafts := make([]store.EventDraft, len(dead))
 	for i, d := range dead {
-		drafts[i] = store.EventDraft{Type: events.PublicationDead, Key: d.PublicationID, Data: events.PublicationData{
+		drafts[i] = store.EventDraft{Type: EventDead, Key: d.PublicationID, Data: EventData{
 			PublicationID: d.PublicationID, AgentID: d.AgentID, Reason: d.Reason, Attempts: d.Attempts,
 		}}
 	}

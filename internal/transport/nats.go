@@ -292,7 +292,9 @@ func (n *natsTransport) isServed(ctx context.Context, w models.Worker) (bool, er
 	}
 	inbox, err := n.server.core.Work.Messages(ctx, w.AgentID, maxInboxMessages)
 	overdue := n.server.opts.Clock().Add(-2 * n.server.opts.Republish)
-	return !slices.ContainsFunc(inbox, func(msg models.InboxMessage) bool { return msg.CreatedAt.Before(overdue) && msg.NotBefore.Before(overdue) }), err
+	return !slices.ContainsFunc(inbox, func(msg models.InboxMessage) bool {
+		return msg.CreatedAt.Before(overdue) && msg.NotBefore.Before(overdue)
+	}), err
 }
 
 // publishLoop publishes the messages of the agent until its connection ends.

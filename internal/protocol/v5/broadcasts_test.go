@@ -58,7 +58,7 @@ func TestBroadcast(t *testing.T) {
 	})
 }
 
-// TestPublication: an agent is told of a publication by a broadcast.
+// TestPublication: an agent receives a publication as a broadcast.
 func TestPublication(t *testing.T) {
 	t.Parallel()
 	testOnDatabases(t, "DATA has the payload if pairs can hold it", func(t *testing.T, f *fixture) {
@@ -68,7 +68,7 @@ func TestPublication(t *testing.T) {
 			`{"order":81,"by":"shop"}`: ";order=81;by=shop", `81`: ";payload=81", `"paid"`: ";payload=paid",
 			`{"id":5}`: "", `{"order":{"id":81}}`: "", `null`: "", `{"text":"` + strings.Repeat("x", 200) + `"}`: "", `{"text":"a|b"}`: "",
 		} {
-			m := models.InboxMessage{AgentID: "ada", ID: "01890a5d-ac96-774b-bcce-b302099a8057", Kind: models.MessagePublication, Priority: 1, Attempt: 2}
+			m := models.InboxMessage{AgentID: "ada", ID: "01890a5d-ac96-774b-bcce-b302099a8057", Kind: "publication", Priority: 1, Attempt: 2}
 			m.Publication = &models.Publication{Type: "order.paid", Payload: json.RawMessage(payload)}
 			lines, err := f.Render(t.Context(), protocol.Peer{Agent: models.Agent{ID: "ada"}}, m, 0)
 			require.NoError(t, err)
