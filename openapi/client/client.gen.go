@@ -11052,7 +11052,7 @@ type ClientInterface interface {
 
 	// PutSubscriptionsWithBody Set the subscriptions of an agent
 	//
-	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 	//
 	// Requires one of the scopes `agents:write`, `messages:send`.
 	//
@@ -11063,7 +11063,7 @@ type ClientInterface interface {
 
 	// PutSubscriptions Set the subscriptions of an agent
 	//
-	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 	//
 	// Requires one of the scopes `agents:write`, `messages:send`.
 	//
@@ -13033,7 +13033,7 @@ func (c *Client) GetSubscriptions(ctx context.Context, agentID string, params *G
 
 // PutSubscriptionsWithBody Set the subscriptions of an agent
 //
-// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 //
 // Requires one of the scopes `agents:write`, `messages:send`.
 //
@@ -13054,7 +13054,7 @@ func (c *Client) PutSubscriptionsWithBody(ctx context.Context, agentID string, c
 
 // PutSubscriptions Set the subscriptions of an agent
 //
-// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 //
 // Requires one of the scopes `agents:write`, `messages:send`.
 //
@@ -23256,7 +23256,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutSubscriptionsWithBodyWithResponse Set the subscriptions of an agent
 	//
-	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 	//
 	// Requires one of the scopes `agents:write`, `messages:send`.
 	//
@@ -23267,7 +23267,7 @@ type ClientWithResponsesInterface interface {
 
 	// PutSubscriptionsWithResponse Set the subscriptions of an agent
 	//
-	// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+	// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 	//
 	// Requires one of the scopes `agents:write`, `messages:send`.
 	//
@@ -35111,7 +35111,7 @@ func (c *ClientWithResponses) GetSubscriptionsWithResponse(ctx context.Context, 
 
 // PutSubscriptionsWithBodyWithResponse Set the subscriptions of an agent
 //
-// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 //
 // Requires one of the scopes `agents:write`, `messages:send`.
 //
@@ -35128,7 +35128,7 @@ func (c *ClientWithResponses) PutSubscriptionsWithBodyWithResponse(ctx context.C
 
 // PutSubscriptionsWithResponse Set the subscriptions of an agent
 //
-// Replaces the subscriptions of the agent. A token that is bound to the agent needs no `agents:write`. Publications that already wait for the agent are not affected.
+// Replaces the subscriptions of the agent. A token with `messages:send` alone must be bound to the agent or to one above it. Publications that already wait for the agent are not affected.
 //
 // Requires one of the scopes `agents:write`, `messages:send`.
 //
