@@ -6,12 +6,14 @@ package pubsub
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/errs"
 	"comet/internal/jobs"
@@ -35,6 +37,8 @@ const (
 	retention = 7 * 24 * time.Hour
 	// batch is the number of receivers of a transaction.
 	batch = 500
+	// maxUnrecorded limits the agents whose deliveries are not recorded yet.
+	maxUnrecorded = 100_000
 	// distributeKind is the kind of the jobs that pass a publication on to further receivers.
 	distributeKind = "publications.distribute"
 	// priority is that of publications among the messages of an agent: normal.
@@ -82,7 +86,10 @@ type PubSub struct {
 	store *store.Store
 	opts  Options
 	// cached holds short publications that were published or delivered here. They never change.
-	cached    *lru.Cache[string, models.Publication]
+	cached *lru.Cache[string, models.Publication]
+	// unrecorded holds deliveries until they are recorded.
+	unrecorded *background.Batcher[sent]
+
 	published *prometheus.CounterVec
 	attempts  prometheus.Counter
 	dead      *prometheus.CounterVec
@@ -112,6 +119,7 @@ func New(s *store.Store, opts *Options) *PubSub {
 		p.opts.Wake = func([]string) {}
 	}
 	p.cached, _ = lru.New[string, models.Publication](maxCached) // New fails only for a size below 1
+	p.unrecorded = background.NewBatcher(background.BatcherOptions{Task: "recording deliveries", Size: maxUnrecorded, MaxBatch: batch, MaxPending: maxUnrecorded}, p.record)
 	create := promauto.With(p.opts.Registerer)
 	p.published = create.NewCounterVec(prometheus.CounterOpts{Name: "comet_publications_total", Help: "Accepted publications."}, []string{"guarantee"})
 	p.attempts = create.NewCounter(prometheus.CounterOpts{Name: "comet_publication_attempts_total", Help: "Deliveries of stored publications to agents."})
@@ -160,27 +168,55 @@ func (p *PubSub) remember(publication models.Publication) {
 	}
 }
 
-// Sent records that messages were delivered to an agent, as Open has returned them.
+// sent are messages that were delivered to an agent.
+type sent struct {
+	agentID  string
+	messages []models.InboxMessage
+}
+
+// Sent records that messages were delivered to an agent, as Open has returned them. Concurrent calls share a transaction.
 func (p *PubSub) Sent(ctx context.Context, agentID string, messages []models.InboxMessage) error {
+	p.attempts.Add(float64(len(messages)))
+	if !p.unrecorded.Add(sent{agentID, messages}) {
+		return errs.New(errs.Unavailable, "too many deliveries are not recorded yet")
+	}
+	return p.unrecorded.Flush(ctx)
+}
+
+// record records deliveries, in the order of the agents.
+func (p *PubSub) record(ctx context.Context, deliveries []sent) (int, error) {
+	if len(deliveries) == 0 {
+		return 0, nil
+	}
+	ordered := slices.SortedFunc(slices.Values(deliveries), func(a, b sent) int { return cmp.Compare(a.agentID, b.agentID) })
+	return 0, p.store.Write(ctx, func(tx *store.Tx) error {
+		for _, d := range ordered {
+			if err := recordDeliveries(tx, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// recordDeliveries records the deliveries to one agent, those with the same schedule in one statement.
+func recordDeliveries(tx *store.Tx, d sent) error {
 	type attempt struct {
 		n    int
 		wait time.Duration
 		last bool
 	}
 	attempts := map[attempt][]string{}
-	for _, m := range messages {
+	for _, m := range d.messages {
 		a := attempt{m.Attempt, m.Publication.Wait(m.Attempt), m.Attempt >= m.Publication.MaxAttempts}
 		attempts[a] = append(attempts[a], m.ID)
 	}
-	p.attempts.Add(float64(len(messages)))
-	return p.store.Write(ctx, func(tx *store.Tx) error {
-		for a, ids := range attempts {
-			if err := pubsub.Attempted(tx, agentID, ids, a.n, tx.Now().Add(a.wait), a.last); err != nil {
-				return err
-			}
+	for a, ids := range attempts {
+		if err := pubsub.Attempted(tx, d.agentID, ids, a.n, tx.Now().Add(a.wait), a.last); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // End turns a message into a dead letter.
