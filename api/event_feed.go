@@ -13,6 +13,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/pubsub"
 	"comet/internal/workflow"
 	"comet/models"
 )
@@ -23,7 +24,7 @@ func eventScopes() []scopedEvents {
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.SessionClosed, events.PublicationDead, events.WorkerChanged, events.BreakerOpened,
+			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
 			events.ScheduleCreated, events.ScheduleChanged, events.ScheduleDeleted, events.ScheduleRun, events.ScheduleFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{

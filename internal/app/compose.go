@@ -132,7 +132,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: work.WakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
+	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
 	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
 	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
 	options := a.apiOptions(relay, natsBus, work)
@@ -252,8 +252,8 @@ func (a *App) tracer(pkg string) trace.Tracer {
 
 // newOrchestrator returns the orchestrator and the service that carries its wake-ups to and from
 // other replicas.
-func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, background.Service) {
-	w := &wakeups{bus: natsBus, subjects: map[orchestrator.WakeKind]bus.Kind{
+func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, *wakeups) {
+	w := &wakeups{bus: natsBus, shared: a.cfg.NATSURL != "", subjects: map[orchestrator.WakeKind]bus.Kind{
 		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeProgress: bus.WakeProgress, orchestrator.WakeTask: bus.WakeTasks,
 		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
 	}}
@@ -262,7 +262,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 		Classes: classes(), Resolver: references.Resolver{}, ReservedSessionID: v5.ReservesSession, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: max(3*a.cfg.Transport.Heartbeat, minOfflineAfter), ReturnGrace: a.cfg.Transport.ReturnGrace, Logger: a.log,
 	}
-	if a.cfg.NATSURL != "" { // an embedded bus has no other replicas
+	if w.shared { // an embedded bus has no other replicas
 		opts.Waker = w
 	}
 	w.orchestrator = orchestrator.New(a.store, ledger, opts)

@@ -33,6 +33,7 @@ func TestCosts(t *testing.T) {
 		t.Run("tasks of MCP", costOfMCPTask)
 		t.Run("task of a tool", costOfToolTask)
 		t.Run("webhook deliveries", costOfWebhooks)
+		t.Run("publications", costOfPublications)
 	})
 	t.Run("documentation", costsAreDocumented)
 }

@@ -52,9 +52,6 @@ const (
 	TaskCancelled models.EventType = "task.cancelled"
 	SessionClosed models.EventType = "session.closed"
 	// WorkerChanged is sent when a worker connects, disconnects or becomes busy.
-	// PublicationDead is sent when an agent does not receive a publication; the key is the publication's id.
-	PublicationDead models.EventType = "publication.dead"
-
 	WorkerChanged models.EventType = "worker.changed"
 	// BreakerOpened is sent when a worker's circuit breaker opens.
 	BreakerOpened models.EventType = "worker.breaker_opened"
@@ -136,14 +133,6 @@ type TaskData struct {
 	// Partial is the number of the partial result of task.partial.
 	Partial int64 `json:"partial,omitempty"`
 	Version int64 `json:"version"`
-}
-
-// PublicationData is the data of publication.dead.
-type PublicationData struct {
-	PublicationID string `json:"publication_id"`
-	AgentID       string `json:"agent_id"`
-	Reason        string `json:"reason"`
-	Attempts      int    `json:"attempts"`
 }
 
 // WorkerData is the data of worker.changed.

@@ -58,7 +58,7 @@ func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	service, err := serviceKeys.Current(t.Context())
 	require.NoError(t, err)
 	f.service = service.Public
-	f.events = pubsub.New(db.Store, &pubsub.Options{Wake: f.work.WakeInboxes, Protocols: []string{genesis.Name}})
+	f.events = pubsub.New(db.Store, &pubsub.Options{Protocols: []string{genesis.Name}})
 	f.Protocol = genesis.New(genesis.Dependencies{
 		Work: f.work.Orchestrator, Keys: f.keys, ServiceKeys: serviceKeys, Intents: echo{}, Events: f.events,
 	}, &genesis.Options{Clock: db.Clock.Now, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
