@@ -76,11 +76,12 @@ func (t Timing) spec(now time.Time) (spec schedules.Spec, err error) {
 // next returns the first due time after a time, the zero time for none. Its error is about the cron
 // expression or the time zone.
 func next(spec schedules.Spec, after time.Time) (time.Time, error) {
-	switch every := time.Duration(spec.EveryMS) * time.Millisecond; {
+	switch {
 	case spec.Cron != "":
 		return nextCron(spec, after)
-	case every > 0:
-		return spec.From.Add(every * (max(after.Sub(spec.From), 0)/every + 1)), nil
+	case spec.EveryMS > 0:
+		passed := max(after.Sub(spec.From), 0).Milliseconds() / spec.EveryMS
+		return spec.From.Add(time.Duration((passed+1)*spec.EveryMS) * time.Millisecond), nil
 	case spec.At.After(after):
 		return spec.At, nil
 	}
