@@ -186,11 +186,8 @@ func below(pointer string, err error) error {
 	return err
 }
 
-// plan sets when a schedule is due next, and enqueues its job in place of an earlier one.
+// plan sets when a schedule without a job is due next, and enqueues its job.
 func plan(tx *store.Tx, row *Schedule) (err error) {
-	if err := tx.Jobs().Delete(runKind, row.ID); err != nil {
-		return err
-	}
 	row.NextAt, row.Reason = time.Time{}, ""
 	if !row.Enabled {
 		return nil
@@ -257,6 +254,9 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 		}
 		if out = row; reflect.DeepEqual(before, row) {
 			return nil
+		}
+		if err := tx.Jobs().Delete(runKind, id); err != nil {
+			return err
 		}
 		if err := plan(tx, &row); err != nil {
 			return err
