@@ -14,6 +14,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/pubsub"
+	"comet/internal/schedule"
 	"comet/internal/workflow"
 	"comet/models"
 )
@@ -25,7 +26,7 @@ func eventScopes() []scopedEvents {
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
 			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
-			events.ScheduleCreated, events.ScheduleChanged, events.ScheduleDeleted, events.ScheduleRun, events.ScheduleFailed,
+			schedule.EventCreated, schedule.EventChanged, schedule.EventDeleted, schedule.EventRun, schedule.EventFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,

@@ -160,11 +160,13 @@ func TestExampleBodiesSucceed(t *testing.T) {
 			ids["token_id"] = made.ID
 		case "createWebhook":
 			ids["webhook_id"] = made.ID
+		case "createSchedule":
+			ids["schedule_id"] = made.ID
 		}
 	}
 	for _, operation := range []string{
 		"importRoster", "createAgent", "createReservation", "settleReservation", "submitTask", "cancelTask",
-		"createToken", "createWebhook", "putAgentKey", "pinPublicKey", "openSession", "startWorkflow", "decideOnCheckpoint", // the other operations need what these create
+		"createToken", "createWebhook", "putAgentKey", "pinPublicKey", "openSession", "createSchedule", "startWorkflow", "decideOnCheckpoint", // the other operations need what these create
 	} {
 		send(operation)
 	}

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"comet/internal/protocol/v5/shortid"
 	"comet/internal/pubsub"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/models"
@@ -84,6 +86,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 		}),
 	}
 	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
+	core.Schedules = schedule.New(schedule.Dependencies{Store: s, Auth: tokens, Orchestrator: core.Orchestrator, Workflows: core.Workflows, Logger: slog.New(slog.DiscardHandler)})
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
 	lines := transport.New(transport.Core{
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil)},

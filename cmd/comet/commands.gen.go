@@ -778,7 +778,7 @@ func commandTable() []command {
 			long:    "Submit a task (--capability, --type or --agent) or start a stored workflow (--definition) once\n(--at, --delay), at intervals (--every), or by a cron expression. The schedule acts with the\nauthority that the token has when it is due. Its id is printed to standard output.",
 			example: "  comet schedules create --cron '30 8 * * 1-5' --time-zone Europe/Paris --capability web_search --parameters '{\"query\": \"news\"}'\n  comet schedules create --every 1h --definition nightly-report\n  comet schedules create --delay 10m --agent research-web-01",
 			request: "POST /api/v1/schedules",
-			message: "created schedule {{.id}}; it is due at {{.next_at}}",
+			message: "created schedule {{.id}}{{with .next_at}}; it is due at {{.}}{{end}}",
 			secret:  "id",
 			params: []param{
 				{"--at", "at", timestamp, "the only `time`, such as 2026-01-10T15:00:00Z"},
@@ -851,7 +851,7 @@ func commandTable() []command {
 			use:     "schedules resume ID",
 			short:   "Resume a schedule with its next time from now on",
 			request: "PATCH /api/v1/schedules/{schedule_id}",
-			message: "resumed {{.ID}}; it is due at {{.next_at}}",
+			message: "resumed {{.ID}}{{with .next_at}}; it is due at {{.}}{{end}}",
 			ids:     []string{"/api/v1/schedules?limit=1000"},
 			fixed:   map[string]any{"enabled": true},
 		},

@@ -26,6 +26,7 @@ func TestCosts(t *testing.T) {
 		t.Run("task in envelopes", costOfEnvelopeTask)
 		t.Run("task over REST", costOfRESTTask)
 		t.Run("task in V5", costOfV5Task)
+		t.Run("schedules", costOfSchedule)
 		t.Run("heartbeats", costOfHeartbeats)
 		t.Run("tool calls", costOfToolCalls)
 		t.Run("workflows with a budget", costOfBudgetedWorkflow)

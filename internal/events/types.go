@@ -89,17 +89,6 @@ const (
 	WorkflowEnded   models.EventType = "workflow.ended"
 )
 
-// The events of schedules. Their key is the schedule's id.
-const (
-	ScheduleCreated models.EventType = "schedule.created"
-	ScheduleChanged models.EventType = "schedule.changed"
-	ScheduleDeleted models.EventType = "schedule.deleted"
-	// ScheduleRun is sent when a schedule has submitted a task or started a workflow, ScheduleFailed when
-	// that was refused.
-	ScheduleRun    models.EventType = "schedule.run"
-	ScheduleFailed models.EventType = "schedule.failed"
-)
-
 // ForWebhooks returns the events that webhooks can subscribe to, those of CHE·NU §9 first.
 func ForWebhooks() []models.EventType {
 	return []models.EventType{
@@ -150,22 +139,6 @@ type BreakerData struct {
 	AgentID  string    `json:"agent_id"`
 	Failures int       `json:"failures"`
 	Until    time.Time `json:"until"`
-}
-
-// ScheduleData is the data of the events of schedules.
-type ScheduleData struct {
-	ScheduleID string `json:"schedule_id"`
-	Actor      string `json:"actor"`              // the name of the token
-	AgentID    string `json:"agent_id,omitempty"` // of the token
-	Enabled    bool   `json:"enabled"`
-	// DueAt belongs to a run; Missed is how many later due times have passed as well. ID is the task or
-	// workflow of the run, and Error why there is none.
-	DueAt   time.Time `json:"due_at,omitzero"`
-	Missed  int       `json:"missed,omitempty"`
-	ID      string    `json:"created_id,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	NextAt  time.Time `json:"next_at,omitzero"`
-	Version int64     `json:"version"`
 }
 
 // SessionData is the data of session.closed.

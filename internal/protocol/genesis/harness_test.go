@@ -213,7 +213,7 @@ func (f *fixture) inbox(t *testing.T, id string) (out []wire.Message) {
 	agent, err := f.db.Agents(t.Context()).Get(id)
 	require.NoError(t, err)
 	for _, m := range all {
-		if m.Kind == models.MessagePublication {
+		if m.Kind == pubsub.Kind {
 			m, _, err = f.events.Open(t.Context(), m)
 			require.NoError(t, err)
 		}
