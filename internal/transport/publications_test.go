@@ -158,7 +158,7 @@ func TestPublications(t *testing.T) {
 		f.DB.Clock.Advance(time.Minute)
 		require.Len(t, f.poll(t, token, "?limit=1000"), 101)
 		f.DB.Clock.Advance(2 * time.Minute)
-		f.poll(t, token, "?limit=1000") // ends the first ones
-		require.Len(t, f.poll(t, token, "?limit=1000"), 19)
+		rest := f.poll(t, token, "?limit=1000") // ends the first ones, unless the recurring job has
+		require.Len(t, append(rest, f.poll(t, token, "?limit=1000")...), 19)
 	})
 }
