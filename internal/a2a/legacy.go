@@ -55,14 +55,18 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 	switch {
 	case !known:
 		return "", nil, fail(a2a.ErrMethodNotFound, "version 0.3, which is that of requests without the header A2A-Version, has no method %q", method)
+	case strings.HasPrefix(method, "tasks/pushNotificationConfig/"):
+		out, err = fromLegacyPush(params)
+		return operation, out, err
 	case operation != "SendMessage" && operation != "SendStreamingMessage":
 		return operation, params, nil
 	}
 	in, err := decode[struct {
 		Message       *legacyMessage `json:"message"`
 		Configuration struct {
-			Blocking      *bool `json:"blocking"`
-			HistoryLength *int  `json:"historyLength"`
+			Blocking      *bool             `json:"blocking"`
+			HistoryLength *int              `json:"historyLength"`
+			Push          *legacyPushConfig `json:"pushNotificationConfig"`
 		} `json:"configuration"`
 		Metadata map[string]any `json:"metadata"`
 	}](params)
@@ -76,6 +80,9 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 	configuration := map[string]any{"returnImmediately": in.Configuration.Blocking != nil && !*in.Configuration.Blocking}
 	if in.Configuration.HistoryLength != nil {
 		configuration["historyLength"] = in.Configuration.HistoryLength
+	}
+	if in.Configuration.Push != nil {
+		configuration["taskPushNotificationConfig"] = in.Configuration.Push.wire("")
 	}
 	out, err = json.Marshal(map[string]any{"message": sent, "configuration": configuration, "metadata": in.Metadata})
 	return operation, out, err
@@ -138,6 +145,14 @@ func toLegacy(v any) any {
 			Append    bool           `json:"append"`
 			LastChunk bool           `json:"lastChunk"`
 		}{"artifact-update", v.TaskID, v.ContextID, newLegacyArtifact(v.Artifact), v.Append, v.LastChunk}
+	case *pushConfig:
+		return v.legacy()
+	case *pushList:
+		all := []any{}
+		for _, c := range v.Configs {
+			all = append(all, c.legacy())
+		}
+		return all
 	case *card:
 		return v.legacy()
 	}
@@ -225,4 +240,58 @@ func legacyData(d a2a.Data) json.RawMessage {
 		raw = json.RawMessage(`{"value":` + trimmed + `}`)
 	}
 	return raw
+}
+
+// legacyPushConfig is a configuration of push notifications.
+type legacyPushConfig struct {
+	ID             string          `json:"id,omitempty"`
+	URL            string          `json:"url"`
+	Token          string          `json:"token,omitempty"`
+	Authentication *legacyPushAuth `json:"authentication,omitempty"`
+}
+
+// legacyPushAuth is the authentication of push notifications. Credentials belong to the first scheme.
+type legacyPushAuth struct {
+	Schemes     []string `json:"schemes"`
+	Credentials string   `json:"credentials,omitempty"`
+}
+
+// legacyTaskPushConfig is the configuration of a task.
+type legacyTaskPushConfig struct {
+	TaskID string            `json:"taskId"`
+	Config *legacyPushConfig `json:"pushNotificationConfig"`
+}
+
+// wire returns the configuration as 1.0 has it.
+func (c legacyPushConfig) wire(taskID string) pushConfig {
+	out := pushConfig{ID: c.ID, TaskID: taskID, URL: c.URL, Token: c.Token}
+	if c.Authentication != nil && len(c.Authentication.Schemes) > 0 {
+		out.Authentication = &pushAuth{c.Authentication.Schemes[0], c.Authentication.Credentials}
+	}
+	return out
+}
+
+// legacy returns the configuration as 0.3 has it.
+func (c *pushConfig) legacy() legacyTaskPushConfig {
+	out := legacyTaskPushConfig{c.TaskID, &legacyPushConfig{ID: c.ID, URL: c.URL}}
+	if c.Authentication != nil {
+		out.Config.Authentication = &legacyPushAuth{Schemes: []string{c.Authentication.Scheme}}
+	}
+	return out
+}
+
+// fromLegacyPush returns the parameters of an operation on configurations as 1.0 has them.
+func fromLegacyPush(params json.RawMessage) ([]byte, error) {
+	in, err := decode[struct {
+		legacyTaskPushConfig
+		ID       string `json:"id"` // of the task
+		ConfigID string `json:"pushNotificationConfigId"`
+	}](params)
+	switch {
+	case err != nil:
+		return nil, err
+	case in.Config != nil:
+		return json.Marshal(in.Config.wire(in.TaskID))
+	}
+	return json.Marshal(pushRequest{in.ID, in.ConfigID})
 }

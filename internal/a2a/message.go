@@ -13,6 +13,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/input"
+	"comet/webhooks"
 )
 
 // Limits of messages.
@@ -30,6 +31,8 @@ type message struct {
 	*a2a.Message
 	// digest is that of its content, without its id.
 	digest string
+	// push is the configuration of push notifications that came with it, nil for none.
+	push *webhooks.TaskDraft
 }
 
 // wirePart is a part in JSON. Data keeps its text: numbers would lose digits otherwise.
@@ -78,7 +81,7 @@ func readMessage(raw json.RawMessage) (message, error) {
 	text, err := json.Marshal(m)
 	m.ID = id
 	sum := sha256.Sum256(text)
-	return message{m, hex.EncodeToString(sum[:16])}, err
+	return message{Message: m, digest: hex.EncodeToString(sum[:16])}, err
 }
 
 func isPrintable(s string) bool {

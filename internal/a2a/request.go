@@ -19,9 +19,9 @@ type sendRequest struct {
 	Tenant        string          `json:"tenant"`
 	Message       json.RawMessage `json:"message"`
 	Configuration struct {
-		ReturnImmediately bool            `json:"returnImmediately"`
-		HistoryLength     *int            `json:"historyLength"`
-		Push              json.RawMessage `json:"taskPushNotificationConfig"`
+		ReturnImmediately bool        `json:"returnImmediately"`
+		HistoryLength     *int        `json:"historyLength"`
+		Push              *pushConfig `json:"taskPushNotificationConfig"`
 	} `json:"configuration"`
 	Metadata map[string]any `json:"metadata"`
 }

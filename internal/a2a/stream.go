@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -238,8 +237,7 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		return false, nil
 	}
 	st.at.version = 0
-	state := stateOf(d.State, d.WaitingFor, d.Attempt)
-	out := &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: a2a.TaskStatus{State: state, Timestamp: stamp(e.At)}}
+	out := st.f.update(e, d)
 	switch {
 	case d.State.Ended():
 		t, err := st.Orchestrator.Task(ctx, st.f.id())
@@ -249,21 +247,30 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		if err := st.sendOutput(ctx, t, true); err != nil {
 			return false, err
 		}
-		if d.Error != "" {
-			out.Status.Message = errorMessage(st.f.info(), d.Version, d.Failure, d.Error)
-		}
+	case e.Type == events.TaskQuestion, e.Type == events.TaskProgress:
+	case out.Status.State == st.state:
+		return false, nil
+	}
+	st.state = out.Status.State
+	return d.State.Ended(), st.emit(st.at.String(), out)
+}
+
+// update returns the status that an event of a task reports.
+func (f found) update(e models.Event, d events.TaskData) *a2a.TaskStatusUpdateEvent {
+	out := &a2a.TaskStatusUpdateEvent{TaskID: f.info().TaskID, ContextID: f.contextID()}
+	out.Status = a2a.TaskStatus{State: stateOf(d.State, d.WaitingFor, d.Attempt), Timestamp: stamp(e.At)}
+	switch {
+	case d.State.Ended() && d.Error != "":
+		out.Status.Message = errorMessage(f.info(), d.Version, d.Failure, d.Error)
 	case e.Type == events.TaskQuestion:
-		out.Status.Message = questionMessage(st.f.info(), st.f.id(), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
+		out.Status.Message = questionMessage(f.info(), f.id(), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
 	case e.Type == events.TaskProgress:
 		out.Metadata = map[string]any{"progress": d.Progress}
 		if d.StepName != "" {
-			out.Status.Message = agentText(st.f.id()+"-step-"+strconv.FormatInt(d.Version, 10), d.StepName, st.f.info())
+			out.Status.Message = agentText(f.id()+"-step-"+strconv.FormatInt(d.Version, 10), d.StepName, f.info())
 		}
-	case state == st.state:
-		return false, nil
 	}
-	st.state = state
-	return d.State.Ended(), st.emit(st.at.String(), out)
+	return out
 }
 
 // endUnseen ends a stream whose last event the client knows already, or was purged.
@@ -286,16 +293,12 @@ func (st *stream) endUnseen(ctx context.Context, t models.Task) (ended bool, err
 	return newest.Position != 0 && newest.Position <= st.at.position, nil // otherwise it will be read
 }
 
-// pollOutside is the interval in which a task is read that the core does not have yet.
-const pollOutside = time.Second
-
 // followOutside waits until the core has a task that asks for a capability. ended is set if it has ended instead.
 func (st *stream) followOutside(ctx context.Context, by sender, idle func() error) (ended bool, err error) {
+	changes := st.Feed.Subscribe(st.at.position).Only(events.TaskCreated, events.TaskClosed)
 	for {
-		select {
-		case <-time.After(pollOutside):
-		case <-ctx.Done():
-			return true, ctx.Err()
+		if err := st.untilChange(ctx, changes); err != nil {
+			return true, err
 		}
 		if err := idle(); err != nil {
 			return true, err
@@ -309,6 +312,25 @@ func (st *stream) followOutside(ctx context.Context, by sender, idle func() erro
 				err = st.emit(st.at.String(), &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: status})
 			}
 			return true, err
+		}
+	}
+}
+
+// untilChange waits for an event of the task, but no longer than the interval of idle. It returns the error of ctx.
+func (st *stream) untilChange(ctx context.Context, changes *events.Subscription) error {
+	wait, stop := context.WithTimeout(ctx, st.opts.Heartbeat)
+	defer stop()
+	for {
+		all, err := changes.Next(wait, maxEvents)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case wait.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case slices.ContainsFunc(all, func(e models.Event) bool { return e.Key == st.f.id() }):
+			return nil
 		}
 	}
 }

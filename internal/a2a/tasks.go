@@ -245,10 +245,13 @@ func (s *service) cancel(ctx context.Context, p models.Principal, req taskReques
 	}
 	if f.core == nil {
 		err = s.Store.Write(ctx, func(tx *store.Tx) error {
-			if ok, err := rows.Move(tx, req.ID, rows.Canceled, ""); ok || err != nil {
+			switch ok, err := rows.Move(tx, req.ID, rows.Canceled, ""); {
+			case err != nil:
 				return err
+			case !ok:
+				return late
 			}
-			return late
+			return closed(tx, f.row, models.TaskCancelled, "")
 		})
 	} else if _, err = s.Orchestrator.Cancel(ctx, req.ID, "cancelled by "+p.Name, nil); errs.Is(err, errs.TaskState) {
 		err = late

@@ -49,6 +49,8 @@ const (
 	TaskCompleted models.EventType = "task.completed"
 	TaskFailed    models.EventType = "task.failed"
 	TaskCancelled models.EventType = "task.cancelled"
+	// TaskClosed is sent when a task that waits for the choice of a capability ends without an agent.
+	TaskClosed    models.EventType = "task.closed"
 	SessionClosed models.EventType = "session.closed"
 	// WorkerChanged is sent when a worker connects, disconnects or becomes busy.
 	WorkerChanged models.EventType = "worker.changed"
@@ -94,6 +96,11 @@ func ForWebhooks() []models.EventType {
 		AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead,
 		WorkflowStarted, WorkflowPaused, WorkflowResumed, WorkflowEnded,
 	}
+}
+
+// OfTasks returns the events that a webhook of a task receives: those that change what a client of the task sees.
+func OfTasks() []models.EventType {
+	return []models.EventType{TaskAssigned, TaskProgress, TaskQuestion, TaskReplied, TaskCompleted, TaskFailed, TaskCancelled, TaskClosed}
 }
 
 // TaskData is the data of the events of tasks.
