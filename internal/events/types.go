@@ -100,7 +100,7 @@ func ForWebhooks() []models.EventType {
 
 // OfTasks returns the events that a webhook of a task receives: those that change what a client of the task sees.
 func OfTasks() []models.EventType {
-	return []models.EventType{TaskAssigned, TaskProgress, TaskQuestion, TaskReplied, TaskCompleted, TaskFailed, TaskCancelled, TaskClosed}
+	return []models.EventType{TaskCreated, TaskAssigned, TaskProgress, TaskQuestion, TaskReplied, TaskCompleted, TaskFailed, TaskCancelled, TaskClosed}
 }
 
 // TaskData is the data of the events of tasks.
