@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,7 +79,7 @@ type stream struct {
 func taskEvents() []models.EventType {
 	return []models.EventType{
 		events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried,
-		events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
+		events.TaskSubtaskQuestion, events.TaskSubtaskReplied, events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
 	}
 }
 
@@ -233,11 +234,16 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		return false, err
 	}
 	st.at.position = e.Position
-	if d.Version <= st.at.version { // the snapshot contains it
-		return false, nil
-	}
-	st.at.version = 0
 	out := st.f.update(e, d)
+	if d.SubtaskID != "" { // an event of a subtask leaves the version as it is
+		if st.snapshot != nil && asksSame(st.snapshot.Status, out.Status) {
+			return false, nil
+		}
+	} else if d.Version <= st.at.version { // the snapshot contains it
+		return false, nil
+	} else {
+		st.at.version = 0
+	}
 	switch {
 	case d.State.Ended():
 		t, err := st.Orchestrator.Task(ctx, st.f.id())
@@ -247,7 +253,7 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		if err := st.sendOutput(ctx, t, true); err != nil {
 			return false, err
 		}
-	case e.Type == events.TaskQuestion, e.Type == events.TaskProgress:
+	case e.Type == events.TaskQuestion, e.Type == events.TaskSubtaskQuestion, e.Type == events.TaskProgress:
 	case out.Status.State == st.state:
 		return false, nil
 	}
@@ -262,8 +268,11 @@ func (f found) update(e models.Event, d events.TaskData) *a2a.TaskStatusUpdateEv
 	switch {
 	case d.State.Ended() && d.Error != "":
 		out.Status.Message = errorMessage(f.info(), d.Version, d.Failure, d.Error)
+	case e.Type == events.TaskSubtaskQuestion:
+		out.Status.State = a2a.TaskStateInputRequired
+		fallthrough
 	case e.Type == events.TaskQuestion:
-		out.Status.Message = questionMessage(f.info(), f.id(), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
+		out.Status.Message = questionMessage(f.info(), cmp.Or(d.SubtaskID, f.id()), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
 	case e.Type == events.TaskProgress:
 		out.Metadata = map[string]any{"progress": d.Progress}
 		if d.StepName != "" {
@@ -271,6 +280,11 @@ func (f found) update(e models.Event, d events.TaskData) *a2a.TaskStatusUpdateEv
 		}
 	}
 	return out
+}
+
+// asksSame reports whether two statuses have the same question.
+func asksSame(a, b a2a.TaskStatus) bool {
+	return a.Message != nil && b.Message != nil && a.Message.ID == b.Message.ID
 }
 
 // endUnseen ends a stream whose last event the client knows already, or was purged.

@@ -38,17 +38,20 @@ const (
 
 // The events of tasks, whose key is the task's id, and of sessions and workers.
 const (
-	TaskCreated   models.EventType = "task.created"
-	TaskWaiting   models.EventType = "task.waiting"  // queued for a worker
-	TaskAssigned  models.EventType = "task.assigned" // a worker was selected
-	TaskStarted   models.EventType = "task.started"  // the worker has accepted it
-	TaskProgress  models.EventType = "task.progress"
-	TaskQuestion  models.EventType = "task.question" // its worker asks for clarification
-	TaskReplied   models.EventType = "task.replied"
-	TaskRetried   models.EventType = "task.retried" // another attempt will start
-	TaskCompleted models.EventType = "task.completed"
-	TaskFailed    models.EventType = "task.failed"
-	TaskCancelled models.EventType = "task.cancelled"
+	TaskCreated  models.EventType = "task.created"
+	TaskWaiting  models.EventType = "task.waiting"  // queued for a worker
+	TaskAssigned models.EventType = "task.assigned" // a worker was selected
+	TaskStarted  models.EventType = "task.started"  // the worker has accepted it
+	TaskProgress models.EventType = "task.progress"
+	TaskQuestion models.EventType = "task.question" // its worker asks for clarification
+	TaskReplied  models.EventType = "task.replied"
+	// TaskSubtaskQuestion and TaskSubtaskReplied tell a parent task of the questions of its subtasks.
+	TaskSubtaskQuestion models.EventType = "task.subtask_question"
+	TaskSubtaskReplied  models.EventType = "task.subtask_replied"
+	TaskRetried         models.EventType = "task.retried" // another attempt will start
+	TaskCompleted       models.EventType = "task.completed"
+	TaskFailed          models.EventType = "task.failed"
+	TaskCancelled       models.EventType = "task.cancelled"
 	// TaskClosed is sent when a task that waits for the choice of a capability ends without an agent.
 	TaskClosed    models.EventType = "task.closed"
 	SessionClosed models.EventType = "session.closed"
@@ -100,7 +103,7 @@ func ForWebhooks() []models.EventType {
 
 // OfTasks returns the events that a webhook of a task receives: those that change what a client of the task sees.
 func OfTasks() []models.EventType {
-	return []models.EventType{TaskCreated, TaskAssigned, TaskProgress, TaskQuestion, TaskReplied, TaskCompleted, TaskFailed, TaskCancelled, TaskClosed}
+	return []models.EventType{TaskCreated, TaskAssigned, TaskProgress, TaskQuestion, TaskReplied, TaskSubtaskQuestion, TaskSubtaskReplied, TaskCompleted, TaskFailed, TaskCancelled, TaskClosed}
 }
 
 // TaskData is the data of the events of tasks.
@@ -121,11 +124,12 @@ type TaskData struct {
 	Failure       string     `json:"failure,omitempty"`
 	Error         string     `json:"error,omitempty"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// Question and Options belong to task.question, Reply to task.replied.
-	Question string   `json:"question,omitempty"`
-	Options  []string `json:"options,omitempty"`
-	Reply    string   `json:"reply,omitempty"`
-	Version  int64    `json:"version"`
+	// Question and Options belong to task.question, Reply to task.replied. Those of a subtask have its id as SubtaskID.
+	Question  string   `json:"question,omitempty"`
+	Options   []string `json:"options,omitempty"`
+	Reply     string   `json:"reply,omitempty"`
+	SubtaskID string   `json:"subtask_id,omitempty"`
+	Version   int64    `json:"version"`
 }
 
 // WorkerData is the data of worker.changed.

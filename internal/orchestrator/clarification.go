@@ -51,24 +51,17 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 	t.WaitingFor = models.WaitForReply
 	t.Deadline = p.deadline(t, op.tx.Now(), p.ReplyTimeout)
 	op.emitTaskEvent(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
-	if err = op.notifyQuestion(t); err == nil {
+	if err = op.notifyQuestion(t, q); err == nil {
 		err = op.saveTask(before, &t)
 	}
 	return t, err
 }
 
-// notifyQuestion wakes the goroutines that wait for the parents of a task, and sends its question
-// to the agent that submitted the root task, if it asked for notifications.
-func (op *operation) notifyQuestion(t models.Task) (err error) {
-	root := t
-	for root.ParentID != nil {
-		op.wakeAfterCommit(WakeTask, *root.ParentID)
-		if root, err = op.tx.Tasks().Get(*root.ParentID); err != nil {
-			return err
-		}
-	}
-	if root.OwnerAgent == "" {
-		return nil
+// notifyQuestion tells the parents of a task of its question, and sends it to the agent that submitted the root task, if it asked for notifications.
+func (op *operation) notifyQuestion(t models.Task, q Question) error {
+	root, err := op.emitAbove(events.TaskSubtaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
+	if err != nil || root.OwnerAgent == "" {
+		return err
 	}
 	in, err := op.tx.Tasks().Input(root)
 	if err != nil {
@@ -78,6 +71,21 @@ func (op *operation) notifyQuestion(t models.Task) (err error) {
 		return err
 	}
 	return op.send(root.OwnerAgent, models.MessageQuestion, t, nil)
+}
+
+// emitAbove emits an event of a task about each of its parents, wakes the goroutines that wait for them, and returns the root task.
+func (op *operation) emitAbove(kind models.EventType, t models.Task, set func(*events.TaskData)) (root models.Task, err error) {
+	for root = t; root.ParentID != nil; {
+		op.wakeAfterCommit(WakeTask, *root.ParentID)
+		if root, err = op.tx.Tasks().Get(*root.ParentID); err != nil {
+			return root, err
+		}
+		data := newTaskData(root, root.Version)
+		data.SubtaskID = t.ID
+		set(&data)
+		op.emit(kind, root.ID, data)
+	}
+	return root, nil
 }
 
 // Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
@@ -127,8 +135,10 @@ func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error
 	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
 		return err
 	}
-	op.emitTaskEvent(events.TaskReplied, *t, func(d *events.TaskData) { d.Reply = answer })
-	return nil
+	set := func(d *events.TaskData) { d.Reply = answer }
+	op.emitTaskEvent(events.TaskReplied, *t, set)
+	_, err := op.emitAbove(events.TaskSubtaskReplied, *t, set)
+	return err
 }
 
 // maxQuestions limits how many open questions of a session are listed.
