@@ -34,7 +34,7 @@ func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskI
 	if err := auth.Require(by.Principal, models.ScopeMessagesSend); err != nil {
 		return "", err
 	}
-	m, err := readMessage(req.Message)
+	m, err := readMessage(req)
 	if err != nil {
 		return "", err
 	}
@@ -72,7 +72,7 @@ func (s *service) repeated(ctx context.Context, by sender, m message) (taskID st
 	case err != nil:
 		return "", err
 	case first.Digest != m.digest:
-		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message of the task %s", m.ID, first.TaskID)
+		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message, tenant or capability of the task %s", m.ID, first.TaskID)
 	}
 	return first.TaskID, nil
 }

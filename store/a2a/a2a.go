@@ -161,7 +161,9 @@ type Query struct {
 	After time.Time
 	// Cursor is the last task of the previous page, zero for the first page.
 	Cursor Position
-	Limit  int
+	// Total is the number of tasks on all pages as the first page counted it, 0 for that page.
+	Total int
+	Limit int
 }
 
 // Position is the position of a task in a list.
@@ -184,8 +186,10 @@ func List(from store.Source, q Query) (page []Position, total int, err error) {
 		where.And(at+" >= ?", q.After)
 	}
 	const tables = " FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id"
-	if total, err = store.Row[int](from, "SELECT count(*)"+tables+where.SQL(), where.Args...); err != nil {
-		return nil, 0, err
+	if total = q.Total; total == 0 {
+		if total, err = store.Row[int](from, "SELECT count(*)"+tables+where.SQL(), where.Args...); err != nil {
+			return nil, 0, err
+		}
 	}
 	if q.Cursor.ID != "" {
 		where.And("("+at+" < ? OR "+at+" = ? AND a.id < ?)", q.Cursor.At, q.Cursor.At, q.Cursor.ID)
