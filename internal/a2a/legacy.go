@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -64,9 +65,9 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 	in, err := decode[struct {
 		Message       *legacyMessage `json:"message"`
 		Configuration struct {
-			Blocking      *bool             `json:"blocking"`
-			HistoryLength *int              `json:"historyLength"`
-			Push          *legacyPushConfig `json:"pushNotificationConfig"`
+			Blocking      *bool       `json:"blocking"`
+			HistoryLength *int        `json:"historyLength"`
+			Push          *pushConfig `json:"pushNotificationConfig"`
 		} `json:"configuration"`
 		Metadata map[string]any `json:"metadata"`
 	}](params)
@@ -82,7 +83,7 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 		configuration["historyLength"] = in.Configuration.HistoryLength
 	}
 	if in.Configuration.Push != nil {
-		configuration["taskPushNotificationConfig"] = in.Configuration.Push.wire("")
+		configuration["taskPushNotificationConfig"] = in.Configuration.Push
 	}
 	out, err = json.Marshal(map[string]any{"message": sent, "configuration": configuration, "metadata": in.Metadata})
 	return operation, out, err
@@ -242,56 +243,30 @@ func legacyData(d a2a.Data) json.RawMessage {
 	return raw
 }
 
-// legacyPushConfig is a configuration of push notifications.
-type legacyPushConfig struct {
-	ID             string          `json:"id,omitempty"`
-	URL            string          `json:"url"`
-	Token          string          `json:"token,omitempty"`
-	Authentication *legacyPushAuth `json:"authentication,omitempty"`
-}
-
-// legacyPushAuth is the authentication of push notifications. Credentials belong to the first scheme.
-type legacyPushAuth struct {
-	Schemes     []string `json:"schemes"`
-	Credentials string   `json:"credentials,omitempty"`
-}
-
-// legacyTaskPushConfig is the configuration of a task.
-type legacyTaskPushConfig struct {
-	TaskID string            `json:"taskId"`
-	Config *legacyPushConfig `json:"pushNotificationConfig"`
-}
-
-// wire returns the configuration as 1.0 has it.
-func (c legacyPushConfig) wire(taskID string) pushConfig {
-	out := pushConfig{ID: c.ID, TaskID: taskID, URL: c.URL, Token: c.Token}
-	if c.Authentication != nil && len(c.Authentication.Schemes) > 0 {
-		out.Authentication = &pushAuth{c.Authentication.Schemes[0], c.Authentication.Credentials}
-	}
-	return out
-}
-
 // legacy returns the configuration as 0.3 has it.
-func (c *pushConfig) legacy() legacyTaskPushConfig {
-	out := legacyTaskPushConfig{c.TaskID, &legacyPushConfig{ID: c.ID, URL: c.URL}}
-	if c.Authentication != nil {
-		out.Config.Authentication = &legacyPushAuth{Schemes: []string{c.Authentication.Scheme}}
+func (c *pushConfig) legacy() any {
+	config := *c
+	config.TaskID = ""
+	if config.Authentication != nil {
+		config.Authentication = &pushAuth{Schemes: []string{config.Authentication.Scheme}}
 	}
-	return out
+	return map[string]any{"taskId": c.TaskID, "pushNotificationConfig": config}
 }
 
 // fromLegacyPush returns the parameters of an operation on configurations as 1.0 has them.
 func fromLegacyPush(params json.RawMessage) ([]byte, error) {
 	in, err := decode[struct {
-		legacyTaskPushConfig
-		ID       string `json:"id"` // of the task
-		ConfigID string `json:"pushNotificationConfigId"`
+		TaskID   string      `json:"taskId"`
+		Config   *pushConfig `json:"pushNotificationConfig"`
+		ID       string      `json:"id"` // of the task
+		ConfigID string      `json:"pushNotificationConfigId"`
 	}](params)
 	switch {
 	case err != nil:
 		return nil, err
 	case in.Config != nil:
-		return json.Marshal(in.Config.wire(in.TaskID))
+		in.Config.TaskID = in.TaskID
+		return json.Marshal(in.Config)
 	}
-	return json.Marshal(pushRequest{in.ID, in.ConfigID})
+	return json.Marshal(pushRequest{cmp.Or(in.ID, in.TaskID), in.ConfigID})
 }

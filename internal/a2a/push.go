@@ -36,17 +36,18 @@ const maxConfigID = 128
 // pushConfig is a configuration of push notifications (A2A 1.0 §4.3.1).
 type pushConfig struct {
 	Tenant         string    `json:"tenant,omitempty"`
-	ID             string    `json:"id"`
-	TaskID         string    `json:"taskId"`
+	ID             string    `json:"id,omitempty"`
+	TaskID         string    `json:"taskId,omitempty"`
 	URL            string    `json:"url"`
 	Token          string    `json:"token,omitempty"`
 	Authentication *pushAuth `json:"authentication,omitempty"`
 }
 
-// pushAuth is the authentication of push notifications.
+// pushAuth is the authentication of push notifications. Version 0.3, and an example of 1.0, have a list of schemes.
 type pushAuth struct {
-	Scheme      string `json:"scheme"`
-	Credentials string `json:"credentials,omitempty"`
+	Scheme      string   `json:"scheme,omitempty"`
+	Schemes     []string `json:"schemes,omitempty"`
+	Credentials string   `json:"credentials,omitempty"`
 }
 
 // createPushRequest is the request of CreateTaskPushNotificationConfig. The SDK for Go puts the configuration into a member.
@@ -84,10 +85,11 @@ func (s *service) draft(by sender, c pushConfig) (*webhooks.TaskDraft, error) {
 		d.Headers[tokenHeader] = c.Token
 	}
 	if c.Authentication != nil {
-		if c.Authentication.Scheme == "" || strings.ContainsAny(c.Authentication.Scheme, " \t") {
+		scheme := cmp.Or(append([]string{c.Authentication.Scheme}, c.Authentication.Schemes...)...)
+		if scheme == "" || strings.ContainsAny(scheme, " \t") {
 			return nil, fail(a2a.ErrInvalidParams, "authentication.scheme must be the name of an HTTP authentication scheme, such as Bearer")
 		}
-		d.Headers["Authorization"] = strings.TrimSpace(c.Authentication.Scheme + " " + c.Authentication.Credentials)
+		d.Headers["Authorization"] = strings.TrimSpace(scheme + " " + c.Authentication.Credentials)
 	}
 	return d, s.Webhooks.CheckTask(*d)
 }

@@ -269,6 +269,7 @@ func TestPushConfigs(t *testing.T) {
 			require.Equal(t, -32602, failure.Code, params)
 			require.Contains(t, failure.Message, want)
 		}
+		require.Nil(t, rpc(t, h.Client, "SendMessage", `{"message":`+text("m-8", "x", "echo", "", "")+`,"configuration":{"pushNotificationConfig":{"url":"https://example.com","authentication":{"schemes":["Bearer"]}}}}`, nil))
 		failure := rpc(t, h.Client, "SendMessage", `{"message":`+text("m-9", "x", "echo", "", "")+`,"configuration":{"taskPushNotificationConfig":{"url":"x"}}}`, nil)
 		require.Equal(t, &rpcFailure{Code: -32602, Message: "url must be absolute and begin with https:// or http://"}, failure)
 		for _, method := range []string{"CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs", "DeleteTaskPushNotificationConfig"} {

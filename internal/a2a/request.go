@@ -22,6 +22,8 @@ type sendRequest struct {
 		ReturnImmediately bool        `json:"returnImmediately"`
 		HistoryLength     *int        `json:"historyLength"`
 		Push              *pushConfig `json:"taskPushNotificationConfig"`
+		// SDKPush is where the SDK for Go, and an example of the specification, have it.
+		SDKPush *pushConfig `json:"pushNotificationConfig"`
 	} `json:"configuration"`
 	Metadata map[string]any `json:"metadata"`
 }

@@ -42,8 +42,8 @@ func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskI
 	if taskID != "" || err != nil {
 		return taskID, err
 	}
-	if req.Configuration.Push != nil {
-		if m.push, err = s.draft(by, *req.Configuration.Push); err != nil {
+	if c := cmp.Or(req.Configuration.Push, req.Configuration.SDKPush); c != nil {
+		if m.push, err = s.draft(by, *c); err != nil {
 			return "", err
 		}
 	}
