@@ -22,8 +22,8 @@ func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
-			events.TaskQuestion, events.TaskReplied, events.TaskSubtaskQuestion, events.TaskSubtaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.TaskClosed, events.SessionClosed, events.WorkerChanged, events.BreakerOpened,
+			events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
+			events.TaskCancelled, events.SessionClosed, events.WorkerChanged, events.BreakerOpened,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,

@@ -122,9 +122,9 @@ type Subscription struct {
 // The subscriptions are read by hand: every numbering of events does that (BenchmarkWebhooks in
 // internal/bench).
 
-// Subscriptions returns those of every enabled webhook without a task, ordered by id.
+// Subscriptions returns those of every enabled webhook without a task, and one of a task if there is any, ordered by id.
 func (r webhookReader) Subscriptions() ([]Subscription, error) {
-	return list[Subscription](r.reader, selectSubscriptions+" AND task_id IS NULL ORDER BY id")
+	return list[Subscription](r.reader, selectSubscriptions+" AND task_id IS NULL UNION ALL SELECT * FROM ("+selectSubscriptions+" AND task_id IS NOT NULL LIMIT 1) AS one ORDER BY id")
 }
 
 // LockSubscriptions returns the subscriptions of the enabled webhooks among ids, which

@@ -23,20 +23,16 @@ func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 	if err != nil {
 		return nil, err
 	}
-	pushed, err := pushes.Enabled(w.store.Reads(ctx), 1)
-	if err != nil {
-		return nil, err
-	}
-	types := typesOf(subs, pushed > 0)
+	types := w.typesOf(subs)
 	w.subscribed.Store(&subscribed{changes, types})
 	return types, nil
 }
 
-// typesOf returns the types that subscriptions select, with those of tasks if tasks is set.
-func typesOf(subs []store.Subscription, tasks bool) []models.EventType {
+// typesOf returns the types that subscriptions select.
+func (w *Webhooks) typesOf(subs []store.Subscription) []models.EventType {
 	types := []models.EventType{}
-	if tasks {
-		types = events.OfTasks()
+	if slices.ContainsFunc(subs, ofTask) {
+		types = slices.Clone(w.opts.TaskEvents)
 	}
 	for _, t := range events.ForWebhooks() {
 		if slices.ContainsFunc(subs, func(s store.Subscription) bool { return wants(s.Events, t) }) {
@@ -46,10 +42,12 @@ func typesOf(subs []store.Subscription, tasks bool) []models.EventType {
 	return types
 }
 
+func ofTask(s store.Subscription) bool { return s.TaskID != nil }
+
 // selects reports whether a subscription selects an event, whatever its agent is.
 func selects(s store.Subscription, e models.Event) bool {
 	if s.TaskID != nil {
-		return e.Key == *s.TaskID && slices.Contains(events.OfTasks(), e.Type)
+		return e.Key == *s.TaskID // only events for tasks were read
 	}
 	return slices.Contains(events.ForWebhooks(), e.Type) && wants(s.Events, e.Type)
 }
@@ -75,15 +73,15 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) {
 // deliver the others. Subtrees are those of the tree at this moment, also those that confine a webhook.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
-	var ofTasks []store.Subscription
-	if err == nil {
-		ofTasks, err = pushes.Subscriptions(tx, after, upTo)
+	if err == nil && slices.ContainsFunc(subs, ofTask) {
+		var tasks []store.Subscription
+		tasks, err = pushes.Subscriptions(tx, after, upTo)
+		subs = append(slices.DeleteFunc(subs, ofTask), tasks...)
 	}
-	subs = append(subs, ofTasks...)
 	if err != nil || len(subs) == 0 {
 		return err
 	}
-	events, err := tx.Events().Between(after, upTo, typesOf(subs, len(ofTasks) > 0), int(upTo-after))
+	events, err := tx.Events().Between(after, upTo, w.typesOf(subs), int(upTo-after))
 	if err != nil || len(events) == 0 {
 		return err
 	}

@@ -39,6 +39,8 @@ type Options struct {
 	// Render returns the body of a delivery to a webhook with a format, and its media type. Its error fails the attempt, and
 	// errs.Unauthenticated also disables the webhook; default is an error.
 	Render func(context.Context, models.Webhook, models.Delivery) (body []byte, mediaType string, err error)
+	// TaskEvents are the types of events that webhooks of tasks receive.
+	TaskEvents []models.EventType
 	// OnAttempt is called after every attempt with tests and must return at once; default none.
 	OnAttempt func(succeeded bool, took time.Duration)
 	// Logger receives disabled webhooks and database failures; default discards.

@@ -54,6 +54,7 @@ func start(t *testing.T, db *storetest.DB) *harness {
 	h := &harness{auth: auth.New(db.Store, nil)}
 	hooks := webhooks.New(db.Store, &webhooks.Options{
 		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 2 * time.Millisecond,
+		TaskEvents: a2a.PushedEvents(),
 		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
 			return h.handler.Render(ctx, hook, d)
 		},

@@ -27,6 +27,14 @@ const (
 	legacyPushFormat = "a2a-0.3"
 )
 
+// PushedEvents are the events that are pushed, for webhooks.Options: those that change what a client sees of a task.
+func PushedEvents() []models.EventType {
+	return []models.EventType{
+		events.TaskCreated, events.TaskAssigned, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskSubtask,
+		events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
+	}
+}
+
 // tokenHeader is the header with the token of a configuration.
 const tokenHeader = "X-A2A-Notification-Token" //nolint:gosec // the name of a header
 
@@ -225,7 +233,7 @@ func (s *service) push(ctx context.Context, by sender, operation string, params 
 // reports, the task at its end, and in version 0.3 always the task. It returns errs.Unauthenticated if the token that made the
 // configuration is no longer valid.
 func (s *service) Render(ctx context.Context, hook models.Webhook, d models.Delivery) (body []byte, mediaType string, err error) {
-	if !slices.Contains(events.OfTasks(), d.Type) || hook.TaskID == nil {
+	if !slices.Contains(PushedEvents(), d.Type) || hook.TaskID == nil {
 		return nil, "", errs.New(errs.InvalidRequest, "the event %s has no form in A2A", d.Type)
 	}
 	if _, err = s.Store.Tokens(ctx).Get(hook.TokenID); err == nil {

@@ -329,5 +329,6 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 
 // closed emits the end of a task that the core does not have.
 func closed(tx *store.Tx, t rows.Task, state models.TaskState, reason string) error {
-	return tx.Events().Emit(events.TaskClosed, t.ID, events.TaskData{TaskID: t.ID, SessionID: t.ContextID, State: state, Error: reason})
+	kind := map[models.TaskState]models.EventType{models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled}[state]
+	return tx.Events().Emit(kind, t.ID, events.TaskData{TaskID: t.ID, SessionID: t.ContextID, State: state, Error: reason})
 }

@@ -106,6 +106,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.metrics.Registerer().MustRegister(ledger)
 	var clients *a2a.Handler
 	hooks := webhooks.New(a.store, &webhooks.Options{
+		TaskEvents: a2a.PushedEvents(),
 		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
 			return clients.Render(ctx, hook, d)
 		},

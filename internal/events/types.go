@@ -45,15 +45,12 @@ const (
 	TaskProgress models.EventType = "task.progress"
 	TaskQuestion models.EventType = "task.question" // its worker asks for clarification
 	TaskReplied  models.EventType = "task.replied"
-	// TaskSubtaskQuestion and TaskSubtaskReplied tell a parent task of the questions of its subtasks.
-	TaskSubtaskQuestion models.EventType = "task.subtask_question"
-	TaskSubtaskReplied  models.EventType = "task.subtask_replied"
-	TaskRetried         models.EventType = "task.retried" // another attempt will start
-	TaskCompleted       models.EventType = "task.completed"
-	TaskFailed          models.EventType = "task.failed"
-	TaskCancelled       models.EventType = "task.cancelled"
-	// TaskClosed is sent when a task that waits for the choice of a capability ends without an agent.
-	TaskClosed    models.EventType = "task.closed"
+	// TaskSubtask is sent to the parents of a task that asks for clarification, and when it gets the reply.
+	TaskSubtask   models.EventType = "task.subtask"
+	TaskRetried   models.EventType = "task.retried" // another attempt will start
+	TaskCompleted models.EventType = "task.completed"
+	TaskFailed    models.EventType = "task.failed"
+	TaskCancelled models.EventType = "task.cancelled"
 	SessionClosed models.EventType = "session.closed"
 	// WorkerChanged is sent when a worker connects, disconnects or becomes busy.
 	WorkerChanged models.EventType = "worker.changed"
@@ -101,11 +98,6 @@ func ForWebhooks() []models.EventType {
 	}
 }
 
-// OfTasks returns the events that a webhook of a task receives: those that change what a client of the task sees.
-func OfTasks() []models.EventType {
-	return []models.EventType{TaskCreated, TaskAssigned, TaskProgress, TaskQuestion, TaskReplied, TaskSubtaskQuestion, TaskSubtaskReplied, TaskCompleted, TaskFailed, TaskCancelled, TaskClosed}
-}
-
 // TaskData is the data of the events of tasks.
 type TaskData struct {
 	TaskID     string            `json:"task_id"`
@@ -124,7 +116,7 @@ type TaskData struct {
 	Failure       string     `json:"failure,omitempty"`
 	Error         string     `json:"error,omitempty"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// Question and Options belong to task.question, Reply to task.replied. Those of a subtask have its id as SubtaskID.
+	// Question and Options belong to task.question, Reply to task.replied, and one of them with SubtaskID to task.subtask.
 	Question  string   `json:"question,omitempty"`
 	Options   []string `json:"options,omitempty"`
 	Reply     string   `json:"reply,omitempty"`
@@ -140,13 +132,6 @@ type WorkerData struct {
 	Protocol      string             `json:"protocol"`
 	Transport     string             `json:"transport"`
 	Concurrency   int                `json:"concurrency"`
-}
-
-// BreakerData is the data of worker.breaker_opened.
-type BreakerData struct {
-	AgentID  string    `json:"agent_id"`
-	Failures int       `json:"failures"`
-	Until    time.Time `json:"until"`
 }
 
 // SessionData is the data of session.closed.

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -50,16 +51,13 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 	}
 	t.WaitingFor = models.WaitForReply
 	t.Deadline = p.deadline(t, op.tx.Now(), p.ReplyTimeout)
-	op.emitTaskEvent(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
-	if err = op.notifyQuestion(t, q); err == nil {
-		err = op.saveTask(before, &t)
-	}
+	err = cmp.Or(op.notifyQuestion(t, q), op.saveTask(before, &t))
 	return t, err
 }
 
-// notifyQuestion tells the parents of a task of its question, and sends it to the agent that submitted the root task, if it asked for notifications.
+// notifyQuestion emits the question of a task, and sends it to the agent that submitted the root task, if it asked for notifications.
 func (op *operation) notifyQuestion(t models.Task, q Question) error {
-	root, err := op.emitAbove(events.TaskSubtaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
+	root, err := op.emitQuestion(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
 	if err != nil || root.OwnerAgent == "" {
 		return err
 	}
@@ -73,17 +71,18 @@ func (op *operation) notifyQuestion(t models.Task, q Question) error {
 	return op.send(root.OwnerAgent, models.MessageQuestion, t, nil)
 }
 
-// emitAbove emits an event of a task about each of its parents, wakes the goroutines that wait for them, and returns the root task.
-func (op *operation) emitAbove(kind models.EventType, t models.Task, set func(*events.TaskData)) (root models.Task, err error) {
+// emitQuestion emits a question or a reply for a task, which is saved next, and for its parents. It returns the root task.
+func (op *operation) emitQuestion(kind models.EventType, t models.Task, set func(*events.TaskData)) (root models.Task, err error) {
+	op.emitTaskEvent(kind, t, set)
 	for root = t; root.ParentID != nil; {
 		op.wakeAfterCommit(WakeTask, *root.ParentID)
 		if root, err = op.tx.Tasks().Get(*root.ParentID); err != nil {
 			return root, err
 		}
-		data := newTaskData(root, root.Version)
-		data.SubtaskID = t.ID
-		set(&data)
-		op.emit(kind, root.ID, data)
+		op.emitTaskEvent(events.TaskSubtask, root, func(d *events.TaskData) {
+			set(d)
+			d.SubtaskID, d.Version = t.ID, root.Version // the parent is not saved
+		})
 	}
 	return root, nil
 }
@@ -132,13 +131,8 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string, with ..
 func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
 	t.WaitingFor = models.NotWaiting
 	t.Deadline = p.deadline(*t, op.tx.Now(), p.Timeout)
-	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
-		return err
-	}
-	set := func(d *events.TaskData) { d.Reply = answer }
-	op.emitTaskEvent(events.TaskReplied, *t, set)
-	_, err := op.emitAbove(events.TaskSubtaskReplied, *t, set)
-	return err
+	_, err := op.emitQuestion(events.TaskReplied, *t, func(d *events.TaskData) { d.Reply = answer })
+	return cmp.Or(err, op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}))
 }
 
 // maxQuestions limits how many open questions of a session are listed.

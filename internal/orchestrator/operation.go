@@ -280,19 +280,14 @@ func (op *operation) emitTaskEvent(kind models.EventType, t models.Task, set fun
 	if t.ID == op.insertingID {
 		version = t.Version
 	}
-	data := newTaskData(t, version)
+	data := events.TaskData{
+		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
+		Progress: t.Progress, Version: version,
+	}
 	if set != nil {
 		set(&data)
 	}
 	op.emit(kind, t.ID, data)
-}
-
-// newTaskData returns the data of an event of a task with a version.
-func newTaskData(t models.Task, version int64) events.TaskData {
-	return events.TaskData{
-		TaskID: t.ID, SessionID: t.SessionID, State: t.State, WaitingFor: t.WaitingFor, Attempt: t.Attempt, AgentID: t.AgentID, OwnerAgent: t.OwnerAgent,
-		Progress: t.Progress, Version: version,
-	}
 }
 
 // emit emits an event about a row that the operation has locked or writes.

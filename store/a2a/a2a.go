@@ -212,8 +212,7 @@ func Enabled(from store.Source, limit int) (int, error) {
 // Subscriptions returns those of the enabled webhooks of tasks that have an event with a position in (after, upTo].
 func Subscriptions(from store.Source, after, upTo int64) ([]store.Subscription, error) {
 	return store.Rows[store.Subscription](from, `SELECT id, events, agent_id, task_id, subtree, ordering, confined_to FROM webhooks
-		WHERE task_id IN (SELECT key FROM events WHERE position > ? AND position <= ?) AND enabled = TRUE
-		AND EXISTS (SELECT 1 FROM webhooks WHERE task_id IS NOT NULL AND enabled = TRUE) ORDER BY id`, after, upTo)
+		WHERE task_id IN (SELECT key FROM events WHERE position > ? AND position <= ?) AND enabled = TRUE ORDER BY id`, after, upTo)
 }
 
 // LockEnded locks a task and reports whether it has ended, which no other transaction changes until this one ends. outside is the
