@@ -24,7 +24,7 @@ func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
-			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
+			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
 			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
 			schedule.EventCreated, schedule.EventChanged, schedule.EventDeleted, schedule.EventRun, schedule.EventFailed,
 		}},

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"mime"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/input"
+	"comet/webhooks"
 )
 
 // Limits of messages.
@@ -28,8 +30,10 @@ const (
 // message is a received message.
 type message struct {
 	*a2a.Message
-	// digest is that of its content, without its id.
+	// digest is that of its content without its id, and of the tenant and the capability of the request.
 	digest string
+	// push is the configuration of push notifications that came with it, nil for none.
+	push *webhooks.TaskDraft
 }
 
 // wirePart is a part in JSON. Data keeps its text: numbers would lose digits otherwise.
@@ -56,7 +60,8 @@ type wireMessage struct {
 }
 
 // readMessage decodes and validates a message of a client.
-func readMessage(raw json.RawMessage) (message, error) {
+func readMessage(req sendRequest) (message, error) {
+	raw := req.Message
 	if len(raw) == 0 || string(raw) == "null" {
 		return message{}, fail(a2a.ErrInvalidParams, "message is required")
 	}
@@ -77,8 +82,11 @@ func readMessage(raw json.RawMessage) (message, error) {
 	m.ID = ""
 	text, err := json.Marshal(m)
 	m.ID = id
+	if capability, _ := req.Metadata["capability"].(string); req.Tenant != "" || capability != "" {
+		text = fmt.Appendf(text, "%q %q", req.Tenant, capability)
+	}
 	sum := sha256.Sum256(text)
-	return message{m, hex.EncodeToString(sum[:16])}, err
+	return message{Message: m, digest: hex.EncodeToString(sum[:16])}, err
 }
 
 func isPrintable(s string) bool {

@@ -42,6 +42,7 @@ import (
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/internal/usage"
+	"comet/models"
 	"comet/store"
 	"comet/store/reseal"
 	"comet/webhooks"
@@ -108,7 +109,12 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
 	a.metrics.Registerer().MustRegister(ledger)
+	var clients *a2a.Handler
 	hooks := webhooks.New(a.store, &webhooks.Options{
+		TaskEvents: a2a.PushedEvents(),
+		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
+			return clients.Render(ctx, hook, d)
+		},
 		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
 		Timeout: a.cfg.Webhooks.Timeout, Poll: a.cfg.Events.PollInterval, Retention: a.cfg.Webhooks.Retention,
 		OnAttempt: countAttempts(a.metrics.Registerer()), Logger: a.log,
@@ -146,7 +152,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
 	}
-	clients := a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Feed: feed}, &a2a.Options{
+	clients = a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Feed: feed, Webhooks: hooks}, &a2a.Options{
 		PublicURL: a.cfg.MCP.PublicURL, Version: cmp.Or(a.opts.Build.Version, "unknown"), Retention: a.cfg.Tasks.Retention,
 		Limits: limits, OnFailure: func(reason string) { a.metrics.CountFailure("a2a", reason) }, Logger: a.log,
 	})

@@ -38,14 +38,16 @@ const (
 
 // The events of tasks, whose key is the task's id, and of sessions and workers.
 const (
-	TaskCreated   models.EventType = "task.created"
-	TaskWaiting   models.EventType = "task.waiting"  // queued for a worker
-	TaskAssigned  models.EventType = "task.assigned" // a worker was selected
-	TaskStarted   models.EventType = "task.started"  // the worker has accepted it
-	TaskProgress  models.EventType = "task.progress"
-	TaskPartial   models.EventType = "task.partial"  // its worker has sent a partial result
-	TaskQuestion  models.EventType = "task.question" // its worker asks for clarification
-	TaskReplied   models.EventType = "task.replied"
+	TaskCreated  models.EventType = "task.created"
+	TaskWaiting  models.EventType = "task.waiting"  // queued for a worker
+	TaskAssigned models.EventType = "task.assigned" // a worker was selected
+	TaskStarted  models.EventType = "task.started"  // the worker has accepted it
+	TaskProgress models.EventType = "task.progress"
+	TaskPartial  models.EventType = "task.partial"  // its worker has sent a partial result
+	TaskQuestion models.EventType = "task.question" // its worker asks for clarification
+	TaskReplied  models.EventType = "task.replied"
+	// TaskSubtask is sent to the parents of a task that asks for clarification, and when it gets the reply.
+	TaskSubtask   models.EventType = "task.subtask"
 	TaskRetried   models.EventType = "task.retried" // another attempt will start
 	TaskCompleted models.EventType = "task.completed"
 	TaskFailed    models.EventType = "task.failed"
@@ -115,10 +117,11 @@ type TaskData struct {
 	Failure       string     `json:"failure,omitempty"`
 	Error         string     `json:"error,omitempty"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// Question and Options belong to task.question, Reply to task.replied.
-	Question string   `json:"question,omitempty"`
-	Options  []string `json:"options,omitempty"`
-	Reply    string   `json:"reply,omitempty"`
+	// Question and Options belong to task.question, Reply to task.replied, and one of them with SubtaskID to task.subtask.
+	Question  string   `json:"question,omitempty"`
+	Options   []string `json:"options,omitempty"`
+	Reply     string   `json:"reply,omitempty"`
+	SubtaskID string   `json:"subtask_id,omitempty"`
 	// Partial is the number of the partial result of task.partial.
 	Partial int64 `json:"partial,omitempty"`
 	Version int64 `json:"version"`
@@ -132,13 +135,6 @@ type WorkerData struct {
 	Protocol      string             `json:"protocol"`
 	Transport     string             `json:"transport"`
 	Concurrency   int                `json:"concurrency"`
-}
-
-// BreakerData is the data of worker.breaker_opened.
-type BreakerData struct {
-	AgentID  string    `json:"agent_id"`
-	Failures int       `json:"failures"`
-	Until    time.Time `json:"until"`
 }
 
 // SessionData is the data of session.closed.
