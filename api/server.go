@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
+	"comet/internal/a2a/remote"
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
@@ -83,6 +84,7 @@ type Services struct {
 	Messages     MessageProtocol
 	Tools        *tools.Service
 	Workflows    *workflow.Engine
+	Remotes      *remote.Remotes
 }
 
 // Server is the REST API.

@@ -19,6 +19,7 @@ import (
 
 	"comet/api"
 	"comet/internal/a2a"
+	"comet/internal/a2a/remote"
 	"comet/internal/auth"
 	"comet/internal/background"
 	"comet/internal/bus"
@@ -127,7 +128,11 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
+	remotes := remote.New(a.store, work, &remote.Options{
+		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, Keys: a.secrets, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Clock: a.opts.Clock, Logger: a.log,
+	})
+	core := api.Services{Registry: reg, Auth: a.tokens, Keys: a.keys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes}
 	agents := a.newTransport(work, natsBus, protocolV5, limits)
 	options := a.apiOptions(relay, natsBus, work)
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
@@ -172,6 +177,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	runner.Every("a2a.purge", purgeInterval, clients.Purge)
 	a.services.Add("the jobs", runner)
 	stack.addServices(a)
+	a.services.Add("the remote A2A agents", remotes)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
 		mode, _ := strconv.ParseUint(a.cfg.Transport.V5SocketMode, 8, 32) // config has validated it
