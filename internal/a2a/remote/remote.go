@@ -204,7 +204,7 @@ func (r *Remotes) hold(ctx context.Context, row remotes.Agent) error {
 	if err := r.check(ctx, &row); err != nil {
 		return err
 	}
-	s := &session{Remotes: r, Agent: row, connectionID: row.Holder, suspect: background.NewSignal(), attempts: map[attemptKey]*attempt{}, forwarding: map[string]bool{}}
+	s := &session{Remotes: r, Agent: row, checked: row, connectionID: row.Holder, suspect: background.NewSignal(), attempts: map[attemptKey]*attempt{}, forwarding: map[string]bool{}}
 	var err error
 	if s.card, s.endpoint, err = r.usable(row); err != nil {
 		return err

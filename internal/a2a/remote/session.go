@@ -32,8 +32,9 @@ type session struct {
 	card         client.Card
 	endpoint     client.Endpoint
 	client       *client.Client
-	// suspect requests a check of the card.
+	// suspect requests a check of the card. checked has its result; run alone uses it.
 	suspect background.Signal
+	checked remotes.Agent
 
 	mu       sync.Mutex
 	attempts map[attemptKey]*attempt
@@ -123,11 +124,10 @@ func (s *session) leave(ctx context.Context) {
 
 // recheck reads the card again. It returns an error if it is not usable, or if it has changed: the next session has the new one.
 func (s *session) recheck(ctx context.Context) error {
-	before := string(s.Card)
-	if err := s.check(ctx, &s.Agent); err != nil {
+	if err := s.check(ctx, &s.checked); err != nil {
 		return err
 	}
-	if string(s.Card) != before {
+	if string(s.checked.Card) != string(s.Card) {
 		return errLost
 	}
 	return nil
