@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/a2a/remote"
 	"comet/internal/orchestrator"
 	"comet/internal/testkit"
 	"comet/models"
@@ -60,15 +59,15 @@ func TestPolling(t *testing.T) {
 			require.Equal(t, contextID, last.params.Message.ContextID, "a session is a context")
 			require.Equal(t, done.ID+".1", last.params.Message.MessageID)
 			require.JSONEq(t, `[{"text":"soup"}]`, string(last.params.Message.Parts))
-			require.Equal(t, map[string]any{"capability": "cook", "comet_hops": 1.0, "traceparent": done0(t, h, done.ID)}, last.params.Message.Metadata)
+			require.Equal(t, map[string]any{"capability": "cook", "comet_hops": 1.0, "traceparent": traceOf(t, h, done.ID)}, last.params.Message.Metadata)
 			require.Equal(t, true, last.params.Configuration["returnImmediately"])
-			require.Equal(t, []string{"1.0", "Bearer secret", done0(t, h, done.ID)}, []string{last.header.Get("A2A-Version"), last.header.Get("Authorization"), last.header.Get("Traceparent")})
+			require.Equal(t, []string{"1.0", "Bearer secret", traceOf(t, h, done.ID)}, []string{last.header.Get("A2A-Version"), last.header.Get("Authorization"), last.header.Get("Traceparent")})
 		}
 	})
 }
 
-// done0 returns the trace context of a task.
-func done0(t *testing.T, h *instance, id string) string {
+// traceOf returns the trace context of a task.
+func traceOf(t *testing.T, h *instance, id string) string {
 	t.Helper()
 	in, err := h.TaskWithInput(t.Context(), id)
 	require.NoError(t, err)
@@ -147,19 +146,21 @@ func TestOutcomes(t *testing.T) {
 		text     string
 		canceled bool
 	}{
-		"failed":          {respond(status("FAILED", "burnt")), orchestrator.FailureWork, "REMOTE_FAILED: the remote task has failed: burnt", false},
-		"rejected":        {respond(status("REJECTED", "no meat")), orchestrator.FailureUnsupported, "REMOTE_REJECTED: the remote agent rejects the task: no meat", false},
-		"canceled":        {respond(status("CANCELED", "")), orchestrator.FailureWork, "REMOTE_CANCELED: the remote agent has canceled the task", false},
-		"auth required":   {respond(status("AUTH_REQUIRED", "log in")), orchestrator.FailureWork, "REMOTE_AUTH_REQUIRED: the remote agent requires another authorization, which comet cannot give: log in", true},
-		"401":             {plain(401, ""), orchestrator.FailureWork, "REMOTE_UNAUTHORIZED: the remote agent rejects the credentials with 401", false},
-		"redirect":        {plain(307, ""), orchestrator.FailureInvalid, "REMOTE_REFUSED: the remote agent responded with 307 to \"http://169.254.169.254/latest\"; redirects are not followed", false},
-		"no JSON":         {plain(200, "<html>"), orchestrator.FailureWork, "REMOTE_INVALID_RESPONSE: a response of the remote agent is not one of JSON-RPC: \"<html>\"", false},
-		"no event":        {respond(`{"pong":1}`), orchestrator.FailureWork, "REMOTE_INVALID_RESPONSE: a response of the remote agent is none of the events of A2A: \"{\\\"pong\\\":1}\"", true},
-		"another task":    {respond(`{"statusUpdate":{"taskId":"r-2","status":{"state":"TASK_STATE_COMPLETED"}}}`), orchestrator.FailureWork, "REMOTE_INVALID_RESPONSE: the remote agent sends events of the task \"r-2\" instead of \"r-1\"", true},
-		"huge event":      {respond(status("WORKING", strings.Repeat("x", 13<<20))), orchestrator.FailureWork, "REMOTE_LIMIT_EXCEEDED: an event of the remote agent has more than 12582912 bytes", true},
-		"error":           {plain(200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no such dish","data":[{"reason":"INVALID_PARAMS"}]}}`), orchestrator.FailureInvalid, "REMOTE_REFUSED: the remote agent reports the error -32602: no such dish", false},
-		"overloaded":      {plain(503, ""), orchestrator.FailureUnavailable, "REMOTE_UNREACHABLE: the remote agent responded with 503", false},
-		"message, no end": {func(_ http.ResponseWriter, _ *http.Request, c call) string { return `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[]}}` }, "", "", false},
+		"failed":        {respond(status("FAILED", "burnt")), orchestrator.FailureWork, "REMOTE_FAILED: the remote task has failed: burnt", false},
+		"rejected":      {respond(status("REJECTED", "no meat")), orchestrator.FailureUnsupported, "REMOTE_REJECTED: the remote agent rejects the task: no meat", false},
+		"canceled":      {respond(status("CANCELED", "")), orchestrator.FailureWork, "REMOTE_CANCELED: the remote agent has canceled the task", false},
+		"auth required": {respond(status("AUTH_REQUIRED", "log in")), orchestrator.FailureWork, "REMOTE_AUTH_REQUIRED: the remote agent requires another authorization, which comet cannot give: log in", true},
+		"401":           {plain(401, ""), orchestrator.FailureWork, "REMOTE_UNAUTHORIZED: the remote agent rejects the credentials with 401", false},
+		"redirect":      {plain(307, ""), orchestrator.FailureInvalid, "REMOTE_REFUSED: the remote agent responded with 307 to \"http://169.254.169.254/latest\"; redirects are not followed", false},
+		"no JSON":       {plain(200, "<html>"), orchestrator.FailureWork, "REMOTE_INVALID_RESPONSE: a response of the remote agent is not one of JSON-RPC: \"<html>\"", false},
+		"no event":      {respond(`{"pong":1}`), orchestrator.FailureWork, "REMOTE_INVALID_RESPONSE: a response of the remote agent is none of the events of A2A: \"{\\\"pong\\\":1}\"", true},
+		"another task":  {respond(`{"statusUpdate":{"taskId":"r-2","status":{"state":"TASK_STATE_COMPLETED"}}}`), orchestrator.FailureWork, "REMOTE_INVALID_RESPONSE: the remote agent sends events of the task \"r-2\" instead of \"r-1\"", true},
+		"huge event":    {respond(status("WORKING", strings.Repeat("x", 13<<20))), orchestrator.FailureWork, "REMOTE_LIMIT_EXCEEDED: an event of the remote agent has more than 12582912 bytes", true},
+		"error":         {plain(200, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no such dish","data":[{"reason":"INVALID_PARAMS"}]}}`), orchestrator.FailureInvalid, "REMOTE_REFUSED: the remote agent reports the error -32602: no such dish", false},
+		"overloaded":    {plain(503, ""), orchestrator.FailureUnavailable, "REMOTE_UNREACHABLE: the remote agent responded with 503", false},
+		"message, no end": {func(_ http.ResponseWriter, _ *http.Request, c call) string {
+			return `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[]}}`
+		}, "", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -363,5 +364,3 @@ func TestOffline(t *testing.T) {
 		require.Error(t, err)
 	})
 }
-
-var _ = remote.AuthNone

@@ -126,13 +126,19 @@ type comet struct {
 // newComet starts an instance with a server of A2A.
 func newComet(t *testing.T, kind string) *comet {
 	t.Helper()
-	db := storetest.Open(t, kind)
+	return serve(t, testkit.StartWork(t, storetest.Open(t, kind), orchestrator.Options{Classes: classes()}))
+}
+
+// serve starts the server of A2A of an instance.
+func serve(t *testing.T, work *testkit.Work) *comet {
+	t.Helper()
+	db := work.DB
 	feed := events.NewFeed(db.Store, nil)
 	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond})
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 	tokens := auth.New(db.Store, nil)
-	c := &comet{Work: testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{a2a.Class: a2a.Policy()}})}
+	c := &comet{Work: work}
 	handler := a2a.New(a2a.Dependencies{Store: db.Store, Auth: tokens, Orchestrator: c.Orchestrator, Feed: feed}, nil)
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := r.URL.Query().Get("only") // leaves the interfaces of one kind in the card

@@ -53,7 +53,7 @@ type metadata struct {
 }
 
 // maxHops limits metadata.Hops: an agent whose remote agent is comet itself could pass its work to itself for ever.
-const maxHops = 8
+const maxHops = 4
 
 // hopsOf returns the hops of a task: those of the message that requested it or one of its parents.
 func hopsOf(ctx context.Context, s *store.Store, t models.Task) (int, error) {

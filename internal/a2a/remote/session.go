@@ -3,11 +3,11 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
 	"comet/internal/a2a/client"
-	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/models"
@@ -15,6 +15,8 @@ import (
 )
 
 const (
+	// workerProtocol and workerTransport are those of the workers.
+	workerProtocol, workerTransport = "a2a", "remote"
 	// heartbeatInterval is how often a session sends a heartbeat.
 	heartbeatInterval = 10 * time.Second
 	// forwardFor is how long a cancellation is forwarded if the remote agent does not respond.
@@ -23,17 +25,14 @@ const (
 	maxNotices = 100
 )
 
+// errLost says that a session ended because its settings or its connection changed.
+var errLost = errors.New("the remote agent has new settings or another connection")
+
 // session takes the inbox of an agent with a card that was checked, until the card fails, its settings change or its connection
 // is lost. The remote tasks continue; the next session, on any replica, follows them.
 type session struct {
-	*Remotes
-	remotes.Agent
-	connectionID string
-	card         client.Card
-	endpoint     client.Endpoint
-	client       *client.Client
-	// suspect requests a check of the card. checked has its result; run alone uses it.
-	suspect background.Signal
+	*agent
+	// checked has the result of the last check; run alone uses it.
 	checked remotes.Agent
 
 	mu       sync.Mutex
@@ -71,7 +70,7 @@ func (s *session) run(ctx context.Context) error {
 			shown = now
 		}
 		row, err := remotes.Get(s.store.Reads(ctx), s.AgentID)
-		if err == nil && (row.Holder != s.connectionID || s.work.CachedWorker(s.AgentID).ConnectionID != s.connectionID) {
+		if err == nil && (row.Holder != s.Holder || s.work.CachedWorker(s.AgentID).ConnectionID != s.Holder) {
 			return errLost
 		}
 		if err == nil && s.clock().Sub(row.CheckedAt) >= s.opts.Recheck {
@@ -98,7 +97,7 @@ func (s *session) run(ctx context.Context) error {
 
 func (s *session) join(ctx context.Context) error {
 	_, err := s.work.Join(ctx, s.AgentID, orchestrator.JoinRequest{
-		Protocol: workerProtocol, ProtocolVersion: s.endpoint.Version, Transport: workerTransport, ConnectionID: s.connectionID, Concurrency: s.Concurrency,
+		Protocol: workerProtocol, ProtocolVersion: s.endpoint.Version, Transport: workerTransport, ConnectionID: s.Holder, Concurrency: s.Concurrency,
 	})
 	return err
 }
@@ -117,7 +116,7 @@ func (s *session) stayJoined(ctx context.Context) error {
 func (s *session) leave(ctx context.Context) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
-	if err := s.work.Disconnect(end, s.AgentID, s.connectionID); err != nil && !errs.Is(err, errs.NotFound) {
+	if err := s.work.Disconnect(end, s.AgentID, s.Holder); err != nil && !errs.Is(err, errs.NotFound) {
 		s.log.Debug("disconnect a remote agent", "agent", s.AgentID, "error", err)
 	}
 }
@@ -185,7 +184,7 @@ func (s *session) start(ctx context.Context, key attemptKey) {
 			a.cancel(errCancelled)
 		}
 	}
-	a := &attempt{session: s, key: key, done: make(chan struct{}), replies: make(chan reply, 1)}
+	a := &attempt{agent: s.agent, key: key, done: make(chan struct{}), replies: make(chan reply, 1)}
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	s.attempts[key] = a
 	s.running.Go(func() {

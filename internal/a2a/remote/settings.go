@@ -19,18 +19,10 @@ import (
 )
 
 const (
-	maxURL     = 2048 // bytes of the address of a card
 	maxSecret  = 4096 // bytes
 	maxAtATime = 1000 // concurrent attempts
 	// defaultConcurrency is how many attempts a remote agent executes at a time.
 	defaultConcurrency = 8
-)
-
-// The kinds of authentication.
-const (
-	AuthNone   = "none"
-	AuthBearer = "bearer"
-	AuthHeader = "header"
 )
 
 // AuthDraft is how comet authenticates to a remote agent.
