@@ -165,7 +165,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onDatabases(t, func(t *testing.T, h *instance) {
-				h.remotes.Stop(t.Context())
+				require.NoError(t, h.remotes.Stop(t.Context()))
 				h.opts.Patience = time.Nanosecond
 				if c.failure == orchestrator.FailureUnavailable { // the clock of the test stands still
 					begun := time.Now()
