@@ -1,0 +1,245 @@
+// Package console reads the cards of A2A agents and sends them messages, for the command line.
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/uuid"
+
+	"comet/internal/a2a/client"
+	"comet/internal/errs"
+)
+
+const wellKnown = "/.well-known/agent-card.json"
+
+// The waits before a task without a stream is read again.
+const minWait, maxWait = 200 * time.Millisecond, 5 * time.Second
+
+// Agent is an agent with its card.
+type Agent struct {
+	Card client.Card
+	// Raw is the card as it was received, Endpoint the interface that is used.
+	Raw      []byte
+	Endpoint client.Endpoint
+	options  client.Options
+}
+
+// Read reads the card at an address, or at the usual path of a server. The bearer token, "" for none, is only for that server.
+func Read(ctx context.Context, address, bearer, userAgent string) (*Agent, error) {
+	o := client.Options{Transport: http.DefaultTransport, UserAgent: userAgent}
+	if bearer != "" {
+		o.Header, o.Value = "Authorization", "Bearer "+bearer
+	}
+	home, err := url.Parse(address)
+	if err != nil || home.Host == "" {
+		return nil, errs.New(errs.InvalidRequest, "%q is not the http or https address of an agent or its card", address)
+	}
+	if home.Path == "" || home.Path == "/" {
+		home.Path = wellKnown
+	}
+	raw, _, err := client.FetchCard(ctx, &o, home.String(), "")
+	if err != nil {
+		return nil, err
+	}
+	out := &Agent{Raw: raw, options: o}
+	if out.Card, err = client.ParseCard(raw); err != nil {
+		return nil, err
+	}
+	out.Endpoint, err = out.Card.Endpoint(func(u *url.URL) error {
+		if o.Header != "" && (u.Scheme != home.Scheme || u.Host != home.Host) {
+			return errs.New(errs.InvalidRequest, "%s://%s is not the server of the card and would receive the credentials", u.Scheme, u.Host)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Summary returns the card and the interface that is used as JSON.
+func (a *Agent) Summary() []byte {
+	text, _ := json.Marshal(map[string]any{"card": a.Card, "endpoint": a.Endpoint}) // decoded JSON
+	return text
+}
+
+// Message is a message to an agent.
+type Message struct {
+	// ID is that of the message, "" for a new one. ContextID and TaskID are those that it continues, "" for none.
+	ID, ContextID, TaskID string
+	Capability            string
+	// Text and Data are its parts, "" and nil for none.
+	Text string
+	Data json.RawMessage
+	// NoWait makes Send return once the agent has the message.
+	NoWait bool
+}
+
+func (m Message) wire() client.Message {
+	out := client.Message{MessageID: cmp.Or(m.ID, uuid.NewString()), ContextID: m.ContextID, TaskID: m.TaskID, Role: "ROLE_USER"}
+	if m.Text != "" {
+		out.Parts = append(out.Parts, client.Part{Text: &m.Text})
+	}
+	if m.Data != nil {
+		out.Parts = append(out.Parts, client.Part{Data: m.Data})
+	}
+	if m.Capability != "" {
+		out.Metadata, _ = json.Marshal(map[string]string{"capability": m.Capability}) // a string
+	}
+	return out
+}
+
+// sending is a message whose task is followed.
+type sending struct {
+	*client.Client
+	taskID  string
+	state   a2a.TaskState
+	text    string // the message of the state
+	out     io.Writer
+	note    func(text string)
+	printed map[string]string // of each artifact
+	last    string            // id of the last event
+}
+
+// errOver ends a stream when there is nothing to wait for.
+var errOver = errors.New("the task does not continue")
+
+// Send sends a message and follows its task until it ends or asks. It writes artifacts to out as they arrive and calls note with
+// messages about the progress. failure says why the task did not succeed, "" for a success.
+func (a *Agent) Send(ctx context.Context, m Message, out io.Writer, note func(text string)) (failure string, err error) {
+	s := &sending{Client: client.New(a.options, a.Endpoint), out: out, note: note, printed: map[string]string{}}
+	err = s.run(ctx, m.wire(), !m.NoWait, a.Card.Capabilities.Streaming)
+	state := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(string(s.state), "TASK_STATE_"), "_", " "))
+	switch {
+	case s.state == a2a.TaskStateInputRequired:
+		failure = "the agent asks: " + s.text + "; reply with --task " + s.taskID
+	case s.isOver() && s.state != a2a.TaskStateCompleted:
+		failure = strings.TrimSuffix("the task is "+state+": "+s.text, ": ")
+	}
+	return failure, err
+}
+
+func (s *sending) run(ctx context.Context, m client.Message, wait, streams bool) error {
+	if streams && wait {
+		if err := s.over(s.Stream(ctx, m, s.event)); err == nil || s.taskID == "" {
+			return err
+		}
+	} else {
+		e, err := s.Send(ctx, m)
+		if err == nil {
+			err = s.event("", e)
+		}
+		if err = s.over(err); err != nil || s.isOver() || !wait {
+			return err
+		}
+	}
+	for pause := minWait; ; pause = min(2*pause, maxWait) {
+		e, err := s.Get(ctx, s.taskID)
+		if err == nil {
+			err = s.event("", e)
+		}
+		if err = s.over(err); err != nil || s.isOver() {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if streams {
+			if err := s.Subscribe(ctx, s.taskID, s.last, s.event); errors.Is(err, errOver) {
+				return nil
+			}
+		}
+	}
+}
+
+func (s *sending) over(err error) error {
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+func (s *sending) isOver() bool {
+	return s.state.Terminal() || s.state == a2a.TaskStateInputRequired || s.state == a2a.TaskStateAuthRequired
+}
+
+// event prints an event. It returns errOver if there is nothing to wait for.
+func (s *sending) event(id string, e client.Event) error {
+	if id != "" {
+		s.last = id
+	}
+	taskID, _ := e.IDs()
+	if s.taskID == "" && taskID != "" {
+		s.note("task " + taskID)
+	}
+	if taskID != "" {
+		s.taskID = taskID
+	}
+	var about *client.Message
+	switch {
+	case e.Task != nil:
+		about = e.Task.Status.Message
+		for _, a := range e.Task.Artifacts {
+			s.print(a.ArtifactID, render(a.Parts))
+		}
+	case e.Message != nil:
+		s.print("message", render(e.Message.Parts))
+	case e.StatusUpdate != nil:
+		about = e.StatusUpdate.Status.Message
+	case e.ArtifactUpdate != nil:
+		text := render(e.ArtifactUpdate.Artifact.Parts)
+		if e.ArtifactUpdate.Append {
+			text = s.printed[e.ArtifactUpdate.Artifact.ArtifactID] + text
+		}
+		s.print(e.ArtifactUpdate.Artifact.ArtifactID, text)
+	}
+	if state := e.TaskState(); state != "" {
+		text := about.Text()
+		if state == a2a.TaskStateWorking && text != "" && text != s.text {
+			s.note(text)
+		}
+		s.state, s.text = state, text
+	}
+	if s.isOver() {
+		return errOver
+	}
+	return nil
+}
+
+// print prints what is new of an artifact.
+func (s *sending) print(id, text string) {
+	rest, more := strings.CutPrefix(text, s.printed[id])
+	if !more {
+		rest = "\n" + text
+	}
+	s.printed[id] = text
+	_, _ = io.WriteString(s.out, rest) // the caller notices when its output is gone
+}
+
+// render returns parts as text: data as JSON in one line, files by their names.
+func render(parts []client.Part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		switch {
+		case p.Text != nil:
+			b.WriteString(*p.Text)
+		case p.Data != nil:
+			line, _ := json.Marshal(p.Data) // it was decoded
+			b.Write(append(line, '\n'))
+		case p.URL != "":
+			_, _ = fmt.Fprintf(&b, "[file %s: %s]\n", p.Filename, p.URL)
+		default:
+			_, _ = fmt.Fprintf(&b, "[file %s: %d bytes]\n", p.Filename, len(p.Raw))
+		}
+	}
+	return b.String()
+}
