@@ -17,6 +17,7 @@ import (
 	"comet/internal/schedule"
 	"comet/internal/workflow"
 	"comet/models"
+	"comet/store/partials"
 )
 
 // eventScopes returns the event types that can be streamed and the scope that each requires.
@@ -24,7 +25,7 @@ func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
-			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
+			partials.EventAdded, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
 			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
 			schedule.EventCreated, schedule.EventChanged, schedule.EventDeleted, schedule.EventRun, schedule.EventFailed,
 		}},

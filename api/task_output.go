@@ -14,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/models"
+	"comet/store/partials"
 )
 
 // getTaskOutput writes the output of a task.
@@ -300,8 +301,8 @@ func (s *Server) listPartials(r request) (any, error) {
 		return nil, err
 	}
 	all, err := s.core.Orchestrator.Partials(r.Context(), r.id, after, limit+1)
-	all, next := cutPage(all, limit, func(p models.Partial) string { return strconv.FormatInt(p.Seq, 10) })
-	return reply{next: next, body: partialList{views(all, func(p models.Partial) partialResult {
+	all, next := cutPage(all, limit, func(p partials.Partial) string { return strconv.FormatInt(p.Seq, 10) })
+	return reply{next: next, body: partialList{views(all, func(p partials.Partial) partialResult {
 		return partialResult{p.Seq, p.Attempt, jsontext.Value(p.Data), p.CreatedAt}
 	}), next}}, err
 }

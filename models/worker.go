@@ -60,8 +60,6 @@ const (
 	MessageTaskEnded = "ended"
 	// MessageQuestion is a question about a task that the agent submitted, from its worker.
 	MessageQuestion = "question"
-	// MessagePartial is a partial result of a task that the agent submitted. Its data has the number as "seq".
-	MessagePartial = "partial"
 	// MessageProgress is the progress of a task that the agent submitted. It is not stored.
 	MessageProgress = "progress"
 	// MessageNotice is a message that belongs to no task.

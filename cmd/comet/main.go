@@ -189,7 +189,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { // SetHelpTemplate would link text/template
 		help(cmd, args)
 		if cmd == root {
-			fmt.Fprint(cmd.OutOrStdout(), rootExitCodes)
+			_, _ = fmt.Fprint(cmd.OutOrStdout(), rootExitCodes)
 		}
 	})
 	started = new(false)

@@ -43,7 +43,6 @@ const (
 	TaskAssigned models.EventType = "task.assigned" // a worker was selected
 	TaskStarted  models.EventType = "task.started"  // the worker has accepted it
 	TaskProgress models.EventType = "task.progress"
-	TaskPartial  models.EventType = "task.partial"  // its worker has sent a partial result
 	TaskQuestion models.EventType = "task.question" // its worker asks for clarification
 	TaskReplied  models.EventType = "task.replied"
 	// TaskSubtask is sent to the parents of a task that asks for clarification, and when it gets the reply.

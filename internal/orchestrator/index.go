@@ -229,24 +229,8 @@ func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind stri
 	return a.Type, err == nil && a.IsActive, err
 }
 
-// IsRegistered reports whether an agent is registered. An agent that was created on another replica is known a moment later.
-func (e *environment) IsRegistered(agentID string) bool {
-	a, _ := e.index.Agent(agentID)
-	return a.Version != 0
-}
-
-// Alternative returns the id of the best agent that could do work with the given capabilities now, except for some
-// agents, "" for none.
-func (e *environment) Alternative(capabilities []string, except ...string) string {
-	if len(capabilities) == 0 {
-		return ""
-	}
-	d := e.index.Select(selection.Request{Capabilities: capabilities, Exclude: except})
-	if len(d.Candidates) == 0 {
-		return ""
-	}
-	return d.Candidates[0].AgentID
-}
+// Index returns the index of the agents. Changes of other processes are visible after Options.Poll.
+func (e *environment) Index() *selection.Index { return e.index }
 
 // CapabilitiesOf returns the capabilities of the active agents of a type, of all for "".
 func (e *environment) CapabilitiesOf(agentType string) []string {

@@ -108,7 +108,7 @@ func (op *operation) storePartial(t models.Task, data json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	op.emitTaskEvent(events.TaskPartial, t, func(d *events.TaskData) { d.Partial = seq })
+	op.emitTaskEvent(partials.EventAdded, t, func(d *events.TaskData) { d.Partial = seq })
 	if t.OwnerAgent == "" {
 		return nil
 	}
@@ -119,11 +119,11 @@ func (op *operation) storePartial(t models.Task, data json.RawMessage) error {
 	if o, err := overrideOf(in); err != nil || !o.Partials {
 		return err
 	}
-	return op.send(t.OwnerAgent, models.MessagePartial, t, map[string]string{"seq": strconv.FormatInt(seq, 10)})
+	return op.send(t.OwnerAgent, partials.MessageKind, t, map[string]string{"seq": strconv.FormatInt(seq, 10)})
 }
 
 // Partials returns up to limit partial results of a task with a higher number than after, in order.
-func (o *Orchestrator) Partials(ctx context.Context, taskID string, after int64, limit int) ([]models.Partial, error) {
+func (o *Orchestrator) Partials(ctx context.Context, taskID string, after int64, limit int) ([]partials.Partial, error) {
 	return partials.After(o.store.Reads(ctx), taskID, after, limit)
 }
 

@@ -63,18 +63,6 @@ func (o *Orchestrator) Detail(ctx context.Context, id string) (d Detail, err err
 	return d, err
 }
 
-// TaskOfRequest returns the id of the task that a token has requested with a request id, or errs.NotFound.
-func (o *Orchestrator) TaskOfRequest(ctx context.Context, owner, requestID string) (string, error) {
-	found, err := o.store.Tasks(ctx).List(store.TaskQuery{Owner: owner, RequestID: requestID, Limit: 1})
-	if err == nil && len(found) == 0 {
-		err = errs.New(errs.NotFound, "there is no task with the request id %q", requestID)
-	}
-	if err != nil {
-		return "", err
-	}
-	return found[0].ID, nil
-}
-
 // Tasks returns the page of tasks that q selects, newest first.
 func (o *Orchestrator) Tasks(ctx context.Context, q store.TaskQuery) ([]models.ListedTask, error) {
 	return o.store.Tasks(ctx).List(q)

@@ -253,3 +253,16 @@ func (e *entry) countOf(names []string) (n int) {
 	}
 	return n
 }
+
+// Best returns the id of the best agent that could do work with the given capabilities now, except for some
+// agents, "" for none.
+func (x *Index) Best(capabilities []string, except ...string) string {
+	if len(capabilities) == 0 {
+		return ""
+	}
+	d := x.Select(Request{Capabilities: capabilities, Exclude: except})
+	if len(d.Candidates) == 0 {
+		return ""
+	}
+	return d.Candidates[0].AgentID
+}

@@ -16,26 +16,6 @@ import (
 	"comet/models"
 )
 
-// task is a task with what is stored of its REQUEST.
-type task struct {
-	orchestrator.TaskWithInput
-
-	meta meta
-	// id is the id of the REQUEST, or of the task if it was requested in another way.
-	id string
-}
-
-func taskOf(stored orchestrator.TaskWithInput) (task, error) {
-	t := task{TaskWithInput: stored, id: uuidOf(stored.Task.ID)}
-	t.meta.CorrelationID = t.id
-	if stored.Task.Class != Class {
-		return t, nil
-	}
-	err := json.Unmarshal(stored.Input.Meta, &t.meta)
-	t.id = t.meta.ID
-	return t, err
-}
-
 // taskReply returns the state of a task: 202 with an acknowledgement while it is open, then its end.
 func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request, t models.Task) (protocol.Reply, error) {
 	reply := accepted(t.ID)
@@ -64,9 +44,6 @@ const (
 	stageAccepted  = "accepted"  // the effect is committed
 	stageDelivered = "delivered" // the worker has received the request
 )
-
-// eventAck is the type of the EVENT that acknowledges a message (decisions “Genesis”).
-const eventAck = "message.ack"
 
 // ack returns the acknowledgement of a REQUEST.
 func (p *Protocol) ack(m wire.Message, stage string, t models.Task) wire.Message {
@@ -107,26 +84,6 @@ func routingOf(t models.Task) *routing {
 		return out
 	}
 	return &routing{ids(r.Selected), r.Reason, r.Confidence, ids(r.Alternatives), r.Similarity}
-}
-
-// event returns an EVENT of comet.
-func event(kind, name string, payload []byte) wire.Event {
-	return wire.Event{EventType: kind, EventName: name, Payload: payload, Metadata: wire.Metadata{SchemaVersion: wire.Version, ContentType: contentJSON}, DeliveryGuarantee: wire.AtMostOnce}
-}
-
-// detail is what is stored of a RESPONSE besides its data.
-type detail struct {
-	Confidence *float64 `json:"confidence,omitempty"`
-	Sources    []string `json:"sources,omitempty"`
-	// Text says that the data is a JSON string, which is stored without quotes.
-	Text bool `json:"text,omitempty"`
-	// Error is the agent's own error, nil for none.
-	Error *wire.ErrorDetails `json:"error,omitempty"`
-}
-
-// stored is the member of models.Task.Detail that this protocol writes. Other protocols write other members.
-type storedDetail struct {
-	Genesis *detail `json:"genesis"`
 }
 
 // end returns the RESPONSE about the end of a task, or the ERROR if its failure is not an agent's own answer
@@ -196,15 +153,6 @@ func (p *Protocol) output(ctx context.Context, t models.Task, text bool, limit i
 // maxResult is the longest result in a message, in bytes. A longer one is only available over the REST API.
 const maxResult = 6 << 20
 
-// resultValue returns a result as a JSON value that a message can contain.
-func resultValue(output string, text bool) jsontext.Value {
-	if value := jsontext.Value(output); !text && value.IsValid() && wire.Fits(value) {
-		return value
-	}
-	quoted, _ := jsontext.AppendQuote(nil, strings.ReplaceAll(strings.ToValidUTF8(output, "\uFFFD"), "\x00", "\uFFFD")) // valid UTF-8
-	return quoted
-}
-
 // failureOf returns the ERROR about a task that failed without an agent's own answer.
 func (p *Protocol) failureOf(t task, f orchestrator.Failure) (wire.Failure, int) {
 	text := cmp.Or(t.Task.Error, "the work failed")
@@ -227,7 +175,7 @@ func (p *Protocol) failureOf(t task, f orchestrator.Failure) (wire.Failure, int)
 	}
 	return wire.Failure{
 		ErrorType: wire.ErrorRouting, ErrorCode: codeUnavailable, Message: text, RetryAfterMS: new(int64(1000)),
-		FallbackSuggestion: p.Work.Alternative(t.Input.Capabilities, t.Task.AgentID, t.Input.RequestedAgentID),
+		FallbackSuggestion: p.Work.Index().Best(t.Input.Capabilities, t.Task.AgentID, t.Input.RequestedAgentID),
 	}, http.StatusServiceUnavailable
 }
 

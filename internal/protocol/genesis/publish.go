@@ -47,7 +47,7 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	out, err := p.Events.Publish(ctx, m.by, d)
 	switch {
 	case errors.Is(err, errRepeated):
-		out, err = pubsub.Published{Replayed: true}, nil
+		out = pubsub.Published{Replayed: true}
 	case errs.Is(err, errs.Conflict):
 		return protocol.Reply{}, coded(wire.ErrorValidation, codeDeduplication, http.StatusConflict, "/deduplicationId", "%s", errs.From(err).Detail)
 	case err != nil:

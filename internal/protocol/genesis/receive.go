@@ -2,40 +2,16 @@ package genesis
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/protocol"
 	"comet/internal/requestid"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
-
-// received is a message whose sender is known.
-type received struct {
-	wire.Message
-
-	raw []byte
-	by  models.Principal
-	// agentID is the agent that sends it, "" for a client.
-	agentID string
-	// form is the form that the signature covers, AsSent for an unsigned message.
-	form  wire.Form
-	trace string
-}
-
-// value returns a value of the message as its signature covers it. The profile v1 covers only the payload.
-func (r received) value(name string, unsigned jsontext.Value) json.RawMessage {
-	if signed := r.SignedValue(name, r.form); signed != nil {
-		return json.RawMessage(signed)
-	}
-	return json.RawMessage(unsigned)
-}
 
 // Receive implements protocol.Protocol.
 func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, wait time.Duration) protocol.Reply {
@@ -107,7 +83,7 @@ func (p *Protocol) checkSender(m received) error {
 	if !m.by.Has(models.ScopeMessagesSend) {
 		return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "", "the token is bound to no agent and lacks the scope messages:send")
 	}
-	if p.Work.IsRegistered(m.From) || m.From == models.RootAgentID {
+	if p.isAgent(m.From) || m.From == models.RootAgentID {
 		return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/from", "from is an agent, but the token is bound to no agent; use a token of that agent or another name")
 	}
 	return nil
@@ -127,11 +103,8 @@ func (p *Protocol) receive(ctx context.Context, m received, wait time.Duration) 
 	return protocol.Reply{}, errors.New("a valid message has no body")
 }
 
-// accepted returns the reply to a message whose effect is committed.
-func accepted(taskID string) protocol.Reply {
-	reply := protocol.Reply{Status: http.StatusAccepted}
-	if taskID != "" {
-		reply.Location = "/api/v1/tasks/" + taskID
-	}
-	return reply
+// isAgent reports whether a name is the id of an agent. One that was created on another replica is known a moment later.
+func (p *Protocol) isAgent(name string) bool {
+	agent, _ := p.Work.Index().Agent(name)
+	return agent.Version != 0
 }

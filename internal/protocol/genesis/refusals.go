@@ -180,7 +180,7 @@ func (p *Protocol) requestError(err error, m received, body wire.Request) error 
 			named = ""
 		}
 		return refusal{wire.Failure{
-			ErrorType: wire.ErrorRouting, ErrorCode: codeUnavailable, Message: e.Detail, RetryAfterMS: new(int64(1000)), FallbackSuggestion: p.Work.Alternative([]string{body.Intent}, named),
+			ErrorType: wire.ErrorRouting, ErrorCode: codeUnavailable, Message: e.Detail, RetryAfterMS: new(int64(1000)), FallbackSuggestion: p.Work.Index().Best([]string{body.Intent}, named),
 		}, http.StatusServiceUnavailable, err}
 	case errs.BudgetExceeded:
 		f := wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeBudget, Message: e.Detail}

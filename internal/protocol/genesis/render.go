@@ -12,6 +12,7 @@ import (
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
+	"comet/store/partials"
 )
 
 // Render implements protocol.Protocol.
@@ -80,7 +81,7 @@ func (p *Protocol) message(ctx context.Context, agent string, t task, m models.I
 		return p.order(t, m, intentClarify, map[string]any{"answer": reply.Answer}), nil
 	case models.MessageQuestion:
 		return p.question(ctx, t)
-	case models.MessagePartial:
+	case partials.MessageKind:
 		return p.partial(ctx, t, m)
 	case models.MessageProgress:
 		if t.Task.State.Ended() || !t.meta.Stream {
@@ -224,12 +225,4 @@ func progressOf(t task) []byte {
 		"taskId": t.Task.ID, "requestId": t.id, "progress": t.Task.Progress, "step": t.Task.Step, "stepName": t.Task.StepName,
 	})
 	return text
-}
-
-// printable returns a value that a message may contain: the value, or a JSON string with its text.
-func printable(value jsontext.Value) jsontext.Value {
-	if wire.Fits(value) {
-		return value
-	}
-	return resultValue(string(value), true)
 }

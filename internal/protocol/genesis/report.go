@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -18,14 +14,6 @@ import (
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
-
-// uuidOf returns the id of a task as a UUID.
-func uuidOf(taskID string) string {
-	if id, err := uuid.Parse(taskID); err == nil && len(taskID) == 36 {
-		return id.String()
-	}
-	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+taskID)).String()
-}
 
 // requireAgent rejects reports of senders that are no agents, and reports to others than comet.
 func requireAgent(m received) error {
@@ -93,15 +81,6 @@ func (p *Protocol) endTask(ctx context.Context, m received, taskID string, r orc
 	return accepted(t.ID), nil
 }
 
-// textOf returns the text of a JSON string.
-func textOf(data json.RawMessage) (string, bool) {
-	if len(data) == 0 || data[0] != '"' {
-		return "", false
-	}
-	text, err := jsontext.AppendUnquote(nil, data)
-	return string(text), err == nil && len(text) > 0
-}
-
 // taskError converts an error about a task that does not exist, belongs to another agent or has ended.
 func taskError(err error) error {
 	if errs.Is(err, errs.NotFound) {
@@ -147,8 +126,8 @@ func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) err
 	_, err := p.Work.Complete(ctx, m.agentID, m.CorrelationID, orchestrator.Result{
 		Failure: orchestrator.FailureInvalid, Text: input.ClipBytes("the response of the agent is invalid: "+cause.Error(), maxFailureText), MessageID: m.ID,
 	})
-	if coded, ok := errors.AsType[*errs.Error](err); ok && coded.Code != errs.Internal {
-		return nil
+	if errs.CodeOf(err) != errs.Internal { // the task is not one of the agent, or has ended
+		err = nil
 	}
 	return err
 }
@@ -192,9 +171,6 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 // maxQuestion limits a question, in bytes.
 const maxQuestion = 16 << 10
 
-// questionPrefix begins the correlationId of a question to the requester of a task. The rest is the id of the task.
-const questionPrefix = "question:"
-
 // answerQuestion processes the RESPONSE of a requester to a question about its task.
 func (p *Protocol) answerQuestion(ctx context.Context, m received, body wire.Response, taskID string, data json.RawMessage) (protocol.Reply, error) {
 	t, err := p.ownTask(ctx, m, reference{TaskID: taskID})
@@ -221,14 +197,6 @@ func (p *Protocol) reply(ctx context.Context, taskID string, data json.RawMessag
 	return accepted(t.ID), err
 }
 
-// event processes an EVENT (Genesis §3): an acknowledgement, or one for subscribers.
-func (p *Protocol) event(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
-	if body.EventType == eventAck && m.agentID != "" {
-		return p.acknowledge(ctx, m, body)
-	}
-	return p.publish(ctx, m, body)
-}
-
 // acknowledge removes a message from the inbox of the agent that has received it.
 func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
 	var payload struct {
@@ -239,4 +207,12 @@ func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event)
 	}
 	_, err := p.Work.Acknowledge(ctx, m.agentID, []string{payload.Original})
 	return accepted(""), err
+}
+
+// event processes an EVENT (Genesis §3): an acknowledgement, or one for subscribers.
+func (p *Protocol) event(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
+	if body.EventType == eventAck && m.agentID != "" {
+		return p.acknowledge(ctx, m, body)
+	}
+	return p.publish(ctx, m, body)
 }

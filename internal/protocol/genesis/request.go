@@ -3,7 +3,6 @@ package genesis
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -18,13 +17,6 @@ import (
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
-)
-
-// The intents with a meaning of their own.
-const (
-	intentCancel = "cancel_task"
-	// intentClarify asks a question about a task, or answers one. The document has no message for it.
-	intentClarify = "clarify"
 )
 
 // request processes a REQUEST (Genesis §1): the service fulfils it, or it becomes a task. A request to an agent becomes
@@ -127,27 +119,6 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	return sub, nil
 }
 
-// meta is what is stored of a REQUEST, for the messages to the worker and to the requester.
-type meta struct {
-	ID            string          `json:"id"`
-	CorrelationID string          `json:"correlation_id"`
-	From          string          `json:"from"`
-	Confidence    float64         `json:"confidence"`
-	Entities      []wire.Entity   `json:"entities,omitempty"`
-	Context       json.RawMessage `json:"context"`
-	// Wrapped says that the parameters of the task have the payload as a member, because it is not an object.
-	Wrapped bool `json:"wrapped,omitempty"`
-	Stream  bool `json:"stream,omitempty"`
-	Partial bool `json:"partial,omitempty"`
-	Ack     bool `json:"ack,omitempty"`
-}
-
-// fingerprint returns a hash of what makes two messages with the same id equal: all bytes. A sender repeats a message as it was.
-func fingerprint(m received) string {
-	sum := sha256.Sum256(m.raw)
-	return hex.EncodeToString(sum[:])
-}
-
 // traceparent returns a W3C traceparent whose trace id is a UUID, "" for another text.
 func traceparent(id string) string {
 	trace, err := uuid.Parse(id)
@@ -156,54 +127,6 @@ func traceparent(id string) string {
 	}
 	span := uuid.NewSHA1(trace, []byte("span"))
 	return "00-" + hex.EncodeToString(trace[:]) + "-" + hex.EncodeToString(span[8:]) + "-01"
-}
-
-// reference names a task in the payload of a REQUEST to the service.
-type reference struct {
-	TaskID        string `json:"taskId"`
-	RequestID     string `json:"requestId"`
-	CorrelationID string `json:"correlationId"`
-	Question      string `json:"question"`
-	Options       []string
-	Answer        json.RawMessage `json:"answer"`
-	Reason        string          `json:"reason"`
-}
-
-// readReference reads the payload of a REQUEST about a task.
-func readReference(m received, body wire.Request) (ref reference, err error) {
-	if err := json.Unmarshal(m.value("payload", body.Payload), &ref); err != nil {
-		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must be an object with taskId, requestId or correlationId of %s", body.Intent)
-	}
-	if ref.TaskID == "" && ref.RequestID == "" && ref.CorrelationID == "" {
-		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/taskId", "payload must name the task with taskId, requestId or correlationId")
-	}
-	return ref, nil
-}
-
-// ownTask returns a task that the sender has requested.
-func (p *Protocol) ownTask(ctx context.Context, m received, ref reference) (models.Task, error) {
-	id := ref.TaskID
-	if id == "" {
-		var err error
-		if id, err = p.Work.TaskOfRequest(ctx, m.by.TokenID, strings.ToLower(cmp.Or(ref.RequestID, ref.CorrelationID))); err != nil {
-			return models.Task{}, p.unknownTask(err, ref)
-		}
-	}
-	t, err := p.Work.Task(ctx, id)
-	if err == nil && t.Owner != m.by.TokenID && (m.agentID == "" || t.OwnerAgent != m.agentID) && !m.by.Administers() {
-		err = errs.New(errs.NotFound, "there is no task %q", id)
-	}
-	if err != nil {
-		return t, p.unknownTask(err, ref)
-	}
-	return t, nil
-}
-
-func (p *Protocol) unknownTask(err error, ref reference) error {
-	if !errs.Is(err, errs.NotFound) {
-		return err
-	}
-	return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/payload", "none of your requests is %s", input.Quote(cmp.Or(ref.TaskID, ref.RequestID, ref.CorrelationID)))
 }
 
 // cancel cancels a task of the sender. A task that has ended does not change.
@@ -250,21 +173,3 @@ func (p *Protocol) respond(ctx context.Context, m received, data any) (protocol.
 	reply := protocol.Reply{Status: http.StatusOK, SendBack: true}
 	return p.replyWith(ctx, reply, p.responseTo(m.Message, wire.Response{Status: wire.Succeeded, Data: text}))
 }
-
-// responseTo returns an unsigned response to a received REQUEST.
-func (p *Protocol) responseTo(m wire.Message, body wire.Response) wire.Message {
-	body.RequestID = m.ID
-	return wire.Message{To: m.From, CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: body}
-}
-
-// newID returns the id of a new message. NewV7 fails only without randomness, which Go does not survive.
-func newID() string { return uuid.Must(uuid.NewV7()).String() }
-
-// replyWith puts a signed message into a reply.
-func (p *Protocol) replyWith(ctx context.Context, reply protocol.Reply, m wire.Message) (protocol.Reply, error) {
-	body, err := p.sign(ctx, m)
-	reply.Body, reply.ContentType = body, contentJSON
-	return reply, err
-}
-
-const contentJSON = "application/json"

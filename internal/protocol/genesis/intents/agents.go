@@ -157,7 +157,7 @@ func (s *Service) getCapability(ctx context.Context, by models.Principal, q gene
 	}
 	all := make([]capability, len(names))
 	for i, name := range names {
-		all[i] = capability{name, s.Work.Alternative([]string{name}) != ""}
+		all[i] = capability{name, s.Work.Index().Best([]string{name}) != ""}
 	}
 	out["capabilities"] = all
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"comet/internal/auth"
@@ -199,7 +200,7 @@ func (s *Service) taskStatus(ctx context.Context, by models.Principal, of status
 	id := of.TaskID
 	if id == "" {
 		var err error
-		if id, err = s.Work.TaskOfRequest(ctx, by.TokenID, of.RequestID); err != nil {
+		if id, err = genesis.TaskOfRequest(ctx, s.Work, by.TokenID, strings.ToLower(of.RequestID)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,45 @@
+package auth
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/models"
+	"comet/store"
+)
+
+// sessionFor is how long a token of Session is valid.
+const sessionFor = 15 * time.Minute
+
+// Session issues a token with the scopes of a principal that is bound to an agent, for that agent. It expires after 15 minutes, or
+// with the principal's own token. A signature that replaces a token is sufficient; a token that was issued for it outlives a
+// revocation of the key by at most that time.
+func (a *Auth) Session(ctx context.Context, by models.Principal, once *models.Idempotency) (Issued, error) {
+	if by.AgentID == nil {
+		return Issued{}, errs.New(errs.ForeignAgent, "the token %q is bound to no agent", by.Name)
+	}
+	var out Issued
+	err := a.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
+		d := TokenDraft{Name: new(input.ClipTo("session of "+by.Name, maxName)), Scopes: by.Scopes, AgentID: by.AgentID, ExpiresAt: new(tx.Now().Add(sessionFor))}
+		if strings.HasPrefix(by.TokenID, speakerPrefix) {
+			out, err = issue(tx, by, nil, d)
+			return out, err
+		}
+		parent, err := tx.Tokens().Get(by.TokenID)
+		if err != nil {
+			return nil, err
+		}
+		if parent.ExpiresAt != nil && parent.ExpiresAt.Before(*d.ExpiresAt) {
+			d.ExpiresAt = parent.ExpiresAt
+		}
+		out, err = create(tx, by, d)
+		return out, err
+	})
+	return out, err
+}
+
+// maxName is the longest name of a token, in characters.
+const maxName = 120
