@@ -42,6 +42,18 @@ func (e *endedError) Error() string { return e.text }
 
 // send submits a task, follows it and returns its status as an error.
 func send(ctx context.Context, c *call) error {
+	switch name := given[string](c, "protocol"); name {
+	case "", "envelope":
+	case "genesis":
+		return sendSigned(ctx, c)
+	default:
+		return usagef("--protocol must be envelope or genesis, not %q", name)
+	}
+	for _, flag := range []string{"from", "key"} {
+		if c.changed(flag) {
+			return usagef("--%s needs --protocol genesis", flag)
+		}
+	}
 	api, err := agent.NewClient(c.server, c.token, nil)
 	if err != nil {
 		return usageError{err}
