@@ -5,6 +5,7 @@ package genesis
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
@@ -25,16 +26,35 @@ import (
 
 // Client sends requests to a server.
 type Client struct {
-	// Server is the address, such as http://127.0.0.1:8080. Token is "" if the signature replaces it.
-	Server, Token string
-	// Key signs the requests, nil for none.
-	Key ed25519.PrivateKey
+	server, token, from string
+	key                 ed25519.PrivateKey
 }
 
-// Request is a REQUEST of the protocol. To is an agent, or "" for any that offers the intent.
-type Request struct {
-	From, To, Intent string
-	Payload          json.RawMessage
+// Options configures New.
+type Options struct {
+	// Server is the address, such as http://127.0.0.1:8080.
+	Server string
+	// Token is "" for none. Owner is its agent, or its name.
+	Token, Owner string
+	// From is the sender, "" for the owner of the token.
+	From string
+	// Key is an Ed25519 private key in PKCS #8, encoded as PEM, with which messages are signed; nil for none. The signature replaces the
+	// token of another owner than the sender.
+	Key []byte
+}
+
+// New returns a client. The error is about the key.
+func New(o Options) (*Client, error) {
+	c := &Client{server: o.Server, token: o.Token, from: cmp.Or(o.From, o.Owner)}
+	if o.Key == nil {
+		return c, nil
+	}
+	if c.from != o.Owner {
+		c.token = ""
+	}
+	var err error
+	c.key, err = parseKey(o.Key)
+	return c, err
 }
 
 // Message is a verified message from comet.
@@ -45,17 +65,28 @@ type Message struct {
 	Value json.RawMessage
 	// Code and Text describe an ERROR, or a RESPONSE with the status FAILURE. Kind is the errorType of an ERROR.
 	Kind, Code, Text string
-	// HTTPStatus is the status of the response with the message.
+	// HTTPStatus is the status of the response that ends with the message, 503 for an ERROR in a stream.
 	HTTPStatus int
 	// Raw is the message as it was received.
 	Raw []byte
 }
 
+// IsResponse reports whether the message is a RESPONSE.
+func (m Message) IsResponse() bool { return m.Status != "" }
+
+// Failure returns the code and the text of a failure, "" for success.
+func (m Message) Failure() string {
+	if m.Code == "" {
+		return ""
+	}
+	return m.Code + ": " + m.Text
+}
+
 // maxLine is the longest line of a stream: a message of 8 MiB and its prefix.
 const maxLine = wire.MaxSize + 16
 
-// ParseKey parses an Ed25519 private key in PKCS #8, encoded as PEM.
-func ParseKey(text []byte) (ed25519.PrivateKey, error) {
+// parseKey parses an Ed25519 private key in PKCS #8, encoded as PEM.
+func parseKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
 		return nil, errors.New(`it has no "PRIVATE KEY" in PEM; openssl genpkey -algorithm ed25519 makes one`)
@@ -71,72 +102,73 @@ func ParseKey(text []byte) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// Send sends a request and calls each with every message that answers it, in order. comet's signature of each is
-// verified with the keys that the server publishes. Its errors are those of the connection, of the verification, and of each.
-func (c *Client) Send(ctx context.Context, r Request, each func(Message) error) error {
-	text, err := c.format(r)
+// Send sends a REQUEST to an agent, or with to "" to any that offers the intent, and returns its end, a RESPONSE or an ERROR. It calls each with the messages before it: acknowledgement,
+// partial responses and questions. comet's signature of each is verified with the keys that the server publishes.
+func (c *Client) Send(ctx context.Context, to, intent string, payload []byte, each func(Message) error) (end Message, err error) {
+	text, err := c.format(cmp.Or(to, wire.Broadcast), intent, payload)
 	if err != nil {
-		return err
+		return end, err
 	}
 	keys, err := c.serviceKeys(ctx)
 	if err != nil {
-		return err
+		return end, err
 	}
 	resp, err := c.do(ctx, http.MethodPost, "/api/genesis/messages", text)
 	if err != nil {
-		return err
+		return end, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	received := func(raw []byte) error {
-		m, err := verified(raw, keys)
-		if err != nil {
-			return fmt.Errorf("the response (%s) is not a message of comet: %w", resp.Status, err)
-		}
-		m.HTTPStatus = resp.StatusCode
-		return each(m)
-	}
+	prefix := []byte("data: ")
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		raw, err := io.ReadAll(io.LimitReader(resp.Body, maxLine))
-		if err == nil && len(raw) > 0 {
-			err = received(raw)
-		}
-		return err
+		prefix = nil // a message on one line
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
-		if data, found := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); found {
-			if err := received(bytes.Clone(data)); err != nil {
-				return err
+		raw, found := bytes.CutPrefix(lines.Bytes(), prefix)
+		if !found {
+			continue
+		}
+		m, err := verified(bytes.Clone(raw), keys)
+		if err != nil {
+			return end, fmt.Errorf("the response (%s) is not a message of comet: %w", resp.Status, err)
+		}
+		if m.Type == string(wire.TypeError) || m.Type == string(wire.TypeResponse) && m.Status != string(wire.Partial) {
+			m.HTTPStatus = resp.StatusCode
+			if m.Kind != "" && resp.StatusCode == http.StatusOK { // in a stream
+				m.HTTPStatus = http.StatusServiceUnavailable
 			}
+			return m, nil
+		}
+		if err := each(m); err != nil {
+			return end, err
 		}
 	}
-	return lines.Err()
+	if err := lines.Err(); err != nil {
+		return end, err
+	}
+	return end, errors.New("the stream ended before the task; the task continues")
 }
 
 // do sends a request to the server.
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Server, "/")+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.server, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"text/event-stream"}}
-	if c.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Token)
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	return http.DefaultClient.Do(req)
 }
 
 // format returns the message of a request.
-func (c *Client) format(r Request) ([]byte, error) {
-	to := r.To
-	if to == "" {
-		to = wire.Broadcast
-	}
-	m := wire.Message{ID: uuid.NewString(), From: r.From, To: to, Timestamp: time.Now().UnixNano(), Body: wire.Request{
-		Intent: r.Intent, Confidence: 1, Entities: []wire.Entity{}, Payload: []byte(r.Payload), Context: []byte("{}"), Priority: wire.Normal, Options: wire.Options{Stream: true},
+func (c *Client) format(to, intent string, payload []byte) ([]byte, error) {
+	m := wire.Message{ID: uuid.NewString(), From: c.from, To: to, Timestamp: time.Now().UnixNano(), Body: wire.Request{
+		Intent: intent, Confidence: 1, Entities: []wire.Entity{}, Payload: payload, Context: []byte("{}"), Priority: wire.Normal, Options: wire.Options{Stream: true},
 	}}
-	key := c.Key
+	key := c.key
 	if key == nil {
 		key = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)) // removed below
 	}
@@ -144,7 +176,7 @@ func (c *Client) format(r Request) ([]byte, error) {
 		return nil, err
 	}
 	text, err := m.Format()
-	if err != nil || c.Key != nil {
+	if err != nil || c.key != nil {
 		return text, err
 	}
 	var members map[string]json.RawMessage

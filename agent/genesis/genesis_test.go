@@ -3,7 +3,6 @@ package genesis_test
 import (
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,48 +54,55 @@ func server(t *testing.T, signer ed25519.PrivateKey, change func(string) string)
 func same(text string) string { return text }
 
 func TestSend(t *testing.T) {
-	request := genesis.Request{From: "boss", Intent: "dig", Payload: json.RawMessage(`{"rows":3}`)}
+	send := func(t *testing.T, address string, pem []byte) (genesis.Message, error) {
+		t.Helper()
+		c, err := genesis.New(genesis.Options{Server: address, From: "boss", Key: pem})
+		require.NoError(t, err)
+		return c.Send(t.Context(), "", "dig", []byte(`{"rows":3}`), nil)
+	}
 	t.Run("signed", func(t *testing.T) {
 		address, received := server(t, key(0), same)
-		var got []genesis.Message
-		c := &genesis.Client{Server: address, Key: key(1)}
-		require.NoError(t, c.Send(t.Context(), request, func(m genesis.Message) error { got = append(got, m); return nil }))
-		require.Len(t, got, 1)
-		require.Equal(t, []string{"RESPONSE", "SUCCESS", `{"rows":3}`}, []string{got[0].Type, got[0].Status, string(got[0].Value)})
+		end, err := send(t, address, []byte(pemKey))
+		require.NoError(t, err)
+		require.Equal(t, []string{"RESPONSE", "SUCCESS", `{"rows":3}`}, []string{end.Type, end.Status, string(end.Value)})
+		require.Equal(t, publicKey, base64.StdEncoding.EncodeToString(received.PublicKey))
 		for _, form := range []wire.Form{wire.AsSent, wire.JCS} {
-			_, err := received.Verify(key(1).Public().(ed25519.PublicKey), form)
+			_, err := received.Verify(received.PublicKey, form)
 			require.NoError(t, err)
 		}
 		require.Equal(t, "broadcast", received.To)
 	})
 	t.Run("unsigned", func(t *testing.T) {
 		address, received := server(t, key(0), same)
-		c := &genesis.Client{Server: address}
-		require.NoError(t, c.Send(t.Context(), request, func(genesis.Message) error { return nil }))
+		_, err := send(t, address, nil)
+		require.NoError(t, err)
 		require.Nil(t, received.Signature)
 		require.Nil(t, received.PublicKey)
 	})
 	t.Run("a response of another signer", func(t *testing.T) {
 		address, _ := server(t, key(2), same)
-		err := (&genesis.Client{Server: address}).Send(t.Context(), request, nil)
+		_, err := send(t, address, nil)
 		require.ErrorContains(t, err, "publicKey is not one of the server's keys")
 	})
 	t.Run("a changed response", func(t *testing.T) {
 		address, _ := server(t, key(0), func(text string) string { return strings.Replace(text, `"rows":3`, `"rows":4`, 1) })
-		err := (&genesis.Client{Server: address}).Send(t.Context(), request, nil)
+		_, err := send(t, address, nil)
 		require.ErrorContains(t, err, "SIGNATURE_INVALID")
 	})
 }
 
-func TestParseKey(t *testing.T) {
+func TestKeys(t *testing.T) {
 	for text, want := range map[string]string{
 		"x": "no \"PRIVATE KEY\" in PEM",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "not a key in PKCS #8",
 	} {
-		_, err := genesis.ParseKey([]byte(text))
+		_, err := genesis.New(genesis.Options{Key: []byte(text)})
 		require.ErrorContains(t, err, want)
 	}
-	key, err := genesis.ParseKey([]byte("-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIHGcoRg1zxxmfm27GTPP78uNIqwM6A8Z4ElHbVzV9SFP\n-----END PRIVATE KEY-----\n"))
-	require.NoError(t, err)
-	require.Equal(t, "m7z2i+MIdufAb0pM7U/3Iqjxk9Wfg78oX/tqcOtcg5o=", base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)))
 }
+
+// pemKey is a private key, and publicKey its public key.
+const (
+	pemKey    = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIHGcoRg1zxxmfm27GTPP78uNIqwM6A8Z4ElHbVzV9SFP\n-----END PRIVATE KEY-----\n"
+	publicKey = "m7z2i+MIdufAb0pM7U/3Iqjxk9Wfg78oX/tqcOtcg5o="
+)
