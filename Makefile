@@ -80,7 +80,7 @@ a2a-tck: ## Test the A2A server with the compatibility kit of the Linux Foundati
 	tools/a2a-tck/run '$(TCK)'
 
 .PHONY: examples-verify
-examples-verify: ## Run the workers of examples/v5 (needs Node.js and Python)
+examples-verify: ## Run the agents of examples/v5 and examples/genesis (needs Node.js and Python with cryptography)
 	tools/examples-verify/run
 
 .PHONY: fuzz

@@ -18,6 +18,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"comet/cmd/comet/viewtext"
 	"comet/internal/errs"
 	"comet/webhooks/signature"
 )
@@ -221,7 +222,7 @@ func (p *printer) printDocument(line []byte, people func() error) error {
 		if _, err := io.WriteString(p.out.w, "---\n"); err != nil {
 			return err
 		}
-		return p.out.yaml(line)
+		return viewtext.YAML(p.out.w, line)
 	}
 	return people()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,9 +15,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/term"
 
+	"comet/cmd/comet/viewtext"
 	"comet/internal/input"
 	"comet/internal/telemetry"
 )
@@ -58,51 +57,9 @@ func (o output) show(body []byte, table func() error) error {
 		_, err := fmt.Fprintf(o.w, "%s\n", bytes.TrimRight(text, "\n"))
 		return err
 	case formatYAML:
-		return o.yaml(body)
+		return viewtext.YAML(o.w, body)
 	}
 	return table()
-}
-
-// yaml prints a JSON document as YAML, with its members in the same order.
-func (o output) yaml(body []byte) error {
-	node, err := yamlNode(jsontext.NewDecoder(bytes.NewReader(body)))
-	if err != nil {
-		return fmt.Errorf("the server's response is not JSON: %w", err)
-	}
-	enc := yaml.NewEncoder(o.w)
-	enc.SetIndent(2)
-	return errors.Join(enc.Encode(node), enc.Close())
-}
-
-func yamlNode(dec *jsontext.Decoder) (*yaml.Node, error) {
-	token, err := dec.ReadToken()
-	if err != nil {
-		return nil, err
-	}
-	switch token.Kind() {
-	case '{':
-		return yamlCollection(dec, yaml.MappingNode, '}')
-	case '[':
-		return yamlCollection(dec, yaml.SequenceNode, ']')
-	case '"':
-		// Encode quotes strings that some version of YAML reads as another type.
-		n := &yaml.Node{}
-		return n, n.Encode(token.String())
-	}
-	return &yaml.Node{Kind: yaml.ScalarNode, Value: token.String()}, nil
-}
-
-func yamlCollection(dec *jsontext.Decoder, kind yaml.Kind, end jsontext.Kind) (*yaml.Node, error) {
-	n := &yaml.Node{Kind: kind}
-	for dec.PeekKind() != end {
-		item, err := yamlNode(dec)
-		if err != nil {
-			return nil, err
-		}
-		n.Content = append(n.Content, item)
-	}
-	_, err := dec.ReadToken()
-	return n, err
 }
 
 // printable makes text from elsewhere harmless for a terminal: line breaks become spaces, other

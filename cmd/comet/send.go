@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,20 @@ func (e *endedError) Error() string { return e.text }
 
 // send submits a task, follows it and returns its status as an error.
 func send(ctx context.Context, c *call) error {
+	name, run, other := cmp.Or(given[string](c, "protocol"), "envelope"), sendEnvelope, []string{"from", "key"}
+	if name == "genesis" {
+		run, other = sendSigned, []string{"hint", "request-id", "trace-id", "cancel-on-interrupt"}
+	} else if name != "envelope" {
+		return usagef("--protocol must be envelope or genesis, not %q", name)
+	}
+	if i := slices.IndexFunc(other, c.changed); i >= 0 {
+		return usagef("--%s is not available with --protocol %s", other[i], name)
+	}
+	return run(ctx, c)
+}
+
+// sendEnvelope is send with the envelope protocol.
+func sendEnvelope(ctx context.Context, c *call) error {
 	api, err := agent.NewClient(c.server, c.token, nil)
 	if err != nil {
 		return usageError{err}

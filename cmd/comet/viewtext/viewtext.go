@@ -1,15 +1,21 @@
-// Package viewtext has the template functions that format responses for the terminal.
+// Package viewtext formats responses for the terminal: as YAML, and with functions of templates.
 package viewtext
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"go.yaml.in/yaml/v3"
 
 	"comet/internal/input"
 )
@@ -154,4 +160,46 @@ func Pairs(object any) string {
 		pairs = append(pairs, fmt.Sprintf("%s=%v", name, members[name]))
 	}
 	return strings.Join(pairs, " ")
+}
+
+// YAML prints a JSON document as YAML, with its members in the same order.
+func YAML(w io.Writer, body []byte) error {
+	node, err := yamlNode(jsontext.NewDecoder(bytes.NewReader(body)))
+	if err != nil {
+		return fmt.Errorf("the server's response is not JSON: %w", err)
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	return errors.Join(enc.Encode(node), enc.Close())
+}
+
+func yamlNode(dec *jsontext.Decoder) (*yaml.Node, error) {
+	token, err := dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch token.Kind() {
+	case '{':
+		return yamlCollection(dec, yaml.MappingNode, '}')
+	case '[':
+		return yamlCollection(dec, yaml.SequenceNode, ']')
+	case '"':
+		// Encode quotes strings that some version of YAML reads as another type.
+		n := &yaml.Node{}
+		return n, n.Encode(token.String())
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: token.String()}, nil
+}
+
+func yamlCollection(dec *jsontext.Decoder, kind yaml.Kind, end jsontext.Kind) (*yaml.Node, error) {
+	n := &yaml.Node{Kind: kind}
+	for dec.PeekKind() != end {
+		item, err := yamlNode(dec)
+		if err != nil {
+			return nil, err
+		}
+		n.Content = append(n.Content, item)
+	}
+	_, err := dec.ReadToken()
+	return n, err
 }

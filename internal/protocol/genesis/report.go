@@ -120,7 +120,7 @@ func failureKind(f wire.Failure) orchestrator.Failure {
 // failInvalid ends the attempt of a worker whose RESPONSE breaks the protocol, so that another one may be tried. The worker
 // still gets the error of its message. An error is one of the core.
 func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) error {
-	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || p.checkSender(m) != nil || p.mustSign(ctx, m) {
+	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || !p.isTrusted(ctx, m) {
 		return nil
 	}
 	_, err := p.Work.Complete(ctx, m.agentID, m.CorrelationID, orchestrator.Result{
@@ -132,12 +132,15 @@ func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) err
 	return err
 }
 
-// mustSign reports whether the agent must sign its messages, so that a message that cannot be verified has no effect.
-func (p *Protocol) mustSign(ctx context.Context, m received) bool {
+// isTrusted reports whether a message that cannot be verified may have an effect: its sender need not sign.
+func (p *Protocol) isTrusted(ctx context.Context, m received) bool {
+	if err := p.checkSender(m); err != nil {
+		return false
+	}
 	unsigned := m.Message
 	unsigned.Signature, unsigned.SignatureJCS, unsigned.PublicKey = nil, nil, nil
 	_, _, err := p.verify(ctx, m.agentID, unsigned)
-	return err != nil
+	return err == nil
 }
 
 // clarify asks a question about a task of the worker, or answers one about a task of the requester.

@@ -361,6 +361,24 @@ func TestSenders(t *testing.T) {
 		require.Equal(t, "SIGNATURE_REQUIRED", f.read(t, reply.Body).Body.(wire.Failure).ErrorCode)
 		require.Len(t, f.inbox(t, "analyst"), 1)
 	})
+	runCase(t, "a mistake in a message without a token", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		for _, c := range []struct {
+			over   map[string]any
+			code   string
+			status int
+		}{
+			{map[string]any{"priority": "SOON"}, "INVALID_MESSAGE", http.StatusBadRequest},
+			{map[string]any{"version": "2.0"}, "UNSUPPORTED_VERSION", http.StatusBadRequest},
+			{nil, "AUTH_FAILED", http.StatusUnauthorized}, // its key does not replace a token
+		} {
+			raw := f.signed(t, f.request("boss", "broadcast", "analyze_data", 1, c.over))
+			_, err := f.Info().Sender(t.Context(), raw)
+			require.Error(t, err)
+			reply := f.Refuse(err, raw)
+			require.Equal(t, []any{c.code, c.status}, []any{f.read(t, reply.Body).Body.(wire.Failure).ErrorCode, reply.Status})
+		}
+	})
 	runCase(t, "time", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")

@@ -40,8 +40,11 @@ func (p *Protocol) verify(ctx context.Context, agentID string, m wire.Message) (
 // sender returns the principal of a message without a token. Its signature must be that of an agent with a key that replaces a token.
 func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, error) {
 	m, err := wire.Parse(raw)
-	if err != nil {
+	switch {
+	case codeOf(err) == wire.CodeSignatureRequired:
 		return models.Principal{}, errs.Wrap(errs.Unauthenticated, err, "the message has no token and is not signed")
+	case err != nil: // so that the sender learns its mistake
+		return models.Principal{}, errs.Wrap(errs.InvalidRequest, err, "the message is invalid")
 	}
 	_, key, err := p.verify(ctx, m.From, m)
 	if _, refused := errors.AsType[refusal](err); refused || err == nil && key.KeyID == "" {
