@@ -171,6 +171,8 @@ func TestExampleBodiesSucceed(t *testing.T) {
 		switch operation {
 		case "approveTool", "classifyTool": // of a connected MCP server
 			status = http.StatusNotFound
+		case "putRemoteAgent": // reads the card, here at an address that is refused
+			status, body = http.StatusUnprocessableEntity, strings.Replace(body, "agent.example", "10.0.0.1", 1)
 		case "replyToTask", "replyToSession", "continueWorkflow", "abortWorkflow", "replanWorkflow": // needs an open question, or a paused workflow
 			status = http.StatusConflict
 		default:
@@ -178,7 +180,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 			continue
 		}
 		method, path, _ := strings.Cut(routes[operation], " ")
-		address := strings.NewReplacer("{task_id}", ids["task_id"], "{upstream_id}", "example", "{session_id}", "trip-to-lisbon", "{workflow_id}", ids["workflow_id"]).Replace(path)
+		address := strings.NewReplacer("{task_id}", ids["task_id"], "{upstream_id}", "example", "{session_id}", "trip-to-lisbon", "{agent_id}", "finance-personal", "{workflow_id}", ids["workflow_id"]).Replace(path)
 		got, _, text := d.send(t, method, address, d.admin, body, nil)
 		require.Equal(t, status, got, "%s: %s", operation, text)
 	}

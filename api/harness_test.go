@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/api"
+	"comet/internal/a2a/remote"
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
@@ -92,7 +93,7 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 	hub, workflows := api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)
 	h.server = api.New(
 		api.Services{PubSub: pubsub.New(s, nil), Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
-			Tools: hub, Workflows: workflows},
+			Tools: hub, Workflows: workflows, Remotes: remote.New(s, h.orchestrator, nil)},
 		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)
 	t.Cleanup(server.Close)

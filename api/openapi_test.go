@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/a2a/remote"
 	"comet/internal/auth"
 	"comet/internal/events"
 	"comet/internal/httpkit"
@@ -84,6 +85,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 		}),
 	}
 	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
+	core.Remotes = remote.New(s, core.Orchestrator, nil)
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
 	lines := transport.New(transport.Core{
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil)},

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
 
+	"comet/internal/a2a/remote"
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
@@ -88,6 +89,7 @@ type Services struct {
 	Workflows    *workflow.Engine
 	PubSub       *pubsub.PubSub
 	Schedules    *schedule.Service
+	Remotes      *remote.Remotes
 }
 
 // Server is the REST API.

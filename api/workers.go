@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 
+	"comet/internal/a2a/remote"
 	"comet/internal/errs"
 	"comet/models"
 )
@@ -125,4 +127,44 @@ func (s *Server) workersPage(r request, number int64, after string, limit int) (
 func (s *Server) newWorkerViews(ctx context.Context, workers []models.Worker) ([]workerView, error) {
 	numbers, err := s.core.Messages.AgentNumbers(ctx, views(workers, func(w models.Worker) string { return w.AgentID }))
 	return views(workers, func(w models.Worker) workerView { return s.newWorkerView(w, numbers[w.AgentID]) }), err
+}
+
+// getRemoteAgent returns the remote A2A agent of an agent.
+//
+//	@Summary		Get an agent's remote A2A agent
+//	@Description	Returns the remote agent that executes the tasks of an agent, with a summary of its card and the result of the last check, without the secret.
+//	@Success		200	{object}	remote.View	"The remote agent"
+//	@Failure		404	"The agent does not exist or has no remote agent"
+func (s *Server) getRemoteAgent(r request) (any, error) {
+	v, err := s.core.Remotes.Get(r.Context(), r.id)
+	return reply{version: v.Version, body: v}, err
+}
+
+// putRemoteAgent makes a remote A2A agent execute the tasks of an agent.
+//
+//	@Summary		Set an agent's remote A2A agent
+//	@Description	Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+//	@Param			body		body	remote.Draft	true	"The remote agent"
+//	@Success		200	{object}	remote.View	"The remote agent was replaced"
+//	@Success		201	{object}	remote.View	"The agent has its first remote agent"
+//	@Failure		400	"A field is malformed, or the card cannot be read or used; the error says what is wrong with it"
+//	@Failure		409	"The agent is deactivated"
+//	@Failure		422	"The address is refused, or there are too many remote agents"
+func (s *Server) putRemoteAgent(r request, d remote.Draft) (any, error) {
+	v, first, err := s.core.Remotes.Put(r.Context(), r.caller, r.id, d)
+	out := reply{version: v.Version, body: v}
+	if first {
+		out.status = http.StatusCreated
+	}
+	return out, err
+}
+
+// deleteRemoteAgent removes the remote A2A agent of an agent.
+//
+//	@Summary		Delete an agent's remote A2A agent
+//	@Description	comet no longer sends tasks to the remote agent. Tasks that it has continue there; the agent is offline until it connects in another way.
+//	@Success		204	"Deleted"
+//	@Failure		404	"The agent does not exist or has no remote agent"
+func (s *Server) deleteRemoteAgent(r request) error {
+	return s.core.Remotes.Delete(r.Context(), r.caller, r.id)
 }

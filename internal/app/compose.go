@@ -19,6 +19,7 @@ import (
 
 	"comet/api"
 	"comet/internal/a2a"
+	"comet/internal/a2a/remote"
 	"comet/internal/auth"
 	"comet/internal/background"
 	"comet/internal/bus"
@@ -134,7 +135,11 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.tools, a.mcpServer = stack.service, stack.server
 	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: work.WakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
 	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
-	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows}
+	remotes := remote.New(a.store, work, &remote.Options{
+		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, Keys: a.secrets, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
+		Clock: a.opts.Clock, Logger: a.log,
+	})
+	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes}
 	options := a.apiOptions(relay, natsBus, work)
 	signed := genesis.New(genesis.Dependencies{
 		Work: work, Keys: a.keys, ServiceKeys: serviceKeys, Events: publications,
@@ -187,6 +192,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	schedules.RegisterJobs(runner)
 	a.services.Add("the jobs", runner)
 	stack.addServices(a)
+	a.services.Add("the remote A2A agents", remotes)
 	a.services.Add("the connections of agents", agents)
 	if a.cfg.Transport.V5Listen != "" {
 		mode, _ := strconv.ParseUint(a.cfg.Transport.V5SocketMode, 8, 32) // config has validated it

@@ -70,6 +70,12 @@ func (j *jobRunner) runAgent(t *testing.T, url, token string, concurrency int) {
 		w.Tokens(j.tokens)
 		return comet.Result{Output: "job " + strconv.Itoa(p.N)}, nil
 	})
+	runInBackground(t, a)
+}
+
+// runInBackground runs an agent until the test ends.
+func runInBackground(t *testing.T, a *comet.Agent) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() {

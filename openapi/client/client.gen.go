@@ -172,6 +172,48 @@ func (e AuditAction) Valid() bool {
 	}
 }
 
+// Defines values for AuthDraftType.
+const (
+	AuthDraftTypeBearer AuthDraftType = "bearer"
+	AuthDraftTypeHeader AuthDraftType = "header"
+	AuthDraftTypeNone   AuthDraftType = "none"
+)
+
+// Valid indicates whether the value is a known member of the AuthDraftType enum.
+func (e AuthDraftType) Valid() bool {
+	switch e {
+	case AuthDraftTypeBearer:
+		return true
+	case AuthDraftTypeHeader:
+		return true
+	case AuthDraftTypeNone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AuthViewType.
+const (
+	AuthViewTypeBearer AuthViewType = "bearer"
+	AuthViewTypeHeader AuthViewType = "header"
+	AuthViewTypeNone   AuthViewType = "none"
+)
+
+// Valid indicates whether the value is a known member of the AuthViewType enum.
+func (e AuthViewType) Valid() bool {
+	switch e {
+	case AuthViewTypeBearer:
+		return true
+	case AuthViewTypeHeader:
+		return true
+	case AuthViewTypeNone:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for BreakerViewState.
 const (
 	BreakerViewStateClosed   BreakerViewState = "closed"
@@ -247,6 +289,42 @@ func (e BudgetScope) Valid() bool {
 	case BudgetScopeOwn:
 		return true
 	case BudgetScopeSubtree:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardViewBinding.
+const (
+	CardViewBindingHTTPJSON CardViewBinding = "HTTP+JSON"
+	CardViewBindingJSONRPC  CardViewBinding = "JSONRPC"
+)
+
+// Valid indicates whether the value is a known member of the CardViewBinding enum.
+func (e CardViewBinding) Valid() bool {
+	switch e {
+	case CardViewBindingHTTPJSON:
+		return true
+	case CardViewBindingJSONRPC:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CardViewProtocolVersion.
+const (
+	CardViewProtocolVersionN03 CardViewProtocolVersion = "0.3"
+	CardViewProtocolVersionN10 CardViewProtocolVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the CardViewProtocolVersion enum.
+func (e CardViewProtocolVersion) Valid() bool {
+	switch e {
+	case CardViewProtocolVersionN03:
+		return true
+	case CardViewProtocolVersionN10:
 		return true
 	default:
 		return false
@@ -3592,6 +3670,47 @@ type AuditLog struct {
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
 }
 
+// AuthDraft How comet authenticates to a remote agent.
+type AuthDraft struct {
+	// Header The name of the header; only with the type `header`.
+	//
+	// Example: X-API-Key
+	Header *string `json:"header,omitempty" yaml:"header,omitempty"`
+
+	// Secret The token, or the value of the header, at most 4,096 bytes. It is never returned.
+	//
+	// Example: 3f2b8c1d
+	Secret *string `json:"secret,omitempty" yaml:"secret,omitempty"`
+
+	// Type `bearer` sends the secret as a bearer token, `header` as the value of a header.
+	//
+	// Example: bearer
+	Type *AuthDraftType `json:"type,omitempty" yaml:"type,omitempty"`
+}
+
+// AuthDraftType `bearer` sends the secret as a bearer token, `header` as the value of a header.
+//
+// Example: bearer
+type AuthDraftType string
+
+// AuthView How comet authenticates to a remote agent, without the secret.
+type AuthView struct {
+	// Header The header with the secret.
+	//
+	// Example: Authorization
+	Header *string `json:"header,omitempty" yaml:"header,omitempty"`
+
+	// Type The kind of authentication.
+	//
+	// Example: bearer
+	Type AuthViewType `json:"type" yaml:"type"`
+}
+
+// AuthViewType The kind of authentication.
+//
+// Example: bearer
+type AuthViewType string
+
 // BreakerView The state of a worker's circuit breaker.
 type BreakerView struct {
 	// State A worker with a `closed` breaker gets tasks. An `open` one gets none until `until`, then it
@@ -3886,6 +4005,64 @@ type CandidateView struct {
 	// Example: 1
 	Score float64 `json:"score" yaml:"score"`
 }
+
+// CardView The summary of an agent card.
+type CardView struct {
+	// Binding The protocol binding.
+	//
+	// Example: JSONRPC
+	Binding CardViewBinding `json:"binding" yaml:"binding"`
+
+	// Description Its description.
+	//
+	// Example: Finds recipes.
+	Description string `json:"description" yaml:"description"`
+
+	// Name The name of the remote agent.
+	//
+	// Example: Recipe agent
+	Name string `json:"name" yaml:"name"`
+
+	// ProtocolVersion The version of A2A.
+	//
+	// Example: 1.0
+	ProtocolVersion CardViewProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
+
+	// Skills The ids of its skills.
+	//
+	// Example: ["find-recipe"]
+	Skills []string `json:"skills" yaml:"skills"`
+
+	// Streaming Whether it streams the progress of tasks.
+	//
+	// Example: true
+	Streaming bool `json:"streaming" yaml:"streaming"`
+
+	// Tenant The tenant, if the interface has one.
+	//
+	// Example: recipes
+	Tenant *string `json:"tenant,omitempty" yaml:"tenant,omitempty"`
+
+	// URL The address to which comet sends tasks.
+	//
+	// Example: https://agent.example/a2a
+	URL string `json:"url" yaml:"url"`
+
+	// Version Its version.
+	//
+	// Example: 2.1.0
+	Version string `json:"version" yaml:"version"`
+}
+
+// CardViewBinding The protocol binding.
+//
+// Example: JSONRPC
+type CardViewBinding string
+
+// CardViewProtocolVersion The version of A2A.
+//
+// Example: 1.0
+type CardViewProtocolVersion string
 
 // CheckpointDecision The body of a decision on a checkpoint.
 type CheckpointDecision struct {
@@ -4323,6 +4500,22 @@ type DeliveryPayload struct {
 	//
 	// Example: agent.created
 	Type string `json:"type" yaml:"type"`
+}
+
+// Draft The request body of PUT …/a2a.
+type Draft struct {
+	// Auth How comet authenticates to the agent, also when it reads the card; `none` by default.
+	Auth *AuthDraft `json:"auth,omitempty" yaml:"auth,omitempty"`
+
+	// CardURL The address of the agent card, at most 2,048 bytes.
+	//
+	// Example: https://agent.example/.well-known/agent-card.json
+	CardURL string `json:"card_url" yaml:"card_url"`
+
+	// Concurrency How many attempts the agent executes at a time, 8 by default.
+	//
+	// Example: 8
+	Concurrency *int `json:"concurrency,omitempty" yaml:"concurrency,omitempty"`
 }
 
 // Envelope One message: common members around one of four payloads (Chiffon §Message Envelope). `type` says which.
@@ -7833,6 +8026,60 @@ type UsageReset struct {
 	Reason string `json:"reason" yaml:"reason"`
 }
 
+// View The remote A2A agent of an agent.
+type View struct {
+	// AgentID The agent's id.
+	//
+	// Example: recipes-1
+	AgentID string `json:"agent_id" yaml:"agent_id"`
+
+	// Auth How comet authenticates to a remote agent, without the secret.
+	Auth AuthView `json:"auth" yaml:"auth"`
+
+	// Card What comet uses of the card; null before the first check that succeeded.
+	Card *CardView `json:"card" yaml:"card"`
+
+	// CardURL The address of the agent card.
+	//
+	// Example: https://agent.example/.well-known/agent-card.json
+	CardURL string `json:"card_url" yaml:"card_url"`
+
+	// CheckedAt When the card was last read; null before the first time.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CheckedAt *time.Time `json:"checked_at" yaml:"checked_at"`
+
+	// Concurrency How many attempts the agent executes at a time.
+	//
+	// Example: 8
+	Concurrency int `json:"concurrency" yaml:"concurrency"`
+
+	// CreatedAt When it was created.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// CreatedBy Name of the token that created it.
+	//
+	// Example: ops
+	CreatedBy string `json:"created_by" yaml:"created_by"`
+
+	// Error Why the last check failed; absent if it succeeded.
+	//
+	// Example: the remote agent responded with 404
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// UpdatedAt When it was last changed.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// Version Version is that of the settings.
+	//
+	// Example: 1
+	Version int64 `json:"version" yaml:"version"`
+}
+
 // WebhookDraft A request for a webhook (CHE·NU §9).
 type WebhookDraft struct {
 	// AgentID Selects the events of one agent; null selects those of all agents.
@@ -9731,6 +9978,12 @@ type UpdateAgentParams struct {
 	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
 }
 
+// GetRemoteAgentParams defines parameters for GetRemoteAgent.
+type GetRemoteAgentParams struct {
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListAncestorsParams defines parameters for ListAncestors.
 type ListAncestorsParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
@@ -10592,6 +10845,9 @@ type UpdateAgentJSONRequestBody = AgentPatch
 // UpdateAgentApplicationMergePatchPlusJSONRequestBody defines body for UpdateAgent for application/merge-patch+json ContentType.
 type UpdateAgentApplicationMergePatchPlusJSONRequestBody = AgentPatch
 
+// PutRemoteAgentJSONRequestBody defines body for PutRemoteAgent for application/json ContentType.
+type PutRemoteAgentJSONRequestBody = Draft
+
 // CreateBudgetAdditionJSONRequestBody defines body for CreateBudgetAddition for application/json ContentType.
 type CreateBudgetAdditionJSONRequestBody = BudgetAdditionDraft
 
@@ -11401,6 +11657,46 @@ type ClientInterface interface {
 	//
 	// Corresponds with PATCH /api/v1/agents/{agent_id} (the `UpdateAgent` operationId).
 	UpdateAgentWithApplicationMergePatchPlusJSONBody(ctx context.Context, agentID string, params *UpdateAgentParams, body UpdateAgentApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteRemoteAgent Delete an agent's remote A2A agent
+	//
+	// comet no longer sends tasks to the remote agent. Tasks that it has continue there; the agent is offline until it connects in another way.
+	//
+	// Requires the scope `agents:write`.
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/a2a (the `DeleteRemoteAgent` operationId).
+	DeleteRemoteAgent(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRemoteAgent Get an agent's remote A2A agent
+	//
+	// Returns the remote agent that executes the tasks of an agent, with a summary of its card and the result of the last check, without the secret.
+	//
+	// Requires one of the scopes `agents:read`, `agents:write`.
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/a2a (the `GetRemoteAgent` operationId).
+	GetRemoteAgent(ctx context.Context, agentID string, params *GetRemoteAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutRemoteAgentWithBody Set an agent's remote A2A agent
+	//
+	// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+	//
+	// Requires the scope `agents:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+	PutRemoteAgentWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutRemoteAgent Set an agent's remote A2A agent
+	//
+	// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+	//
+	// Requires the scope `agents:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+	PutRemoteAgent(ctx context.Context, agentID string, body PutRemoteAgentJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAncestors List an agent's ancestors
 	//
@@ -13354,6 +13650,86 @@ func (c *Client) UpdateAgent(ctx context.Context, agentID string, params *Update
 // Corresponds with PATCH /api/v1/agents/{agent_id} (the `UpdateAgent` operationId).
 func (c *Client) UpdateAgentWithApplicationMergePatchPlusJSONBody(ctx context.Context, agentID string, params *UpdateAgentParams, body UpdateAgentApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateAgentRequestWithApplicationMergePatchPlusJSONBody(c.Server, agentID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteRemoteAgent Delete an agent's remote A2A agent
+//
+// comet no longer sends tasks to the remote agent. Tasks that it has continue there; the agent is offline until it connects in another way.
+//
+// Requires the scope `agents:write`.
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/a2a (the `DeleteRemoteAgent` operationId).
+func (c *Client) DeleteRemoteAgent(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRemoteAgentRequest(c.Server, agentID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRemoteAgent Get an agent's remote A2A agent
+//
+// Returns the remote agent that executes the tasks of an agent, with a summary of its card and the result of the last check, without the secret.
+//
+// Requires one of the scopes `agents:read`, `agents:write`.
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/a2a (the `GetRemoteAgent` operationId).
+func (c *Client) GetRemoteAgent(ctx context.Context, agentID string, params *GetRemoteAgentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRemoteAgentRequest(c.Server, agentID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutRemoteAgentWithBody Set an agent's remote A2A agent
+//
+// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+//
+// Requires the scope `agents:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+func (c *Client) PutRemoteAgentWithBody(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutRemoteAgentRequestWithBody(c.Server, agentID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutRemoteAgent Set an agent's remote A2A agent
+//
+// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+//
+// Requires the scope `agents:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+func (c *Client) PutRemoteAgent(ctx context.Context, agentID string, body PutRemoteAgentJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutRemoteAgentRequest(c.Server, agentID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -17392,6 +17768,136 @@ func NewUpdateAgentRequestWithBody(server string, agentID string, params *Update
 		}
 
 	}
+
+	return req, nil
+}
+
+// NewDeleteRemoteAgentRequest constructs an http.Request for the DeleteRemoteAgent method
+func NewDeleteRemoteAgentRequest(server string, agentID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/a2a", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRemoteAgentRequest constructs an http.Request for the GetRemoteAgent method
+func NewGetRemoteAgentRequest(server string, agentID string, params *GetRemoteAgentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/a2a", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewPutRemoteAgentRequest calls the generic PutRemoteAgent builder with application/json body
+func NewPutRemoteAgentRequest(server string, agentID string, body PutRemoteAgentJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutRemoteAgentRequestWithBody(server, agentID, "application/json", bodyReader)
+}
+
+// NewPutRemoteAgentRequestWithBody constructs an http.Request for the PutRemoteAgent method, with any body, and a specified content type
+func NewPutRemoteAgentRequestWithBody(server string, agentID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "agent_id", agentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/agents/%s/a2a", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -24754,6 +25260,50 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /api/v1/agents/{agent_id} (the `UpdateAgent` operationId).
 	UpdateAgentWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, agentID string, params *UpdateAgentParams, body UpdateAgentApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateAgentResponse, error)
 
+	// DeleteRemoteAgentWithResponse Delete an agent's remote A2A agent
+	//
+	// comet no longer sends tasks to the remote agent. Tasks that it has continue there; the agent is offline until it connects in another way.
+	//
+	// Requires the scope `agents:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/agents/{agent_id}/a2a (the `DeleteRemoteAgent` operationId).
+	DeleteRemoteAgentWithResponse(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*DeleteRemoteAgentResponse, error)
+
+	// GetRemoteAgentWithResponse Get an agent's remote A2A agent
+	//
+	// Returns the remote agent that executes the tasks of an agent, with a summary of its card and the result of the last check, without the secret.
+	//
+	// Requires one of the scopes `agents:read`, `agents:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/agents/{agent_id}/a2a (the `GetRemoteAgent` operationId).
+	GetRemoteAgentWithResponse(ctx context.Context, agentID string, params *GetRemoteAgentParams, reqEditors ...RequestEditorFn) (*GetRemoteAgentResponse, error)
+
+	// PutRemoteAgentWithBodyWithResponse Set an agent's remote A2A agent
+	//
+	// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+	//
+	// Requires the scope `agents:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+	PutRemoteAgentWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRemoteAgentResponse, error)
+
+	// PutRemoteAgentWithResponse Set an agent's remote A2A agent
+	//
+	// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+	//
+	// Requires the scope `agents:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+	PutRemoteAgentWithResponse(ctx context.Context, agentID string, body PutRemoteAgentJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRemoteAgentResponse, error)
+
 	// ListAncestorsWithResponse List an agent's ancestors
 	//
 	// Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
@@ -27662,6 +28212,269 @@ func (r UpdateAgentResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateAgentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteRemoteAgentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r DeleteRemoteAgentResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r DeleteRemoteAgentResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r DeleteRemoteAgentResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r DeleteRemoteAgentResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteRemoteAgentResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteRemoteAgentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteRemoteAgentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteRemoteAgentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteRemoteAgentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRemoteAgentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *View
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRemoteAgentResponse) GetJSON200() *View {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetRemoteAgentResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetRemoteAgentResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetRemoteAgentResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetRemoteAgentResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetRemoteAgentResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRemoteAgentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRemoteAgentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRemoteAgentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRemoteAgentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutRemoteAgentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *View
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *View
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutRemoteAgentResponse) GetJSON200() *View {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutRemoteAgentResponse) GetJSON201() *View {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutRemoteAgentResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutRemoteAgentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutRemoteAgentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutRemoteAgentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutRemoteAgentResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -37756,6 +38569,74 @@ func (c *ClientWithResponses) UpdateAgentWithApplicationMergePatchPlusJSONBodyWi
 	return ParseUpdateAgentResponse(rsp)
 }
 
+// DeleteRemoteAgentWithResponse Delete an agent's remote A2A agent
+//
+// comet no longer sends tasks to the remote agent. Tasks that it has continue there; the agent is offline until it connects in another way.
+//
+// Requires the scope `agents:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/agents/{agent_id}/a2a (the `DeleteRemoteAgent` operationId).
+func (c *ClientWithResponses) DeleteRemoteAgentWithResponse(ctx context.Context, agentID string, reqEditors ...RequestEditorFn) (*DeleteRemoteAgentResponse, error) {
+	rsp, err := c.DeleteRemoteAgent(ctx, agentID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteRemoteAgentResponse(rsp)
+}
+
+// GetRemoteAgentWithResponse Get an agent's remote A2A agent
+//
+// Returns the remote agent that executes the tasks of an agent, with a summary of its card and the result of the last check, without the secret.
+//
+// Requires one of the scopes `agents:read`, `agents:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/agents/{agent_id}/a2a (the `GetRemoteAgent` operationId).
+func (c *ClientWithResponses) GetRemoteAgentWithResponse(ctx context.Context, agentID string, params *GetRemoteAgentParams, reqEditors ...RequestEditorFn) (*GetRemoteAgentResponse, error) {
+	rsp, err := c.GetRemoteAgent(ctx, agentID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRemoteAgentResponse(rsp)
+}
+
+// PutRemoteAgentWithBodyWithResponse Set an agent's remote A2A agent
+//
+// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+//
+// Requires the scope `agents:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+func (c *ClientWithResponses) PutRemoteAgentWithBodyWithResponse(ctx context.Context, agentID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRemoteAgentResponse, error) {
+	rsp, err := c.PutRemoteAgentWithBody(ctx, agentID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutRemoteAgentResponse(rsp)
+}
+
+// PutRemoteAgentWithResponse Set an agent's remote A2A agent
+//
+// Makes a remote agent that speaks A2A (1.0 over JSON-RPC or HTTP+JSON, or 0.3 over JSON-RPC) execute the tasks of the agent, in place of an earlier one. comet reads and checks its card at once, and then every hour. Addresses that are not public are refused unless `webhooks.allow_networks` permits them. The secret is stored encrypted, and is only sent to the server of the card.
+//
+// Requires the scope `agents:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/agents/{agent_id}/a2a (the `PutRemoteAgent` operationId).
+func (c *ClientWithResponses) PutRemoteAgentWithResponse(ctx context.Context, agentID string, body PutRemoteAgentJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRemoteAgentResponse, error) {
+	rsp, err := c.PutRemoteAgent(ctx, agentID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutRemoteAgentResponse(rsp)
+}
+
 // ListAncestorsWithResponse List an agent's ancestors
 //
 // Returns the agents above an agent, from its parent to `nova`; for `nova` the list is empty.
@@ -41357,6 +42238,230 @@ func ParseUpdateAgentResponse(rsp *http.Response) (*UpdateAgentResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteRemoteAgentResponse parses an HTTP response from a DeleteRemoteAgentWithResponse call
+func ParseDeleteRemoteAgentResponse(rsp *http.Response) (*DeleteRemoteAgentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteRemoteAgentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRemoteAgentResponse parses an HTTP response from a GetRemoteAgentWithResponse call
+func ParseGetRemoteAgentResponse(rsp *http.Response) (*GetRemoteAgentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRemoteAgentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest View
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutRemoteAgentResponse parses an HTTP response from a PutRemoteAgentWithResponse call
+func ParsePutRemoteAgentResponse(rsp *http.Response) (*PutRemoteAgentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutRemoteAgentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest View
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest View
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
 		var dest BodyTooLarge

@@ -28,12 +28,15 @@ func Heartbeat(tx *store.Tx, process string) (heartbeats int64, others []Replica
 // AdoptWorkflows is the kind of the job that continues the running workflows without a holder.
 const AdoptWorkflows = "workflows.adopt"
 
-// Release ends the leases of a process, which makes its webhooks and jobs due, releases its running workflows to
-// other processes, and deletes its row. It reports whether there was one.
+// Release ends the leases of a process, which makes its webhooks and jobs due, releases its running workflows and
+// remote agents to other processes, and deletes its row. It reports whether there was one.
 func Release(tx *store.Tx, process string) (found bool, err error) {
 	_, err = tx.Exec("UPDATE webhooks SET lease_owner = '', lease_until = 0 WHERE lease_owner LIKE ? AND lease_owner <> ''", process)
 	if err == nil {
 		_, err = tx.Exec("UPDATE jobs SET lease = '', run_at = ? WHERE lease LIKE ?", tx.Now(), process+"/%")
+	}
+	if err == nil {
+		_, err = tx.Exec("UPDATE remote_agents SET holder = '' WHERE holder LIKE ?", process+"/%")
 	}
 	var left int64
 	if err == nil {

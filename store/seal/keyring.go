@@ -30,7 +30,7 @@ const (
 // a row together with the value. Their names are the purposes.
 func Columns() map[string]string {
 	return map[string]string{
-		"agent_keys.secret": "agent_id", "push_targets.secret": "agent_id", "secret_keys.sealed": "id", "service_keys.seed": "key_id",
+		"agent_keys.secret": "agent_id", "push_targets.secret": "agent_id", "remote_agents.secret": "agent_id", "secret_keys.sealed": "id", "service_keys.seed": "key_id",
 		"upstream_authorizations.sealed": "state", "upstream_credentials.sealed": "upstream_id",
 		"webhooks.headers": "id", "webhooks.previous_keys": "id", "webhooks.secret": "id", "webhooks.signing_key": "id",
 	}

@@ -1,0 +1,398 @@
+// Package client sends requests of the A2A protocol to agents: version 1.0 over JSON-RPC and HTTP+JSON, and version 0.3 over
+// JSON-RPC. It limits what it reads, and tells failures of the connection from those of the agent
+// (docs/adr/0061-remote-a2a-agents.md).
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"comet/internal/errs"
+	"comet/internal/input"
+)
+
+// Limits of responses and streams.
+const (
+	maxResponse = 12 << 20 // bytes of a response or an event: a result of 8 MiB in Base64
+	maxFailure  = 64 << 10 // bytes of the response to a request that failed
+	maxEvents   = 100_000  // of a stream
+)
+
+// Options configures requests.
+type Options struct {
+	// Transport makes the connections.
+	Transport http.RoundTripper
+	// Header and Value are added to each request unless they are "", such as Authorization.
+	Header, Value string
+	UserAgent     string
+	// Timeout limits a request, and the time to the first byte of a stream; default 10 s.
+	Timeout time.Duration
+	// Silence ends a stream without events, default 10 s.
+	Silence time.Duration
+}
+
+// Kind says what an Error means for the caller.
+type Kind string
+
+// The kinds of errors.
+const (
+	// Unreachable: there was no response, or one that asks to try again. The request may have had an effect.
+	Unreachable Kind = "UNREACHABLE"
+	// Unauthorized: the credentials are missing or wrong.
+	Unauthorized Kind = "UNAUTHORIZED"
+	// Refused: the agent does not execute the request.
+	Refused Kind = "REFUSED"
+	// Invalid: the response is not one of A2A.
+	Invalid Kind = "INVALID_RESPONSE"
+	// TooLarge: a response, an event or a stream exceeds its limit.
+	TooLarge Kind = "LIMIT_EXCEEDED"
+)
+
+// Error is a request that failed.
+type Error struct {
+	Kind Kind
+	// Code is that of JSON-RPC, 0 for none. Reason is that of A2A, such as TASK_NOT_FOUND, "" for none.
+	Code   int
+	Reason string
+	Text   string
+	// RetryAfter is how long the agent asks to wait, 0 for unknown.
+	RetryAfter time.Duration
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Text }
+
+func invalid(format string, args ...any) error {
+	return &Error{Kind: Invalid, Text: "a response of the remote agent " + fmt.Sprintf(format, args...)}
+}
+
+// Client sends requests to an interface of an agent.
+type Client struct {
+	opts     Options
+	endpoint Endpoint
+}
+
+// New returns a client.
+func New(o Options, e Endpoint) *Client {
+	o.Timeout, o.Silence = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.Silence, 10*time.Second)
+	return &Client{o, e}
+}
+
+func (c *Client) legacy() bool { return c.endpoint.Version == "0.3" }
+
+// operation is a method in the bindings and versions. The verb of one that reads is "".
+type operation struct{ name, legacy, verb string }
+
+//nolint:gochecknoglobals // constants
+var (
+	sendMessage     = operation{"SendMessage", "message/send", ":send"}
+	streamMessage   = operation{"SendStreamingMessage", "message/stream", ":stream"}
+	getTask         = operation{"GetTask", "tasks/get", ""}
+	cancelTask      = operation{"CancelTask", "tasks/cancel", ":cancel"}
+	subscribeToTask = operation{"SubscribeToTask", "tasks/resubscribe", ":subscribe"}
+)
+
+// Send sends a message and returns the task as it is then, or a message. The agent does not wait for the end of the task.
+func (c *Client) Send(ctx context.Context, m Message) (Event, error) {
+	return c.call(ctx, sendMessage, c.messageParams(m), "", "")
+}
+
+// Get returns a task.
+func (c *Client) Get(ctx context.Context, taskID string) (Event, error) {
+	return c.call(ctx, getTask, map[string]any{"id": taskID, "historyLength": 0}, taskID, "task")
+}
+
+// Cancel cancels a task.
+func (c *Client) Cancel(ctx context.Context, taskID string) (Event, error) {
+	return c.call(ctx, cancelTask, map[string]any{"id": taskID}, taskID, "task")
+}
+
+// Stream sends a message and calls each with the events of its task and their ids until the stream ends. The error of each is returned.
+func (c *Client) Stream(ctx context.Context, m Message, each func(id string, e Event) error) error {
+	return c.stream(ctx, streamMessage, c.messageParams(m), "", "", each)
+}
+
+// Subscribe is Stream for a task. Agents that can resume a stream continue after the event lastID, "" for none.
+func (c *Client) Subscribe(ctx context.Context, taskID, lastID string, each func(id string, e Event) error) error {
+	return c.stream(ctx, subscribeToTask, map[string]any{"id": taskID}, taskID, lastID, each)
+}
+
+func (c *Client) messageParams(m Message) map[string]any {
+	if c.legacy() {
+		return map[string]any{"message": m.legacy(), "configuration": map[string]any{"blocking": false}}
+	}
+	return map[string]any{"message": m, "configuration": map[string]any{"returnImmediately": true}}
+}
+
+// request returns the HTTP request of an operation.
+func (c *Client) request(ctx context.Context, op operation, params map[string]any, taskID string) (*http.Request, error) {
+	address, method := c.endpoint.URL, http.MethodPost
+	var body any = params
+	switch {
+	case c.endpoint.Binding == string(a2a.TransportProtocolHTTPJSON):
+		address = strings.TrimSuffix(address, "/")
+		if c.endpoint.Tenant != "" {
+			address += "/" + url.PathEscape(c.endpoint.Tenant)
+		}
+		if taskID == "" {
+			address += "/message" + op.verb
+		} else {
+			address += "/tasks/" + url.PathEscape(taskID) + op.verb
+			body = map[string]any{}
+		}
+		if op.verb == "" {
+			method, address, body = http.MethodGet, address+"?historyLength=0", nil
+		}
+	default:
+		name := op.name
+		if c.legacy() {
+			name = op.legacy
+		} else if c.endpoint.Tenant != "" {
+			params["tenant"] = c.endpoint.Tenant
+		}
+		body = map[string]any{"jsonrpc": "2.0", "id": 1, "method": name, "params": params}
+	}
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, content)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("A2A-Version", c.endpoint.Version)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if m, ok := params["message"].(Message); ok {
+		var meta struct {
+			Traceparent string `json:"traceparent"`
+		}
+		if json.Unmarshal(m.Metadata, &meta) == nil && meta.Traceparent != "" {
+			req.Header.Set("Traceparent", meta.Traceparent)
+		}
+	}
+	return req, nil
+}
+
+// call executes an operation without a stream.
+func (c *Client) call(ctx context.Context, op operation, params map[string]any, taskID, bare string) (Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	req, err := c.request(ctx, op, params, taskID)
+	if err != nil {
+		return Event{}, err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := c.opts.send(req)
+	if err != nil {
+		return Event{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := c.result(resp)
+	if err != nil {
+		return Event{}, err
+	}
+	return decodeEvent(raw, bare)
+}
+
+// result reads the result of a response that is no stream.
+func (c *Client) result(resp *http.Response) ([]byte, error) {
+	if err := checkStatus(resp); err != nil {
+		return nil, err
+	}
+	raw, err := readAll(resp, maxResponse)
+	if err == nil && c.endpoint.Binding == string(a2a.TransportProtocolJSONRPC) {
+		raw, err = unwrap(raw)
+	}
+	return raw, err
+}
+
+// stream executes an operation with a stream.
+func (c *Client) stream(ctx context.Context, op operation, params map[string]any, taskID, lastID string, each func(id string, e Event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch := time.AfterFunc(c.opts.Timeout, cancel) // without a response, or without events
+	defer watch.Stop()
+	req, err := c.request(ctx, op, params, taskID)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if lastID != "" {
+		req.Header.Set("Last-Event-ID", lastID)
+	}
+	resp, err := c.opts.send(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
+		raw, err := c.result(resp)
+		if err != nil {
+			return err
+		}
+		e, err := decodeEvent(raw, "") // an agent that does not stream this task
+		if err != nil {
+			return err
+		}
+		return each("", e)
+	}
+	in := input.NewEventReader(resp.Body, maxResponse)
+	for n := 0; ; {
+		watch.Reset(c.opts.Silence)
+		event, err := in.Next()
+		switch {
+		case event.Long != nil:
+			return &Error{Kind: TooLarge, Text: fmt.Sprintf("an event of the remote agent has more than %d bytes", maxResponse)}
+		case err != nil:
+			return &Error{Kind: Unreachable, Text: "the stream of the remote agent has ended: " + err.Error()}
+		case len(event.Data) == 0:
+			continue
+		}
+		if n++; n > maxEvents {
+			return &Error{Kind: TooLarge, Text: fmt.Sprintf("the remote agent has sent more than %d events", maxEvents)}
+		}
+		watch.Stop()
+		raw := event.Data
+		if c.endpoint.Binding == string(a2a.TransportProtocolJSONRPC) {
+			if raw, err = unwrap(raw); err != nil {
+				return err
+			}
+		}
+		e, err := decodeEvent(raw, "")
+		if err == nil {
+			err = each(string(event.ID[:min(len(event.ID), maxID)]), e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// send sends a request without following redirects, which would bypass the check of the address.
+func (o *Options) send(req *http.Request) (*http.Response, error) {
+	if o.UserAgent != "" {
+		req.Header.Set("User-Agent", o.UserAgent)
+	}
+	if o.Header != "" {
+		req.Header.Set(o.Header, o.Value)
+	}
+	resp, err := o.Transport.RoundTrip(req)
+	if err != nil {
+		if refused := errs.From(err); refused.Code == errs.AddressRefused {
+			return nil, &Error{Kind: Refused, Text: refused.Detail}
+		}
+		return nil, &Error{Kind: Unreachable, Text: "the remote agent cannot be reached: " + cause(req, err)}
+	}
+	return resp, nil
+}
+
+// cause is the reason of a failed request without its address, which may have a secret.
+func cause(req *http.Request, err error) string {
+	if req.Context().Err() != nil {
+		return "it has not responded in time"
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		err = wrapped.Err
+	}
+	return err.Error()
+}
+
+// readAll reads a response of at most limit bytes.
+func readAll(resp *http.Response, limit int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, &Error{Kind: Unreachable, Text: "the response of the remote agent is incomplete: " + cause(resp.Request, err)}
+	case int64(len(raw)) > limit:
+		return nil, &Error{Kind: TooLarge, Text: fmt.Sprintf("the response of the remote agent has more than %d bytes", limit)}
+	}
+	return raw, nil
+}
+
+// checkStatus returns the error of a response that is no success.
+func checkStatus(resp *http.Response) error {
+	status := resp.StatusCode
+	if status/100 == 2 {
+		return nil
+	}
+	out := &Error{Kind: Refused, Text: "the remote agent responded with " + strconv.Itoa(status)}
+	switch {
+	case status/100 == 3:
+		out.Text += " to " + input.Quote(resp.Header.Get("Location")) + "; redirects are not followed"
+		return out
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		out.Kind, out.Text = Unauthorized, "the remote agent rejects the credentials with "+strconv.Itoa(status)
+	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 && status != http.StatusNotImplemented:
+		out.Kind = Unreachable
+		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
+			out.RetryAfter = time.Duration(min(n, 60)) * time.Second
+		}
+	}
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxFailure))
+	var body struct {
+		Error failure `json:"error"`
+	}
+	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
+		body.Error.describe(out)
+	}
+	return out
+}
+
+// failure is an error of either binding.
+type failure struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
+	Details json.RawMessage `json:"details"`
+}
+
+func (f failure) describe(e *Error) {
+	e.Text += ": " + input.ClipTo(strings.ToValidUTF8(f.Message, "?"), 500)
+	var details []struct {
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal([]byte(cmp.Or(string(f.Data), string(f.Details), "null")), &details) != nil {
+		return
+	}
+	for _, d := range details {
+		e.Reason = cmp.Or(e.Reason, d.Reason)
+	}
+}
+
+// unwrap returns the result of a response of JSON-RPC.
+func unwrap(raw []byte) ([]byte, error) {
+	var body struct {
+		Result json.RawMessage `json:"result"`
+		Error  *failure        `json:"error"`
+	}
+	if err := json.Unmarshal(raw, &body); err != nil || body.Error == nil && body.Result == nil {
+		return nil, invalid("is not one of JSON-RPC: %s", shown(raw))
+	}
+	if body.Error == nil {
+		return body.Result, nil
+	}
+	out := &Error{Kind: Refused, Code: body.Error.Code, Text: "the remote agent reports the error " + strconv.Itoa(body.Error.Code)}
+	if body.Error.describe(out); out.Code == -32603 {
+		out.Kind = Unreachable // an internal error may be over soon
+	}
+	return nil, out
+}

@@ -1,0 +1,188 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"comet/internal/a2a/client"
+	"comet/internal/background"
+	"comet/internal/errs"
+	"comet/internal/netguard"
+	"comet/internal/orchestrator"
+	"comet/store"
+	"comet/store/remotes"
+	"comet/store/seal"
+)
+
+// The kinds of authentication.
+const (
+	AuthNone   = "none"
+	AuthBearer = "bearer"
+	AuthHeader = "header"
+)
+
+const (
+	maxURL = 2048 // bytes of an address
+	// goodbyeTimeout limits the last requests of an attempt or a session.
+	goodbyeTimeout = 5 * time.Second
+)
+
+// Options configures New; nil is the zero value.
+type Options struct {
+	// Guard decides which addresses comet may connect to, default netguard.New(nil). HTTPSOnly rejects other schemes.
+	Guard     *netguard.Guard
+	HTTPSOnly bool
+	// Keys encrypts the secrets, nil does not.
+	Keys      *seal.Keyring
+	UserAgent string
+	// Poll is how often the inbox is read without a wake-up, default 2 s.
+	Poll time.Duration
+	// Recheck is how often the card is read, default 1 h. After a failure it is read after RetryMin, then up to RetryMax, default 1 s
+	// and 1 min.
+	Recheck, RetryMin, RetryMax time.Duration
+	// PollMin and PollMax are the shortest and the longest wait before a remote task is read again, default 500 ms and 10 s.
+	PollMin, PollMax time.Duration
+	// Timeout limits a request, default 10 s. Silence is how long a stream without events stays open, default 10 s.
+	Timeout, Silence time.Duration
+	// Patience is how long a remote agent may be unreachable during an attempt, default 20 s.
+	Patience time.Duration
+	// Alive is how often a remote agent that reports no change is reported as alive, default 5 s.
+	Alive time.Duration
+	// Clock returns the time, default time.Now.
+	Clock  func() time.Time
+	Logger *slog.Logger
+}
+
+func (o *Options) orDefaults() Options {
+	out := *cmp.Or(o, &Options{})
+	out.Guard = cmp.Or(out.Guard, netguard.New(nil))
+	for _, d := range []struct {
+		value    *time.Duration
+		fallback time.Duration
+	}{
+		{&out.Poll, 2 * time.Second}, {&out.Recheck, time.Hour}, {&out.RetryMin, time.Second}, {&out.RetryMax, time.Minute},
+		{&out.PollMin, 500 * time.Millisecond}, {&out.PollMax, 10 * time.Second}, {&out.Timeout, 10 * time.Second}, {&out.Silence, 10 * time.Second},
+		{&out.Patience, 20 * time.Second}, {&out.Alive, 5 * time.Second},
+	} {
+		*d.value = cmp.Or(*d.value, d.fallback)
+	}
+	if out.Clock == nil {
+		out.Clock = time.Now
+	}
+	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
+	return out
+}
+
+// core has what every part of the package uses.
+type core struct {
+	store     *store.Store
+	work      *orchestrator.Orchestrator
+	opts      Options
+	log       *slog.Logger
+	clock     func() time.Time
+	transport *http.Transport
+}
+
+// agent is a remote agent whose card was checked.
+type agent struct {
+	*core
+	remotes.Agent
+	card     client.Card
+	endpoint client.Endpoint
+	client   *client.Client
+	// suspect requests a check of the card.
+	suspect background.Signal
+}
+
+// newAgent checks the card of a remote agent.
+func (c *core) newAgent(ctx context.Context, row remotes.Agent) (*agent, error) {
+	if err := c.check(ctx, &row); err != nil {
+		return nil, err
+	}
+	card, endpoint, err := c.usable(row)
+	if err != nil {
+		return nil, err
+	}
+	options, err := c.requestOptions(row)
+	return &agent{core: c, Agent: row, card: card, endpoint: endpoint, client: client.New(options, endpoint), suspect: background.NewSignal()}, err
+}
+
+// requestOptions returns the options of requests to a remote agent.
+func (c *core) requestOptions(row remotes.Agent) (client.Options, error) {
+	secret, err := c.opts.Keys.Open(remotes.SealedSecret, row.Secret)
+	out := client.Options{Transport: c.transport, UserAgent: c.opts.UserAgent, Timeout: c.opts.Timeout, Silence: c.opts.Silence, Header: row.AuthHeader, Value: string(secret)}
+	if row.AuthType == AuthBearer {
+		out.Value = "Bearer " + out.Value
+	}
+	return out, err
+}
+
+// usable returns the card of a remote agent and the interface that comet uses. A secret is only sent to the server of the card.
+func (c *core) usable(row remotes.Agent) (client.Card, client.Endpoint, error) {
+	card, err := client.ParseCard(row.Card)
+	if err != nil {
+		return card, client.Endpoint{}, err
+	}
+	home, err := url.Parse(row.CardURL)
+	if err != nil {
+		return card, client.Endpoint{}, err
+	}
+	e, err := card.Endpoint(func(u *url.URL) error {
+		if row.AuthType != AuthNone && (u.Scheme != home.Scheme || u.Host != home.Host) {
+			return errs.New(errs.InvalidRequest, "%s://%s is not the server of the card, %s://%s, and would receive its secret", u.Scheme, u.Host, home.Scheme, home.Host)
+		}
+		_, err := c.opts.Guard.CheckURL(u.String(), maxURL, c.opts.HTTPSOnly)
+		return err
+	})
+	return card, e, err
+}
+
+// check reads the card of a remote agent and stores the result.
+func (c *core) check(ctx context.Context, row *remotes.Agent) error {
+	options, err := c.requestOptions(*row)
+	if err == nil {
+		err = c.readCard(ctx, &options, row)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if row.Error = ""; err != nil {
+		row.Error = describe(err)
+	}
+	if stored := c.store.Write(ctx, func(tx *store.Tx) error { return remotes.SaveCard(tx, *row) }); err == nil {
+		err = stored
+	}
+	return err
+}
+
+// readCard reads the card of a remote agent unless the known one is current.
+func (c *core) readCard(ctx context.Context, options *client.Options, row *remotes.Agent) error {
+	raw, etag, err := client.FetchCard(ctx, options, row.CardURL, row.ETag)
+	if err != nil || raw == nil {
+		return err
+	}
+	fresh := *row
+	fresh.Card, fresh.ETag = raw, etag
+	if _, _, err := c.usable(fresh); err != nil {
+		return err
+	}
+	*row = fresh
+	return nil
+}
+
+// describe is an error of a request or a card for clients.
+func describe(err error) string {
+	if failed, ok := asClientError(err); ok {
+		return failed.Text
+	}
+	return errs.From(err).Detail
+}
+
+func asClientError(err error) (*client.Error, bool) { return errors.AsType[*client.Error](err) }
+
+func sleep(ctx context.Context, d time.Duration) error { return background.Sleep(ctx, d) }

@@ -1,0 +1,376 @@
+package remote
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"comet/internal/a2a/client"
+	"comet/internal/errs"
+	"comet/internal/input"
+	"comet/internal/orchestrator"
+	"comet/models"
+	"comet/store"
+	"comet/store/remotes"
+)
+
+// Limits of attempts.
+const (
+	// maxDuration is how long a remote agent may work on an attempt without another limit.
+	maxDuration = 24 * time.Hour
+	maxStepName = 200
+	maxQuestion = 4000
+	maxOptions  = 20
+	maxReason   = 2000
+	// factKind is the kind of their tokens in the ledger.
+	factKind = "a2a"
+)
+
+var (
+	// errEnded says that the core has ended the attempt, errDone that the remote agent has, and errWaiting that it waits for a reply.
+	errEnded   = errors.New("the attempt has ended")
+	errDone    = errors.New("the remote task has ended")
+	errWaiting = errors.New("the remote task waits for a reply")
+	// errCancelled is the cause of the end of an attempt that was cancelled.
+	errCancelled = errors.New("cancelled")
+)
+
+// attemptKey identifies an attempt.
+type attemptKey struct {
+	task   string
+	number int
+}
+
+// reply is a reply to a question, with the id of its message in the inbox.
+type reply struct{ id, text string }
+
+// attempt has a remote agent execute an attempt at a task.
+type attempt struct {
+	*agent
+	key     attemptKey
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	replies chan reply
+
+	// The fields below belong to the goroutine of run.
+	task   orchestrator.TaskWithInput
+	row    remotes.Task
+	hops   int
+	first  client.Message
+	out    output
+	state  a2a.TaskState
+	status *client.Message
+	tokens int64
+	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted once events may be
+	// missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
+	lastID      string
+	streams     bool
+	interrupted bool
+	waiting     bool
+	pending     *reply
+	// contactAt is the time of the last response, and reportedAt that of the last report.
+	contactAt, reportedAt time.Time
+	changed               bool
+}
+
+// run executes the attempt and reports its result, unless ctx ends before.
+func (a *attempt) run(ctx context.Context) {
+	err := a.prepare(ctx)
+	if err == nil {
+		err = a.follow(ctx)
+	}
+	if ctx.Err() != nil || errors.Is(err, errEnded) {
+		return
+	}
+	result := a.result(ctx, err)
+	result.Tokens, result.Kind, result.Attempt = a.tokens, factKind, a.key.number
+	for wait := a.opts.PollMin; ; wait = min(2*wait, a.opts.PollMax) {
+		_, err := a.work.Complete(ctx, a.AgentID, a.key.task, result)
+		if code := errs.CodeOf(err); code == "" || code == errs.TaskState || code == errs.NotFound {
+			return
+		}
+		a.log.Warn("complete a task of a remote agent; retrying", "task", a.key.task, "error", err)
+		if sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+// prepare reads the task, and what the remote agent has of it, and ends earlier attempts that it may still execute.
+func (a *attempt) prepare(ctx context.Context) (err error) {
+	a.contactAt, a.streams = a.clock(), a.card.Capabilities.Streaming
+	if a.task, err = a.work.TaskWithInput(ctx, a.key.task); err != nil {
+		return fmt.Errorf("%w: %w", errEnded, err) // it was purged, or it is retried after its deadline
+	}
+	t := a.task.Task
+	if t.State.Ended() || t.AgentID != a.AgentID || t.Attempt != a.key.number {
+		return errEnded
+	}
+	reads := a.store.Reads(ctx)
+	if a.row, err = remotes.TaskOf(reads, a.key.task, a.key.number); err != nil {
+		return err
+	}
+	a.waiting, a.out.streaming = t.WaitingFor == models.WaitForReply, t.OutputBytes > 0
+	if a.hops, err = hopsOf(ctx, a.store, t); err != nil || a.row.RemoteID != "" {
+		return err
+	}
+	a.row = remotes.Task{TaskID: t.ID, Attempt: a.key.number, AgentID: a.AgentID, SessionID: t.SessionID}
+	earlier, err := remotes.EarlierTasks(reads, a.AgentID, t.ID, a.key.number)
+	for _, e := range earlier {
+		_, _ = a.client.Cancel(ctx, e.RemoteID) // it may have ended
+	}
+	if err == nil {
+		a.row.ContextID, err = remotes.ContextOf(reads, a.AgentID, t.SessionID)
+	}
+	if err == nil && a.hops >= maxHops {
+		err = &client.Error{Kind: kindLoop, Text: fmt.Sprintf("the work has passed through comet over A2A %d times, which is the limit: the card of a remote agent leads back to comet", maxHops)}
+	}
+	a.first = firstMessage(t.ID+"."+strconv.Itoa(a.key.number), a.row.ContextID, a.task, a.hops, a.card, a.endpoint)
+	return err
+}
+
+// follow sends the message of the attempt unless the remote agent has it, and follows its task until it ends.
+func (a *attempt) follow(ctx context.Context) error {
+	for wait := a.opts.PollMin; ; {
+		a.changed = false
+		err := a.step(ctx)
+		if a.changed {
+			wait = a.opts.PollMin
+		}
+		pause := wait
+		switch failed, isClient := errors.AsType[*client.Error](err); {
+		case err == nil, errors.Is(err, errWaiting):
+		case errors.Is(err, errDone), errors.Is(err, errEnded), ctx.Err() != nil, isClient && failed.Kind != client.Unreachable:
+			return err
+		case !isClient: // of the database
+			a.log.Warn("an attempt of a remote agent cannot be updated; retrying", "task", a.key.task, "error", err)
+		case a.clock().Sub(a.contactAt) >= a.opts.Patience:
+			a.suspect.Set()
+			return err
+		default:
+			pause = max(pause, failed.RetryAfter)
+		}
+		if a.clock().Sub(a.task.Task.AssignedAt) > maxDuration {
+			return &client.Error{Kind: kindTimeout, Text: "the remote agent has worked for more than 24 hours"}
+		}
+		if wait = min(2*wait, a.opts.PollMax); a.pending != nil {
+			if err := sleep(ctx, pause); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case r := <-a.replies:
+			a.pending, wait = &r, a.opts.PollMin
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// step sends what is to be sent, or else follows the stream of the task or reads it.
+func (a *attempt) step(ctx context.Context) error {
+	switch {
+	case a.pending != nil:
+		m := newMessage(a.pending.id, a.row.ContextID, a.row.RemoteID, []client.Part{{Text: &a.pending.text}}, metadata{Traceparent: a.task.Input.Trace, Hops: a.hops + 1})
+		return a.send(ctx, m)
+	case a.row.RemoteID == "":
+		return a.send(ctx, a.first)
+	case a.streams && !a.waiting:
+		err := a.client.Subscribe(ctx, a.row.RemoteID, a.lastID, func(id string, e client.Event) error { return a.apply(ctx, id, e) })
+		failed, isClient := errors.AsType[*client.Error](err)
+		if !isClient || failed.Kind != client.Unreachable && failed.Kind != client.Refused {
+			return err
+		}
+		a.streams, a.interrupted = failed.Kind == client.Unreachable, true
+	}
+	e, err := a.client.Get(ctx, a.row.RemoteID)
+	if err != nil {
+		return err
+	}
+	return a.apply(ctx, "", e)
+}
+
+// send sends a message. A message whose effect is unknown is sent again with the same id. If the attempt is cancelled, send waits for
+// the first response, which has the id of the task to cancel.
+func (a *attempt) send(ctx context.Context, m client.Message) (err error) {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	unlink := context.AfterFunc(ctx, func() {
+		if !errors.Is(context.Cause(ctx), errCancelled) {
+			stop()
+		}
+	})
+	each := func(id string, e client.Event) error {
+		if unlink() {
+			context.AfterFunc(ctx, stop)
+		}
+		if err := a.sent(ctx); err != nil {
+			return err
+		}
+		return a.apply(ctx, id, e)
+	}
+	if a.streams {
+		err = a.client.Stream(inner, m, each)
+		if failed, ok := errors.AsType[*client.Error](err); ok && failed.Kind == client.Refused && (failed.Reason == "UNSUPPORTED_OPERATION" || failed.Code == -32004 || failed.Code == -32601) && m.TaskID == "" {
+			a.streams = false
+		}
+	}
+	if !a.streams {
+		var e client.Event
+		if e, err = a.client.Send(inner, m); err == nil {
+			err = each("", e)
+		}
+	}
+	if failed, ok := errors.AsType[*client.Error](err); ok && failed.Kind == client.Refused && a.pending != nil { // the task may have ended
+		if e, got := a.client.Get(ctx, a.row.RemoteID); got == nil && e.TaskState().Terminal() {
+			return a.apply(ctx, "", e)
+		}
+	}
+	return err
+}
+
+// sent removes the reply that was sent from the inbox.
+func (a *attempt) sent(ctx context.Context) error {
+	if a.pending == nil {
+		return nil
+	}
+	id := a.pending.id
+	a.pending, a.waiting = nil, false
+	_, err := a.work.Acknowledge(context.WithoutCancel(ctx), a.AgentID, []string{id})
+	return err
+}
+
+// apply applies an event of the remote agent, and reports what has changed.
+func (a *attempt) apply(ctx context.Context, id string, e client.Event) error {
+	a.contactAt = a.clock()
+	if id != "" {
+		a.lastID = id
+	}
+	taskID, contextID := e.IDs()
+	if e.Message == nil && taskID != a.row.RemoteID && taskID != "" {
+		if a.row.RemoteID != "" {
+			return &client.Error{Kind: client.Invalid, Text: "the remote agent sends events of the task " + input.Quote(taskID) + " instead of " + input.Quote(a.row.RemoteID)}
+		}
+		a.row.RemoteID, a.row.ContextID = taskID, contextID
+		if err := a.save(ctx); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	a.tokens = max(a.tokens, usageOf(e))
+	if err := a.out.add(e); err != nil {
+		return err
+	}
+	was := a.state
+	if state := e.TaskState(); state != "" {
+		if a.state = state; e.Task != nil {
+			a.status = e.Task.Status.Message
+		} else if e.StatusUpdate != nil {
+			a.status = e.StatusUpdate.Status.Message
+		}
+	}
+	a.changed = a.changed || a.state != was || e.Task == nil
+	switch {
+	case a.state.Terminal(), a.state == a2a.TaskStateAuthRequired:
+		return errDone
+	case a.state == a2a.TaskStateInputRequired && e.TaskState() != "":
+		if err := a.ask(ctx); err != nil {
+			return err
+		}
+	}
+	return a.report(ctx, e)
+}
+
+// save stores what the remote agent has of the attempt, even if the attempt was cancelled.
+func (a *attempt) save(ctx context.Context) error {
+	return a.store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error { return remotes.SaveTask(tx, a.row) })
+}
+
+// report reports the progress in an event. An event without progress is reported as a sign of life in intervals.
+func (a *attempt) report(ctx context.Context, e client.Event) error {
+	var p orchestrator.Progress
+	if u := e.StatusUpdate; u != nil && a.state == a2a.TaskStateWorking {
+		var m struct {
+			Progress *float64 `json:"progress"`
+		}
+		if json.Unmarshal(u.Metadata, &m) == nil && m.Progress != nil {
+			p.Percent = new(int(min(max(*m.Progress, 0), 99)))
+		}
+		p.StepName = input.ClipBytes(u.Status.Message.Text(), maxStepName)
+	}
+	piece := a.out.piece()
+	if piece != nil {
+		p.Chunk = &orchestrator.Chunk{Start: a.out.toldBytes, Data: piece}
+	}
+	if p.Percent == nil && p.StepName == "" && piece == nil && !a.reportedAt.IsZero() && a.clock().Sub(a.reportedAt) < a.opts.Alive || a.waiting {
+		return nil
+	}
+	t, err := a.work.Progress(ctx, a.AgentID, a.key.task, p)
+	if err == nil && t.Attempt != a.key.number || errs.Is(err, errs.TaskState) || errs.Is(err, errs.NotFound) {
+		return errEnded
+	}
+	if errs.Is(err, errs.LimitReached) {
+		return &client.Error{Kind: client.TooLarge, Text: errs.From(err).Detail}
+	}
+	if err == nil {
+		if a.reportedAt = a.clock(); piece != nil {
+			a.out.reported(piece)
+		}
+	}
+	return err
+}
+
+// ask passes a question of the remote agent on, once.
+func (a *attempt) ask(ctx context.Context) error {
+	text := strings.TrimSpace(input.ClipBytes(a.status.Text(), maxQuestion))
+	if text == "" {
+		text = "the remote agent requires input"
+	}
+	id := text
+	if a.status != nil && a.status.MessageID != "" {
+		id = a.status.MessageID
+	}
+	sum := sha256.Sum256([]byte(id))
+	digest := hex.EncodeToString(sum[:16])
+	switch {
+	case a.row.Asked == digest && a.waiting:
+		return errWaiting
+	case a.row.Asked == digest: // it has not read the reply yet
+		return nil
+	case !a.waiting || a.row.Asked != "":
+		t, err := a.work.Clarify(ctx, a.AgentID, a.key.task, orchestrator.Question{Text: text, Options: optionsOf(a.status)})
+		if err == nil && (t.WaitingFor != models.WaitForReply || t.Attempt != a.key.number) || errs.Is(err, errs.TaskState) || errs.Is(err, errs.NotFound) {
+			return errEnded
+		}
+		if err != nil {
+			return err
+		}
+	}
+	a.row.Asked, a.waiting = digest, true
+	if err := a.save(ctx); err != nil {
+		return err
+	}
+	return errWaiting
+}
+
+// optionsOf returns the options of a question: metadata.options, as comet sends them.
+func optionsOf(m *client.Message) []string {
+	var meta struct {
+		Options []string `json:"options"`
+	}
+	_ = json.Unmarshal(metadataOf(m), &meta)
+	return slices.DeleteFunc(meta.Options[:min(len(meta.Options), maxOptions)], func(o string) bool { return o == "" || len(o) > maxStepName })
+}

@@ -1,0 +1,78 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"comet/internal/a2a/client"
+	"comet/internal/input"
+	"comet/internal/orchestrator"
+)
+
+// complete returns the ended task with all its artifacts if events of the stream may be missing.
+func (a *attempt) complete(ctx context.Context) (e client.Event, ok bool) {
+	if !a.interrupted {
+		return e, false
+	}
+	e, err := a.client.Get(ctx, a.row.RemoteID)
+	return e, err == nil && e.Task != nil && len(e.Task.Artifacts) > 0
+}
+
+// The kinds of failures that the client does not have.
+const (
+	kindLoop    client.Kind = "LOOP"
+	kindTimeout client.Kind = "TIMEOUT"
+)
+
+// result returns the result of the attempt after an error of follow.
+func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
+	if errors.Is(err, errDone) && a.state == a2a.TaskStateCompleted {
+		if e, got := a.complete(ctx); got {
+			_ = a.out.add(e) // it has the limit of the stream
+		}
+		if rest := a.out.end(); rest != nil {
+			if _, err := a.work.Progress(ctx, a.AgentID, a.key.task, orchestrator.Progress{Chunk: &orchestrator.Chunk{Start: a.out.toldBytes, Data: rest}}); err == nil {
+				return orchestrator.Result{}
+			}
+		}
+		return orchestrator.Result{Output: a.out.result()}
+	}
+	kind, failure, text := "FAILED", orchestrator.FailureWork, ""
+	switch failed, isClient := errors.AsType[*client.Error](err); {
+	case errors.Is(err, errDone):
+		kind = strings.TrimPrefix(string(a.state), "TASK_STATE_")
+		text = map[string]string{"FAILED": "the remote task has failed", "REJECTED": "the remote agent rejects the task", "CANCELED": "the remote agent has canceled the task",
+			"AUTH_REQUIRED": "the remote agent requires another authorization, which comet cannot give"}[kind]
+		if reason := a.status.Text(); reason != "" {
+			text += ": " + reason
+		}
+		if kind == "REJECTED" {
+			failure = orchestrator.FailureUnsupported
+		}
+	case !isClient:
+		text = "an internal error occurred"
+		a.log.Error("an attempt of a remote agent failed", "task", a.key.task, "error", err)
+	default:
+		kind, text = string(failed.Kind), failed.Text
+		switch failed.Kind {
+		case client.Unreachable:
+			failure = orchestrator.FailureUnavailable
+		case client.Refused, kindLoop:
+			failure = orchestrator.FailureInvalid
+		case kindTimeout:
+			failure = orchestrator.FailureTimeout
+		}
+	}
+	if !a.state.Terminal() && a.row.RemoteID != "" && kind != string(client.Unreachable) {
+		end, stop := context.WithTimeout(ctx, goodbyeTimeout)
+		_, _ = a.client.Cancel(end, a.row.RemoteID) // its result has no use any more
+		stop()
+	}
+	code := "REMOTE_" + kind
+	detail, _ := json.Marshal(map[string]string{"code": code, "remote_task_id": a.row.RemoteID}) // strings
+	return orchestrator.Result{Failure: failure, Text: input.ClipBytes(strings.ToValidUTF8(code+": "+text, "?"), maxReason), Detail: detail}
+}
