@@ -305,7 +305,7 @@ func (f *protocolFixture) startMCPWorker(t *testing.T, w *protocolWorker) {
 			case <-w.testEnded:
 			}
 			return nil, ctx.Err()
-		case "ask": // comet declines for a task: nobody is there who could fill in a form
+		case "ask": // comet declines, because a task has no form
 			if a, ok := r.Params.InputResponses["q"].(*mcp.ElicitResult); ok {
 				return mcptest.Texts("in " + a.Action), nil
 			}
