@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func (a genesisRequester) submit(t *testing.T, q testRequest) outcome {
 		require.NoError(t, conn.send(raw))
 	}
 	defer conn.close()
-	return a.follow(t, peer, conn, q, id)
+	return a.follow(t, peer, conn, q, id, raw)
 }
 
 // wait sends a REQUEST again until its task has ended.
@@ -90,8 +91,8 @@ func (a genesisRequester) wait(t *testing.T, peer *genesisPeer, raw []byte) (got
 		}
 		m, err := peer.read(reply.body)
 		require.NoError(t, err)
-		if f, failed := m.Body.(genesis.Failure); failed && reply.location == "" && (f.ErrorCode == "UNAVAILABLE" || f.ErrorCode == "INTERNAL_ERROR") {
-			return false // a busy server asks to retry
+		if isBusy(m, reply.location) {
+			return false
 		}
 		got = a.outcome(t, m, reply.location)
 		return true
@@ -99,12 +100,34 @@ func (a genesisRequester) wait(t *testing.T, peer *genesisPeer, raw []byte) (got
 	return got
 }
 
+// isBusy reports whether a busy server asks to send a REQUEST again.
+func isBusy(m genesis.Message, task string) bool {
+	f, failed := m.Body.(genesis.Failure)
+	return failed && task == "" && (f.ErrorCode == "UNAVAILABLE" || f.ErrorCode == "INTERNAL_ERROR")
+}
+
 // stream sends a REQUEST and returns the server-sent events that answer it. Other messages are sent as requests.
 func (p *genesisPeer) stream(t *testing.T, raw []byte) genesisConn {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	resp, err := p.Open(ctx, http.MethodPost, "/api/genesis/messages", string(raw), "Content-Type", "application/json", "Accept", "text/event-stream")
-	require.NoError(t, err)
+	var resp *http.Response
+	eventually(t, func() bool { // a busy server may ask to retry
+		var err error
+		resp, err = p.Open(ctx, http.MethodPost, "/api/genesis/messages", string(raw), "Content-Type", "application/json", "Accept", "text/event-stream")
+		require.NoError(t, err)
+		if resp.StatusCode != http.StatusServiceUnavailable {
+			return true
+		}
+		_ = resp.Body.Close()
+		return false
+	}, "the server responds")
+	if resp.StatusCode != http.StatusOK { // the request was refused
+		defer cancel()
+		defer func() { _ = resp.Body.Close() }()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return genesisConn{nil, func() (genesis.Message, error) { return p.read(body) }, func() {}}
+	}
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, genesis.MaxSize)
@@ -124,8 +147,8 @@ func (p *genesisPeer) stream(t *testing.T, raw []byte) genesisConn {
 	}}
 }
 
-// follow reads the messages about a task until its end.
-func (a genesisRequester) follow(t *testing.T, peer *genesisPeer, conn genesisConn, q testRequest, id string) outcome {
+// follow reads the messages about the task of a REQUEST until its end.
+func (a genesisRequester) follow(t *testing.T, peer *genesisPeer, conn genesisConn, q testRequest, id string, raw []byte) outcome {
 	t.Helper()
 	task := ""
 	parts := ""
@@ -181,7 +204,10 @@ func (a genesisRequester) follow(t *testing.T, peer *genesisPeer, conn genesisCo
 			}
 			return a.outcome(t, m, task)
 		case genesis.Failure:
-			return a.outcome(t, m, task)
+			if !isBusy(m, task) {
+				return a.outcome(t, m, task)
+			}
+			require.NoError(t, conn.send(raw))
 		}
 	}
 }
@@ -243,7 +269,12 @@ func (a mcpRequester) submit(t *testing.T, q testRequest) outcome {
 	if q.cancel != nil || q.part != nil {
 		arguments["wait_seconds"] = 0
 	}
-	got, ended := a.outcome(t, called(t, s, "comet:submit_task", arguments))
+	var res *mcp.CallToolResult
+	eventually(t, func() bool { // a busy server may ask to retry
+		res = called(t, s, "comet:submit_task", arguments)
+		return !res.IsError || !strings.HasPrefix(mcptest.TextOf(t, res), "UNAVAILABLE: ")
+	}, "the request is accepted or refused")
+	got, ended := a.outcome(t, res)
 	switch {
 	case q.cancel != nil:
 		q.waitForStart(t)
