@@ -7,7 +7,7 @@ CREATE TABLE remote_agents (
     concurrency INTEGER NOT NULL,
     auth_header TEXT    NOT NULL, -- the header with the secret, '' for none
     auth_type   TEXT    NOT NULL CHECK (auth_type IN ('none', 'bearer', 'header')),
-    secret      BYTEA   NOT NULL, -- sealed; the value of the header without its scheme
+    secret      BYTEA, -- sealed; the value of the header without its scheme, NULL for none
     card        TEXT    NOT NULL, -- JSON, '' before the first check that succeeded
     etag        TEXT    NOT NULL, -- of the card, '' for none
     checked_at  BIGINT  NOT NULL, -- the last check of the card, 0 before the first

@@ -7,7 +7,7 @@ CREATE TABLE remote_agents (
     concurrency INTEGER NOT NULL,
     auth_header TEXT    NOT NULL, -- the header with the secret, '' for none
     auth_type   TEXT    NOT NULL CHECK (auth_type IN ('none', 'bearer', 'header')),
-    secret      BLOB    NOT NULL, -- sealed; the value of the header without its scheme
+    secret      BLOB, -- sealed; the value of the header without its scheme, NULL for none
     card        TEXT    NOT NULL, -- JSON, '' before the first check that succeeded
     etag        TEXT    NOT NULL, -- of the card, '' for none
     checked_at  INTEGER NOT NULL, -- the last check of the card, 0 before the first
@@ -17,7 +17,7 @@ CREATE TABLE remote_agents (
     created_by  TEXT    NOT NULL,
     created_at  INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE remote_tasks (
     task_id    TEXT    NOT NULL REFERENCES tasks (id) ON DELETE CASCADE,
@@ -28,7 +28,7 @@ CREATE TABLE remote_tasks (
     context_id TEXT    NOT NULL, -- and its context
     asked      TEXT    NOT NULL, -- digest of the last question that was passed on, '' for none
     PRIMARY KEY (task_id, attempt)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX remote_tasks_session ON remote_tasks (session_id, agent_id) WHERE session_id <> '';
 
 -- +goose Down

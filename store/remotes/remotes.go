@@ -27,7 +27,7 @@ type Agent struct {
 	Concurrency int
 	// AuthHeader is the header with the secret, "" for none; AuthType is none, bearer or header.
 	AuthHeader, AuthType string
-	Secret               []byte // sealed
+	Secret               []byte // sealed, nil for none
 	// Card is nil before the first check that succeeded. ETag is its entity tag, "" for none.
 	Card      json.RawMessage
 	ETag      string `gorm:"column:etag"`

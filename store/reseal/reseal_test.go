@@ -17,6 +17,7 @@ import (
 	"comet/models"
 	"comet/store"
 	"comet/store/credentials"
+	"comet/store/remotes"
 	"comet/store/reseal"
 	"comet/store/seal"
 	"comet/store/storetest"
@@ -280,6 +281,7 @@ func TestLostKey(t *testing.T) {
 		write(t, s)
 		require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
 			return errors.Join(
+				remotes.Put(tx, &remotes.Agent{AgentID: "nova", AuthType: "bearer", Secret: lost.Seal(remotes.SealedSecret, []byte("token"))}),
 				credentials.Create(tx, "files", lost.Seal("upstream_credentials.sealed", []byte("token"))),
 				credentials.Begin(tx, "state", credentials.Pending{UpstreamID: "files", Sealed: lost.Seal("upstream_authorizations.sealed", []byte("client")), Until: s.Now()}))
 		}))
@@ -299,5 +301,30 @@ func TestLostKey(t *testing.T) {
 		require.NoError(t, err)
 		_, err = s.Tokens(t.Context()).AgentKey("nova", "hmac-sha256")
 		require.True(t, errs.Is(err, errs.NotFound))
+	})
+}
+
+// TestSecretsOfRemoteAgents: they are sealed with the current key when the server starts, and an agent without one is left alone.
+func TestSecretsOfRemoteAgents(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		before := seal.NewKey()
+		old, both := keyring(t, before), keyring(t, seal.NewKey(), before)
+		s := reopen(t, db, old)
+		start(t, s, old)
+		require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error {
+			return errors.Join(tx.Agents().Insert(models.Agent{ID: "nova", Name: "nova", FrequencyHz: 999, IsActive: true, Version: 1, BudgetScope: "own"}),
+				remotes.Put(tx, &remotes.Agent{AgentID: "nova", AuthType: "bearer", Secret: old.Seal(remotes.SealedSecret, []byte("token"))}))
+		}))
+		require.EqualValues(t, 2, start(t, s, both), "the secret and the mark of the key")
+		require.Zero(t, start(t, s, both))
+		row, err := remotes.Get(s.Reads(t.Context()), "nova")
+		require.NoError(t, err)
+		require.True(t, bytes.HasPrefix(row.Secret, both.Prefix()))
+		plain, err := both.Open(remotes.SealedSecret, row.Secret)
+		require.NoError(t, err)
+		require.Equal(t, "token", string(plain))
+		require.NoError(t, s.Write(t.Context(), func(tx *store.Tx) error { return remotes.Put(tx, &remotes.Agent{AgentID: "nova", AuthType: "none"}) }))
+		require.Zero(t, start(t, s, both))
 	})
 }

@@ -256,8 +256,8 @@ func (c *Client) stream(ctx context.Context, op operation, params map[string]any
 		return each("", e)
 	}
 	in := input.NewEventReader(resp.Body, maxResponse)
+	watch.Reset(c.opts.Silence) // comments are no events
 	for n := 0; ; {
-		watch.Reset(c.opts.Silence)
 		event, err := in.Next()
 		switch {
 		case event.Long != nil:
@@ -284,6 +284,7 @@ func (c *Client) stream(ctx context.Context, op operation, params map[string]any
 		if err != nil {
 			return err
 		}
+		watch.Reset(c.opts.Silence)
 	}
 }
 

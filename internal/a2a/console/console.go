@@ -2,16 +2,19 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
+	"github.com/google/uuid"
 
 	"comet/internal/a2a/client"
 	"comet/internal/errs"
@@ -31,8 +34,12 @@ type Agent struct {
 	options  client.Options
 }
 
-// Read reads the card at an address, or at the usual path of a server. The credentials of the options are only for that server.
-func Read(ctx context.Context, address string, o client.Options) (*Agent, error) {
+// Read reads the card at an address, or at the usual path of a server. The bearer token, "" for none, is only for that server.
+func Read(ctx context.Context, address, bearer, userAgent string) (*Agent, error) {
+	o := client.Options{Transport: http.DefaultTransport, UserAgent: userAgent}
+	if bearer != "" {
+		o.Header, o.Value = "Authorization", "Bearer "+bearer
+	}
 	home, err := url.Parse(address)
 	if err != nil || home.Host == "" {
 		return nil, errs.New(errs.InvalidRequest, "%q is not the http or https address of an agent or its card", address)
@@ -57,18 +64,44 @@ func Read(ctx context.Context, address string, o client.Options) (*Agent, error)
 	return out, err
 }
 
-// Result is the state of a task when Send returns.
-type Result struct {
-	State             a2a.TaskState
-	TaskID, ContextID string
-	// Text is the message of the state.
+// Summary returns the card and the interface that is used as JSON.
+func (a *Agent) Summary() []byte {
+	text, _ := json.Marshal(map[string]any{"card": a.Card, "endpoint": a.Endpoint}) // decoded JSON
+	return text
+}
+
+// Message is a message to an agent.
+type Message struct {
+	// ID is that of the message, "" for a new one. ContextID and TaskID are those that it continues, "" for none.
+	ID, ContextID, TaskID string
+	Capability            string
+	// Text and Data are its parts, "" and nil for none.
 	Text string
+	Data json.RawMessage
+	// NoWait makes Send return once the agent has the message.
+	NoWait bool
+}
+
+func (m Message) wire() client.Message {
+	out := client.Message{MessageID: cmp.Or(m.ID, uuid.NewString()), ContextID: m.ContextID, TaskID: m.TaskID, Role: "ROLE_USER"}
+	if m.Text != "" {
+		out.Parts = append(out.Parts, client.Part{Text: &m.Text})
+	}
+	if m.Data != nil {
+		out.Parts = append(out.Parts, client.Part{Data: m.Data})
+	}
+	if m.Capability != "" {
+		out.Metadata, _ = json.Marshal(map[string]string{"capability": m.Capability}) // a string
+	}
+	return out
 }
 
 // sending is a message whose task is followed.
 type sending struct {
 	*client.Client
-	Result
+	taskID  string
+	state   a2a.TaskState
+	text    string // the message of the state
 	out     io.Writer
 	note    func(text string)
 	printed map[string]string // of each artifact
@@ -78,41 +111,51 @@ type sending struct {
 // errOver ends a stream when there is nothing to wait for.
 var errOver = errors.New("the task does not continue")
 
-// Send sends a message and, unless wait is false, follows its task until it ends or asks. It writes artifacts to out as they arrive and
-// calls note with messages about the progress.
-func (a *Agent) Send(ctx context.Context, m client.Message, wait bool, out io.Writer, note func(text string)) (Result, error) {
-	m.Role = "ROLE_USER"
+// Send sends a message and follows its task until it ends or asks. It writes artifacts to out as they arrive and calls note with
+// messages about the progress. failure says why the task did not succeed, "" for a success.
+func (a *Agent) Send(ctx context.Context, m Message, out io.Writer, note func(text string)) (failure string, err error) {
 	s := &sending{Client: client.New(a.options, a.Endpoint), out: out, note: note, printed: map[string]string{}}
-	streams := wait && a.Card.Capabilities.Streaming
-	if streams {
-		if err := s.over(s.Stream(ctx, m, s.event)); err == nil || s.TaskID == "" {
-			return s.Result, err
+	err = s.run(ctx, m.wire(), !m.NoWait, a.Card.Capabilities.Streaming)
+	state := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(string(s.state), "TASK_STATE_"), "_", " "))
+	switch {
+	case s.state == a2a.TaskStateInputRequired:
+		failure = "the agent asks: " + s.text + "; reply with --task " + s.taskID
+	case s.isOver() && s.state != a2a.TaskStateCompleted:
+		failure = strings.TrimSuffix("the task is "+state+": "+s.text, ": ")
+	}
+	return failure, err
+}
+
+func (s *sending) run(ctx context.Context, m client.Message, wait, streams bool) error {
+	if streams && wait {
+		if err := s.over(s.Stream(ctx, m, s.event)); err == nil || s.taskID == "" {
+			return err
 		}
 	} else {
-		e, err := s.Client.Send(ctx, m)
+		e, err := s.Send(ctx, m)
 		if err == nil {
 			err = s.event("", e)
 		}
-		if err = s.over(err); err == nil && s.isOver() || !wait || err != nil {
-			return s.Result, err
+		if err = s.over(err); err != nil || s.isOver() || !wait {
+			return err
 		}
 	}
 	for pause := minWait; ; pause = min(2*pause, maxWait) {
-		e, err := s.Get(ctx, s.TaskID)
+		e, err := s.Get(ctx, s.taskID)
 		if err == nil {
 			err = s.event("", e)
 		}
 		if err = s.over(err); err != nil || s.isOver() {
-			return s.Result, err
+			return err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return s.Result, ctx.Err()
+			return ctx.Err()
 		}
 		if streams {
-			if err := s.Subscribe(ctx, s.TaskID, s.last, s.event); errors.Is(err, errOver) {
-				return s.Result, nil
+			if err := s.Subscribe(ctx, s.taskID, s.last, s.event); errors.Is(err, errOver) {
+				return nil
 			}
 		}
 	}
@@ -126,7 +169,7 @@ func (s *sending) over(err error) error {
 }
 
 func (s *sending) isOver() bool {
-	return s.State.Terminal() || s.State == a2a.TaskStateInputRequired || s.State == a2a.TaskStateAuthRequired
+	return s.state.Terminal() || s.state == a2a.TaskStateInputRequired || s.state == a2a.TaskStateAuthRequired
 }
 
 // event prints an event. It returns errOver if there is nothing to wait for.
@@ -134,12 +177,12 @@ func (s *sending) event(id string, e client.Event) error {
 	if id != "" {
 		s.last = id
 	}
-	taskID, contextID := e.IDs()
-	if s.TaskID == "" && taskID != "" {
+	taskID, _ := e.IDs()
+	if s.taskID == "" && taskID != "" {
 		s.note("task " + taskID)
 	}
 	if taskID != "" {
-		s.TaskID, s.ContextID = taskID, contextID
+		s.taskID = taskID
 	}
 	var about *client.Message
 	switch {
@@ -161,10 +204,10 @@ func (s *sending) event(id string, e client.Event) error {
 	}
 	if state := e.TaskState(); state != "" {
 		text := about.Text()
-		if state == a2a.TaskStateWorking && text != "" && text != s.Text {
+		if state == a2a.TaskStateWorking && text != "" && text != s.text {
 			s.note(text)
 		}
-		s.State, s.Text = state, text
+		s.state, s.text = state, text
 	}
 	if s.isOver() {
 		return errOver

@@ -85,6 +85,9 @@ type attempt struct {
 // run executes the attempt and reports its result, unless ctx ends before.
 func (a *attempt) run(ctx context.Context) {
 	err := a.prepare(ctx)
+	for wait := a.opts.PollMin; isTransient(err) && sleep(ctx, wait) == nil; wait = min(2*wait, a.opts.PollMax) {
+		err = a.prepare(ctx)
+	}
 	if err == nil {
 		err = a.follow(ctx)
 	}
@@ -105,11 +108,19 @@ func (a *attempt) run(ctx context.Context) {
 	}
 }
 
+// isTransient reports whether an error is one of the database, which may be over soon.
+func isTransient(err error) bool {
+	_, isClient := asClientError(err)
+	return err != nil && !isClient && !errors.Is(err, errEnded) && !errors.Is(err, errDone) && !errors.Is(err, errWaiting)
+}
+
 // prepare reads the task, and what the remote agent has of it, and ends earlier attempts that it may still execute.
 func (a *attempt) prepare(ctx context.Context) (err error) {
 	a.contactAt, a.streams = a.clock(), a.card.Capabilities.Streaming
-	if a.task, err = a.work.TaskWithInput(ctx, a.key.task); err != nil {
-		return fmt.Errorf("%w: %w", errEnded, err) // it was purged, or it is retried after its deadline
+	if a.task, err = a.work.TaskWithInput(ctx, a.key.task); errs.Is(err, errs.NotFound) {
+		return errEnded
+	} else if err != nil {
+		return err
 	}
 	t := a.task.Task
 	if t.State.Ended() || t.AgentID != a.AgentID || t.Attempt != a.key.number {
@@ -142,16 +153,17 @@ func (a *attempt) prepare(ctx context.Context) (err error) {
 func (a *attempt) follow(ctx context.Context) error {
 	for wait := a.opts.PollMin; ; {
 		a.changed = false
+		begun := time.Now()
 		err := a.step(ctx)
 		if a.changed {
 			wait = a.opts.PollMin
 		}
-		pause := wait
+		pause := max(wait-time.Since(begun), a.opts.PollMin) // a stream has waited itself
 		switch failed, isClient := errors.AsType[*client.Error](err); {
 		case err == nil, errors.Is(err, errWaiting):
 		case errors.Is(err, errDone), errors.Is(err, errEnded), ctx.Err() != nil, isClient && failed.Kind != client.Unreachable:
 			return err
-		case !isClient: // of the database
+		case isTransient(err):
 			a.log.Warn("an attempt of a remote agent cannot be updated; retrying", "task", a.key.task, "error", err)
 		case a.clock().Sub(a.contactAt) >= a.opts.Patience:
 			a.suspect.Set()

@@ -238,7 +238,7 @@ type fake struct {
 const streamingCard = `{"name":"Fake","description":"d","version":"3","capabilities":{"streaming":true},"skills":[{"id":"cook"}],
 	"supportedInterfaces":[{"url":"URL/rpc","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`
 
-var pollingCard = strings.Replace(streamingCard, "true", "false", 1) //nolint:gochecknoglobals // a constant
+var pollingCard = strings.Replace(streamingCard, "true", "false", 1)
 
 // newFake starts a fake with a card, in which URL is its address. The result of on is that of the call, "" if on has responded itself.
 func newFake(t *testing.T, card string, on func(w http.ResponseWriter, r *http.Request, c call) string) *fake {

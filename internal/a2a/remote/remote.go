@@ -56,8 +56,8 @@ type worker struct {
 
 // syncWorkers starts and stops workers to match the remote agents.
 func (r *Remotes) syncWorkers(ctx context.Context) error {
-	if r.work.Check(ctx) != nil {
-		return nil // the states of workers are not loaded yet
+	if err := r.work.Check(ctx); err != nil {
+		return nil //nolint:nilerr // the states of workers are not loaded yet
 	}
 	all, err := remotes.All(r.store.Reads(ctx))
 	if err != nil {

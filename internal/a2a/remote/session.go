@@ -108,7 +108,7 @@ func (s *session) stayJoined(ctx context.Context) error {
 		err = s.join(ctx)
 	}
 	if err != nil && errs.From(err).Code != errs.AgentInactive && errs.From(err).Code != errs.NotFound {
-		return nil //nolint:nilerr // of the database; the next heartbeat follows
+		return nil // an error of the database; the next heartbeat follows
 	}
 	return err
 }

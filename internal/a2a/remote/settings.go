@@ -119,7 +119,9 @@ func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, 
 	if err := r.authorize(by, agentID, func() (models.Agent, error) { return r.store.Agents(ctx).Get(agentID) }); err != nil {
 		return out, false, err
 	}
-	row.Secret = r.opts.Keys.Seal(remotes.SealedSecret, []byte(d.Auth.Secret))
+	if d.Auth.Secret != "" {
+		row.Secret = r.opts.Keys.Seal(remotes.SealedSecret, []byte(d.Auth.Secret))
+	}
 	options, err := r.requestOptions(row)
 	if err == nil {
 		err = r.readCard(ctx, &options, &row)
