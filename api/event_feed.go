@@ -13,6 +13,8 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/pubsub"
+	"comet/internal/schedule"
 	"comet/internal/workflow"
 	"comet/models"
 )
@@ -22,9 +24,9 @@ func eventScopes() []scopedEvents {
 	return []scopedEvents{
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
-			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.SessionClosed, events.PublicationDead, events.WorkerChanged, events.BreakerOpened,
-			events.ScheduleCreated, events.ScheduleChanged, events.ScheduleDeleted, events.ScheduleRun, events.ScheduleFailed,
+			events.TaskPartial, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
+			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
+			schedule.EventCreated, schedule.EventChanged, schedule.EventDeleted, schedule.EventRun, schedule.EventFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,

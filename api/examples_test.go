@@ -144,9 +144,14 @@ func TestExampleBodiesSucceed(t *testing.T) {
 		}
 		status, _, text := d.send(t, method, address, token, body, header)
 		require.Less(t, status, 300, "%s with %s: %s", operation, body, text)
-		var made struct{ ID string }
+		var made struct {
+			ID    string
+			KeyID string `json:"key_id"`
+		}
 		_ = json.Unmarshal(text, &made)
 		switch operation {
+		case "pinPublicKey":
+			ids["key_id"] = made.KeyID
 		case "createReservation":
 			ids["reservation_id"] = made.ID
 		case "submitTask":
@@ -155,11 +160,13 @@ func TestExampleBodiesSucceed(t *testing.T) {
 			ids["token_id"] = made.ID
 		case "createWebhook":
 			ids["webhook_id"] = made.ID
+		case "createSchedule":
+			ids["schedule_id"] = made.ID
 		}
 	}
 	for _, operation := range []string{
 		"importRoster", "createAgent", "createReservation", "settleReservation", "submitTask", "cancelTask",
-		"createToken", "createWebhook", "putAgentKey", "openSession", "startWorkflow", "decideOnCheckpoint", // the other operations need what these create
+		"createToken", "createWebhook", "putAgentKey", "pinPublicKey", "openSession", "createSchedule", "startWorkflow", "decideOnCheckpoint", // the other operations need what these create
 	} {
 		send(operation)
 	}

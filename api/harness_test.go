@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"comet/internal/protocol/v5/shortid"
 	"comet/internal/pubsub"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -91,8 +93,9 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 		h.startWork(t, s, feed)
 	}
 	hub, workflows := api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)
+	schedules := schedule.New(schedule.Dependencies{Store: s, Auth: h.auth, Orchestrator: h.orchestrator, Workflows: workflows, Logger: slog.New(slog.DiscardHandler)})
 	h.server = api.New(
-		api.Services{PubSub: pubsub.New(s, nil), Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
+		api.Services{Schedules: schedules, PubSub: pubsub.New(s, nil), Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
 			Tools: hub, Workflows: workflows, Remotes: remote.New(s, h.orchestrator, nil)},
 		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)

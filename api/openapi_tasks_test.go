@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/background"
@@ -148,4 +149,55 @@ func TestEveryEventTypeIsStreamed(t *testing.T) {
 		require.Equal(t, kind != events.WebhookTest, seen[kind], "%s: a test event is sent to its webhook only", kind)
 	}
 	require.Len(t, seen, len(declared)-1)
+}
+
+// TestScheduleResponsesMatchTheDescription goes through the life of a schedule.
+func TestScheduleResponsesMatchTheDescription(t *testing.T) {
+	t.Parallel()
+	const all, one = "/api/v1/schedules", "/api/v1/schedules/{schedule_id}"
+	d := newTaskServer(t)
+	key := http.Header{"Idempotency-Key": {"k"}}
+	const draft = `{"cron":"30 8 * * 1-5","time_zone":"Europe/Paris","task":{"capabilities":["read"],"parameters":{"a":[1]},"priority":3,"budget":100,"retries":0,"workers":2,"overrun":{"action":"raise","max_budget":200}}}`
+	first := d.askWith(t, "POST", all, all, draft, key, 201)
+	require.JSONEq(t, string(first), string(d.askWith(t, "POST", all, all, draft, key, 201)), "a repetition has no second effect")
+	var made struct {
+		ID      string         `json:"id"`
+		NextAt  time.Time      `json:"next_at"`
+		Task    map[string]any `json:"task"`
+		Enabled bool           `json:"enabled"`
+	}
+	require.NoError(t, json.Unmarshal(first, &made))
+	require.True(t, made.NextAt.After(time.Now()))
+	require.True(t, made.Enabled)
+	require.Equal(t, map[string]any{"a": []any{1.0}}, made.Task["parameters"])
+	require.Equal(t, map[string]any{"action": "raise", "max_budget": 200.0}, made.Task["overrun"])
+	address := all + "/" + made.ID
+	d.ask(t, "POST", all, all, `{"every_ms":60000,"workflow":{"workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"x"}}]}}}`, 201)
+	for pointer, body := range map[string]string{
+		"/at":                  `{"task":{"capabilities":["read"]}}`,
+		"/cron":                `{"cron":"99 * * * *","task":{"capabilities":["read"]}}`,
+		"/task":                `{"delay_ms":1000}`,
+		"/task/capabilities/0": `{"delay_ms":1000,"task":{"capabilities":["?"]}}`,
+		"/task/capabilities":   `{"delay_ms":1000,"task":{}}`,
+		"/task/request_id":     `{"delay_ms":1000,"task":{"capabilities":["read"],"request_id":"r"}}`,
+		"/every_ms":            `{"every_ms":1,"task":{"capabilities":["read"]}}`,
+		"/workflow/definition": `{"delay_ms":1000,"workflow":{"definition":{}}}`,
+	} {
+		problem := d.ask(t, "POST", all, all, body, 400)
+		require.Contains(t, problem["errors"].([]any)[0].(map[string]any)["pointer"], pointer)
+	}
+	d.ask(t, "POST", all, all, `{"delay_ms":1000,"workflow":{"definition":{"name":"none"}}}`, 404)
+	require.Len(t, d.ask(t, "GET", all, all+"?limit=1", "", 200)["schedules"], 1)
+	d.ask(t, "GET", one, address, "", 200)
+	d.ask(t, "GET", one, all+"/none", "", 404)
+	paused := d.ask(t, "PATCH", one, address, `{"enabled":false}`, 200)
+	require.Nil(t, paused["next_at"])
+	d.askWith(t, "PATCH", one, address, `{"enabled":true}`, http.Header{"If-Match": {`"1.a"`}}, 412)
+	changed := d.ask(t, "PATCH", one, address, `{"enabled":true,"every_ms":1000000}`, 200)
+	require.Nil(t, changed["cron"])
+	require.NotNil(t, changed["next_at"])
+	d.ask(t, "PATCH", one, address, `{"delay_ms":0}`, 400)
+	d.askWith(t, "DELETE", one, address, "", http.Header{"If-Match": {`"1.a"`}}, 412)
+	d.ask(t, "DELETE", one, address, "", 204)
+	d.ask(t, "GET", one, address, "", 404)
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"comet/internal/protocol/v5/shortid"
 	"comet/internal/pubsub"
 	"comet/internal/registry"
+	"comet/internal/schedule"
 	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/models"
@@ -85,6 +87,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 		}),
 	}
 	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
+	core.Schedules = schedule.New(schedule.Dependencies{Store: s, Auth: tokens, Orchestrator: core.Orchestrator, Workflows: core.Workflows, Logger: slog.New(slog.DiscardHandler)})
 	core.Remotes = remote.New(s, core.Orchestrator, nil)
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
 	lines := transport.New(transport.Core{

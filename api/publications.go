@@ -9,7 +9,6 @@ import (
 
 	"comet/internal/input"
 	"comet/internal/pubsub"
-	"comet/models"
 )
 
 // subscriptionDraft selects publications that an agent receives.
@@ -75,8 +74,8 @@ type publicationDraft struct {
 		SchemaVersion string `json:"schema_version" validate:"omitempty,text,max=64" maxLength:"64" example:"1.0" default:"1.0"`                           // The version of the payload's schema.
 		ContentType   string `json:"content_type" validate:"omitempty,text,max=128" maxLength:"128" example:"application/json" default:"application/json"` // The media type of the payload.
 	} `json:"metadata"`
-	Guarantee       models.Guarantee `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" default:"at-least-once" example:"exactly-once"` // How often receivers get it.
-	DeduplicationID *string          `json:"deduplication_id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`              // Unique for the sender within 24 hours; required for exactly-once.
+	Guarantee       string  `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" default:"at-least-once" example:"exactly-once"` // How often receivers get it.
+	DeduplicationID *string `json:"deduplication_id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`              // Unique for the sender within 24 hours; required for exactly-once.
 	Retry           struct {
 		MaxAttempts        int     `json:"max_attempts" validate:"omitempty,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5"`                              // Deliveries without an acknowledgement.
 		InitialIntervalMS  int64   `json:"initial_interval_ms" validate:"omitempty,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000"` // How long a receiver may take to acknowledge the first delivery.
@@ -117,21 +116,21 @@ func (s *Server) publish(r request, d publicationDraft) (any, error) {
 
 // publicationView is a publication and what has become of it.
 type publicationView struct {
-	ID              string           `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                     // The id, the same for every receiver.
-	MessageID       string           `json:"message_id,omitempty" example:"order-81-paid"`                                                          // The sender's own id; absent for none.
-	From            string           `json:"from" example:"shop"`                                                                                   // The sender.
-	To              string           `json:"to,omitempty" example:"finance-personal"`                                                               // The only receiver; absent for all subscribers.
-	Type            string           `json:"type" example:"order.paid"`                                                                             // The type.
-	Name            string           `json:"name" example:"Order paid"`                                                                             // The name.
-	Payload         jsontext.Value   `json:"payload" swaggertype:"object"`                                                                          // The payload.
-	Guarantee       models.Guarantee `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" example:"exactly-once"` // How often receivers get it.
-	DeduplicationID string           `json:"deduplication_id,omitempty" example:"order-81-paid"`                                                    // Absent for none, and after 24 hours.
-	CreatedAt       time.Time        `json:"created_at" example:"2026-01-10T15:30:00Z"`                                                             // When it was published.
-	Subscribers     int              `json:"subscribers" example:"12"`                                                                              // Number of receivers so far.
-	Distributing    bool             `json:"distributing" example:"false"`                                                                          // Whether there will be more receivers.
-	Delivered       int              `json:"delivered" example:"10"`                                                                                // Receivers that have acknowledged it.
-	Waiting         int              `json:"waiting" example:"1"`                                                                                   // Receivers that have not yet.
-	Dead            int              `json:"dead" example:"1"`                                                                                      // Receivers that do not get it.
+	ID              string         `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                     // The id, the same for every receiver.
+	MessageID       string         `json:"message_id,omitempty" example:"order-81-paid"`                                                          // The sender's own id; absent for none.
+	From            string         `json:"from" example:"shop"`                                                                                   // The sender.
+	To              string         `json:"to,omitempty" example:"finance-personal"`                                                               // The only receiver; absent for all subscribers.
+	Type            string         `json:"type" example:"order.paid"`                                                                             // The type.
+	Name            string         `json:"name" example:"Order paid"`                                                                             // The name.
+	Payload         jsontext.Value `json:"payload" swaggertype:"object"`                                                                          // The payload.
+	Guarantee       string         `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" example:"exactly-once"` // How often receivers get it.
+	DeduplicationID string         `json:"deduplication_id,omitempty" example:"order-81-paid"`                                                    // Absent for none, and after 24 hours.
+	CreatedAt       time.Time      `json:"created_at" example:"2026-01-10T15:30:00Z"`                                                             // When it was published.
+	Subscribers     int            `json:"subscribers" example:"12"`                                                                              // Number of receivers so far.
+	Distributing    bool           `json:"distributing" example:"false"`                                                                          // Whether there will be more receivers.
+	Delivered       int            `json:"delivered" example:"10"`                                                                                // Receivers that have acknowledged it.
+	Waiting         int            `json:"waiting" example:"1"`                                                                                   // Receivers that have not yet.
+	Dead            int            `json:"dead" example:"1"`                                                                                      // Receivers that do not get it.
 }
 
 // getPublication returns a publication.

@@ -122,6 +122,7 @@ func (s *Server) router() http.Handler {
 		r.With(send).Post("/api/v1/tasks/{task_id}/cancel", once(s, optionalBody, s.cancelTask, changedTask))
 		r.With(send).Post("/api/v1/tasks/{task_id}/reply", change(s, validBody, s.replyToTask))
 		r.With(own).Get("/api/v1/tasks/{task_id}/output", s.handle(s.getTaskOutput))
+		r.With(own).Get("/api/v1/tasks/{task_id}/partials", s.find(s.listPartials))
 		r.With(own).Get("/api/v1/tasks/{task_id}/messages", s.find(s.listTaskMessages))
 		r.With(own).Get("/api/v1/sessions", s.find(s.listSessions))
 		r.With(send).Post("/api/v1/sessions", change(s, optionalBody, s.openSession))

@@ -77,7 +77,7 @@ type scheduleList struct {
 	NextCursor string         `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
 }
 
-func newScheduleView(s models.Schedule) scheduleView {
+func newScheduleView(s schedule.Schedule) scheduleView {
 	v := scheduleView{
 		ID: s.ID, At: orNull(s.Spec.At), EveryMS: orNull(s.Spec.EveryMS), Cron: orNull(s.Spec.Cron), TimeZone: orNull(s.Spec.TimeZone),
 		Enabled: s.Enabled, DisabledReason: orNull(s.Reason), NextAt: orNull(s.NextAt), LastAt: orNull(s.LastAt), LastID: orNull(s.LastID), LastError: orNull(s.LastError),
@@ -105,11 +105,11 @@ func newTaskDraft(sub orchestrator.Submission) taskDraft {
 	return d
 }
 
-func scheduleReply(status int, s models.Schedule) reply {
+func scheduleReply(status int, s schedule.Schedule) reply {
 	return reply{status: status, location: schedulesPath + "/" + s.ID, version: s.Version, body: newScheduleView(s)}
 }
 
-func createdSchedule(s models.Schedule) reply { return scheduleReply(http.StatusCreated, s) }
+func createdSchedule(s schedule.Schedule) reply { return scheduleReply(http.StatusCreated, s) }
 
 // createSchedule creates a schedule.
 //
@@ -125,7 +125,7 @@ func createdSchedule(s models.Schedule) reply { return scheduleReply(http.Status
 //	@Failure		403	"The token lacks the scope, its agent is inactive, or the agent of the task is not in its subtree"
 //	@Failure		404	"The stored workflow or a tool does not exist, or the token may not call the tool"
 //	@Failure		422	"The token has 1,000 schedules"
-func (s *Server) createSchedule(r request, d scheduleDraft, once *models.Idempotency) (out models.Schedule, err error) {
+func (s *Server) createSchedule(r request, d scheduleDraft, once *models.Idempotency) (out schedule.Schedule, err error) {
 	draft := schedule.Draft{Timing: orZero(d.timing()), Request: schedule.Request{Workflow: d.Workflow}}
 	if d.Task != nil {
 		sub, err := d.Task.submission(r.Request)
@@ -150,7 +150,7 @@ func (s *Server) listSchedules(r request) (any, error) {
 		return nil, err
 	}
 	all, err := s.core.Schedules.List(r.Context(), r.caller, after, limit+1)
-	all, next := cutPage(all, limit, func(s models.Schedule) string { return s.ID })
+	all, next := cutPage(all, limit, func(s schedule.Schedule) string { return s.ID })
 	return reply{next: next, body: scheduleList{views(all, newScheduleView), next}}, err
 }
 

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
@@ -266,4 +269,39 @@ var rangeForm = regexp.MustCompile(`^\s*(?i:bytes)\s*=\s*(\d*)-(\d*)\s*$`)
 func bytePosition(digits string) int64 {
 	n, _ := strconv.ParseUint(digits, 10, 63) // the maximum on overflow
 	return int64(n)
+}
+
+// partialResult is a partial result of a task.
+type partialResult struct {
+	Number    int64          `json:"number" example:"3"`                        // The number of the partial result in the task, from 1.
+	Attempt   int            `json:"attempt" example:"1"`                       // The attempt whose agent sent it.
+	Data      jsontext.Value `json:"data" swaggertype:"object"`                 // What the agent sent, any JSON value.
+	CreatedAt time.Time      `json:"created_at" example:"2026-01-10T15:30:00Z"` // When it arrived.
+}
+
+// partialList is a page of partial results.
+type partialList struct {
+	Partials   []partialResult `json:"partials"`                             // The partial results on the page.
+	NextCursor string          `json:"next_cursor,omitempty" example:"MTAw"` // Absent on the last page.
+}
+
+// listPartials lists partial results.
+//
+//	@Summary		List a task's partial results
+//	@Description	Returns what the agents of a task sent before its result, in order, including those of attempts that failed. An agent of the Genesis protocol sends them as RESPONSE with the status PARTIAL. Each one also causes the event `task.partial`.
+//	@Success		200	{object}	partialList	"A page of results"
+func (s *Server) listPartials(r request) (any, error) {
+	q := newQuery(r.Request, "limit", "cursor")
+	limit, after := q.pageLimit(), q.numberCursor()
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	if _, err := s.visibleTask(r); err != nil {
+		return nil, err
+	}
+	all, err := s.core.Orchestrator.Partials(r.Context(), r.id, after, limit+1)
+	all, next := cutPage(all, limit, func(p models.Partial) string { return strconv.FormatInt(p.Seq, 10) })
+	return reply{next: next, body: partialList{views(all, func(p models.Partial) partialResult {
+		return partialResult{p.Seq, p.Attempt, jsontext.Value(p.Data), p.CreatedAt}
+	}), next}}, err
 }

@@ -135,7 +135,7 @@ func (s *Server) getMe(r request) (any, error) {
 
 // publicKeyView is a public key of an agent.
 type publicKeyView struct {
-	KeyID     string     `json:"key_id" example:"9b1c3e5d7f80a2b4"` // The first 16 hexadecimal digits of the SHA-256 of the public key.
+	KeyID     string     `json:"key_id" example:"e744c0791320c328"` // The first 16 hexadecimal digits of the SHA-256 of the public key.
 	AgentID   string     `json:"agent_id" example:"finance-personal"`
 	PublicKey string     `json:"public_key" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="` // The Ed25519 public key: 32 bytes in base64.
 	State     string     `json:"state" example:"valid" enums:"valid,expired,revoked"`               // Whether messages can be signed with the key now.
@@ -231,7 +231,7 @@ func (s *Server) revokePublicKey(r request) error {
 
 // serviceKeyView is a key of comet without the private key.
 type serviceKeyView struct {
-	KeyID     string     `json:"key_id" example:"9b1c3e5d7f80a2b4"`                                 // The id in signatures (`kid`).
+	KeyID     string     `json:"key_id" example:"e744c0791320c328"`                                 // The id in signatures (`kid`).
 	PublicKey string     `json:"public_key" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="` // The Ed25519 public key: 32 bytes in base64.
 	CreatedAt time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	RetiredAt *time.Time `json:"retired_at" example:"2026-02-10T15:30:00Z"` // When another key replaced it; null for the current key.
@@ -271,7 +271,7 @@ type jwk struct {
 	KeyType   string `json:"kty" example:"OKP"`
 	Curve     string `json:"crv" example:"Ed25519"`
 	X         string `json:"x" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE"` // The public key: 32 bytes in base64url.
-	KeyID     string `json:"kid" example:"9b1c3e5d7f80a2b4"`
+	KeyID     string `json:"kid" example:"e744c0791320c328"`
 	Use       string `json:"use" example:"sig"`
 	Algorithm string `json:"alg" example:"EdDSA"`
 }

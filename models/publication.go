@@ -5,33 +5,21 @@ import (
 	"time"
 )
 
-// Guarantee is how often a receiver gets a publication.
-type Guarantee string
-
-// The delivery guarantees.
-const (
-	// AtMostOnce reaches the connections that are open now. Nothing is stored.
-	AtMostOnce Guarantee = "at-most-once"
-	// AtLeastOnce is delivered until the receiver acknowledges it or the last attempt fails.
-	AtLeastOnce Guarantee = "at-least-once"
-	// ExactlyOnce is AtLeastOnce, and a repeated publication with the same DeduplicationID has no effect.
-	ExactlyOnce Guarantee = "exactly-once"
-)
-
 // Publication is a message from a sender to all agents that subscribe to its type, or to one agent.
 type Publication struct {
 	// ID is a UUIDv7. It is also the id of the inbox messages, the same for every receiver and delivery.
 	ID string
 	// From is the sender's agent id or name. To is the only receiver, "" for all subscribers.
 	From string `gorm:"column:from_name"`
-	To   string `gorm:"column:to_agent"`
+	To   string `gorm:"column:recipient"`
 	// Type is a word or words with dots between them; Name is for people.
 	Type, Name string
 	// Payload is any JSON value.
 	Payload json.RawMessage
 	// SchemaVersion and ContentType describe the payload.
 	SchemaVersion, ContentType string
-	Guarantee                  Guarantee
+	// Guarantee is at-most-once, at-least-once or exactly-once.
+	Guarantee string
 	// DeduplicationID is unique for the sender within a day, "" for none.
 	DeduplicationID string
 	// MaxAttempts limits the deliveries without an acknowledgement. The n-th one is followed by a wait of

@@ -140,6 +140,19 @@ type ListedTask struct {
 	RequestedAgentID string
 }
 
+// Partial is a partial result of a task.
+type Partial struct {
+	TaskID string
+	// Seq counts the partial results of the task from 1, those of all attempts.
+	Seq     int64
+	Attempt int
+	// Bytes is the length of the data up to this partial result.
+	Bytes int64
+	// Data is JSON.
+	Data      json.RawMessage
+	CreatedAt time.Time
+}
+
 // TaskInput is the input of a task. It never changes.
 type TaskInput struct {
 	TaskID string `gorm:"-"`

@@ -27,8 +27,13 @@ type Webhook struct {
 	Subtree     bool
 	// ConfinedTo contains agents: only events of agents in the subtrees of all of them are sent. Empty is no limit.
 	ConfinedTo []string `gorm:"serializer:json"`
-	Ordering   Ordering
-	Enabled    bool
+	// TaskID is the task whose events it receives, nil for a webhook that Events select. ConfigID is its name in the task.
+	TaskID   *string
+	ConfigID string
+	// Format names the form of its bodies, "" for that of webhooks.
+	Format   string
+	Ordering Ordering
+	Enabled  bool
 	// Headers are sent with every delivery. Their values are secrets.
 	Headers map[string]string `gorm:"serializer:json"`
 	// TimeoutSeconds limits an attempt; 0 for the server's limit.

@@ -48,29 +48,24 @@ type Worker struct {
 	UpdatedAt    time.Time
 }
 
-// MessageKind is the kind of a message to an agent.
-type MessageKind string
-
 // The kinds of messages in an agent's inbox.
 const (
 	// MessageAssign assigns an attempt at a task.
-	MessageAssign MessageKind = "assign"
+	MessageAssign = "assign"
 	// MessageCancel cancels an attempt.
-	MessageCancel MessageKind = "cancel"
+	MessageCancel = "cancel"
 	// MessageReply is the reply to a question of the agent.
-	MessageReply MessageKind = "answer"
+	MessageReply = "answer"
 	// MessageTaskEnded reports the end of a task that the agent submitted.
-	MessageTaskEnded MessageKind = "ended"
+	MessageTaskEnded = "ended"
 	// MessageQuestion is a question about a task that the agent submitted, from its worker.
-	MessageQuestion MessageKind = "question"
+	MessageQuestion = "question"
 	// MessagePartial is a partial result of a task that the agent submitted. Its data has the number as "seq".
-	MessagePartial MessageKind = "partial"
+	MessagePartial = "partial"
 	// MessageProgress is the progress of a task that the agent submitted. It is not stored.
-	MessageProgress MessageKind = "progress"
+	MessageProgress = "progress"
 	// MessageNotice is a message that belongs to no task.
-	MessageNotice MessageKind = "notice"
-	// MessagePublication is a publication. Its attempt counts the deliveries.
-	MessagePublication MessageKind = "publication"
+	MessageNotice = "notice"
 )
 
 // InboxMessage is a message that an agent has not acknowledged.
@@ -78,7 +73,7 @@ type InboxMessage struct {
 	AgentID string
 	// ID is a UUIDv7, the same for every delivery of the message.
 	ID        string
-	Kind      MessageKind
+	Kind      string
 	Priority  int
 	TaskID    string
 	Attempt   int
@@ -86,7 +81,7 @@ type InboxMessage struct {
 	CreatedAt time.Time
 	// NotBefore is the time of the next delivery of a publication, zero for at once.
 	NotBefore time.Time
-	// Publication is the content of a MessagePublication that is being delivered.
+	// Publication is the content of a publication that is being delivered, nil for other messages.
 	Publication *Publication `gorm:"-"`
 }
 

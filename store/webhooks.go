@@ -18,11 +18,16 @@ func (r webhookReader) Get(id string) (models.Webhook, error) {
 // id after ("" starts at the first): those of the subtree of a principal that is bound to an agent, and those
 // that its token or a descendant of the token created; all for other principals.
 func (r webhookReader) List(by models.Principal, after string, limit int) ([]models.Webhook, error) {
-	hooks, db := []models.Webhook{}, r.db().Where("id > ?", after).Order("id").Limit(limit)
+	hooks, db := []models.Webhook{}, r.db().Where("task_id IS NULL AND id > ?", after).Order("id").Limit(limit)
 	if by.AgentID != nil {
 		db = db.Where("(agent_id "+inSubtree+" OR token_id <> '' AND token_id = ? OR token_id "+TokenTree+")", *by.AgentID, by.TokenID, by.TokenID)
 	}
 	return hooks, db.Find(&hooks).Error
+}
+
+// OfTask returns the webhooks of a task in the order of their creation.
+func (r webhookReader) OfTask(id string) (hooks []models.Webhook, err error) {
+	return hooks, r.db().Where("task_id = ?", id).Order("id").Find(&hooks).Error
 }
 
 // Lock returns the webhook with that id, or errs.NotFound, and locks it: until the
@@ -42,17 +47,17 @@ func findWebhook(db *gorm.DB, id string) (w models.Webhook, err error) {
 	return w, orMissing(err, "there is no webhook %q", id)
 }
 
-// LockAll serializes the transactions that create webhooks and returns how many there are.
+// LockAll serializes the transactions that create webhooks and returns how many there are, without those of tasks.
 func (tx Webhooks) LockAll() (n int, err error) {
 	if err = tx.lock(lockWebhooks); err == nil {
-		n, err = one[int](tx.reader, "SELECT count(*) FROM webhooks")
+		n, err = one[int](tx.reader, "SELECT count(*) FROM webhooks WHERE task_id IS NULL")
 	}
 	return n, err
 }
 
-// CountEnabled returns how many webhooks are enabled.
+// CountEnabled returns how many webhooks are enabled, without those of tasks.
 func (r webhookReader) CountEnabled() (int, error) {
-	return one[int](r.reader, "SELECT count(*) FROM webhooks WHERE enabled = TRUE")
+	return one[int](r.reader, "SELECT count(*) FROM webhooks WHERE enabled = TRUE AND task_id IS NULL")
 }
 
 // Insert stores a new webhook. It returns errs.Conflict when its id is taken or its agent unknown.
@@ -108,6 +113,7 @@ type Subscription struct {
 	WebhookID  string
 	Events     []models.EventType `gorm:"serializer:json"`
 	AgentID    *string
+	TaskID     *string // only events of this task, whatever Events are
 	Subtree    bool
 	Ordering   models.Ordering
 	ConfinedTo []string `gorm:"serializer:json"` // only events of agents in the subtrees of all of them
@@ -116,9 +122,9 @@ type Subscription struct {
 // The subscriptions are read by hand: every numbering of events does that (BenchmarkWebhooks in
 // internal/bench).
 
-// Subscriptions returns those of every enabled webhook, ordered by id.
+// Subscriptions returns those of every enabled webhook without a task, and one of a task if there is any, ordered by id.
 func (r webhookReader) Subscriptions() ([]Subscription, error) {
-	return list[Subscription](r.reader, selectSubscriptions+" ORDER BY id")
+	return list[Subscription](r.reader, selectSubscriptions+" AND task_id IS NULL UNION ALL SELECT * FROM ("+selectSubscriptions+" AND task_id IS NOT NULL LIMIT 1) AS one ORDER BY id")
 }
 
 // LockSubscriptions returns the subscriptions of the enabled webhooks among ids, which
@@ -128,4 +134,4 @@ func (tx Webhooks) LockSubscriptions(ids []string) ([]Subscription, error) {
 	return list[Subscription](tx.reader, selectSubscriptions+" AND id "+tx.engine.in+" ORDER BY id"+tx.engine.forKeyShare, Keys(ids))
 }
 
-const selectSubscriptions = "SELECT id, events, agent_id, subtree, ordering, confined_to FROM webhooks WHERE enabled = TRUE"
+const selectSubscriptions = "SELECT id, events, agent_id, task_id, subtree, ordering, confined_to FROM webhooks WHERE enabled = TRUE"

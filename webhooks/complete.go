@@ -13,7 +13,6 @@ import (
 
 // Reasons for which comet disables a webhook.
 const (
-	reasonGone    = "the server answered 410 Gone"
 	reasonFailing = "no delivery succeeded for 5 days"
 )
 
@@ -72,7 +71,10 @@ func (w *Webhooks) completeIn(tx *store.Tx, believed models.Webhook, all []resul
 			return completion{}, err
 		}
 	}
-	out.reason, err = updateHealth(tx, hook, all)
+	if out.reason, err = updateHealth(tx, hook, all); err == nil && out.reason == "" && hook.Enabled && endsTask(hook, all, keys) {
+		err = endTask(tx, hook.ID)
+		hook.Enabled = false
+	}
 	out.stopped = !hook.Enabled || out.reason != ""
 	return out, err
 }
@@ -168,7 +170,7 @@ func updateHealth(tx *store.Tx, hook models.Webhook, all []result) (reason strin
 			failures = min(failures+1, minFailures)
 		}
 		if r.goneFrom(hook) {
-			reason = reasonGone
+			reason = r.attempt.Error
 		}
 	}
 	if reason == "" && since != nil && failures >= minFailures && tx.Now().Sub(*since) >= maxFailingTime {

@@ -9,6 +9,7 @@ import (
 	"comet/internal/events"
 	"comet/models"
 	"comet/store"
+	pushes "comet/store/a2a"
 )
 
 // Types returns the event types of the enabled webhooks, for the relay. It reads them again only after
@@ -22,19 +23,33 @@ func (w *Webhooks) Types(ctx context.Context) ([]models.EventType, error) {
 	if err != nil {
 		return nil, err
 	}
-	types := typesOf(subs)
+	types := w.typesOf(subs)
 	w.subscribed.Store(&subscribed{changes, types})
 	return types, nil
 }
 
-func typesOf(subs []store.Subscription) []models.EventType {
+// typesOf returns the types that subscriptions select.
+func (w *Webhooks) typesOf(subs []store.Subscription) []models.EventType {
 	types := []models.EventType{}
+	if slices.ContainsFunc(subs, ofTask) {
+		types = slices.Clone(w.opts.TaskEvents)
+	}
 	for _, t := range events.ForWebhooks() {
 		if slices.ContainsFunc(subs, func(s store.Subscription) bool { return wants(s.Events, t) }) {
 			types = append(types, t)
 		}
 	}
 	return types
+}
+
+func ofTask(s store.Subscription) bool { return s.TaskID != nil }
+
+// selects reports whether a subscription selects an event, whatever its agent is.
+func selects(s store.Subscription, e models.Event) bool {
+	if s.TaskID != nil {
+		return e.Key == *s.TaskID // only events for tasks were read
+	}
+	return slices.Contains(events.ForWebhooks(), e.Type) && wants(s.Events, e.Type)
 }
 
 // wants reports whether one of the filters, an event type, "*" or "agent.*", selects a type.
@@ -46,7 +61,10 @@ func wants(filters []models.EventType, t models.EventType) bool {
 }
 
 // PerEvent returns how many deliveries an event may have; the relay uses it.
-func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().CountEnabled() }
+func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) {
+	n, err := tx.Webhooks().CountEnabled()
+	return n + MaxPerTask, err
+}
 
 // Numbered writes the deliveries of the events with positions (after, upTo] in the relay's
 // transaction, so that each event has each of its deliveries exactly once.
@@ -55,10 +73,15 @@ func (w *Webhooks) PerEvent(tx *store.Tx) (int, error) { return tx.Webhooks().Co
 // deliver the others. Subtrees are those of the tree at this moment, also those that confine a webhook.
 func (w *Webhooks) Numbered(tx *store.Tx, after, upTo int64) error {
 	subs, err := tx.Webhooks().Subscriptions()
+	if err == nil && slices.ContainsFunc(subs, ofTask) {
+		var tasks []store.Subscription
+		tasks, err = pushes.Subscriptions(tx, after, upTo)
+		subs = append(slices.DeleteFunc(subs, ofTask), tasks...)
+	}
 	if err != nil || len(subs) == 0 {
 		return err
 	}
-	events, err := tx.Events().Between(after, upTo, typesOf(subs), int(upTo-after))
+	events, err := tx.Events().Between(after, upTo, w.typesOf(subs), int(upTo-after))
 	if err != nil || len(events) == 0 {
 		return err
 	}
@@ -86,10 +109,11 @@ func newDeliveries(tx *store.Tx, subs []store.Subscription, events []models.Even
 
 func subscribersOf(subs []store.Subscription, events []models.Event) (ids []string) {
 	for _, s := range subs {
-		if slices.ContainsFunc(events, func(e models.Event) bool { return wants(s.Events, e.Type) }) {
+		if slices.ContainsFunc(events, func(e models.Event) bool { return selects(s, e) }) {
 			ids = append(ids, s.WebhookID)
 		}
 	}
+	slices.Sort(ids)
 	return ids
 }
 
@@ -123,7 +147,7 @@ func agentOf(e models.Event) string {
 
 func matching(s store.Subscription, all []models.Event, chains map[string][]string) (out []*models.Event) {
 	for i, e := range all {
-		if !wants(s.Events, e.Type) || e.Type == events.DeliveryDead && e.Key == s.WebhookID { // its receiver fails
+		if !selects(s, e) || e.Type == events.DeliveryDead && e.Key == s.WebhookID { // its receiver fails
 			continue
 		}
 		id := agentOf(e)

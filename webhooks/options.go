@@ -2,11 +2,14 @@ package webhooks
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
+	"comet/internal/errs"
 	"comet/internal/netguard"
+	"comet/models"
 )
 
 // Options configures New; nil means defaults.
@@ -33,6 +36,11 @@ type Options struct {
 	Grace time.Duration
 	// Random varies the waits before retries: in [0, 1), safe for concurrent use, default rand/v2.
 	Random func() float64
+	// Render returns the body of a delivery to a webhook with a format, and its media type. Its error fails the attempt, and
+	// errs.Unauthenticated also disables the webhook; default is an error.
+	Render func(context.Context, models.Webhook, models.Delivery) (body []byte, mediaType string, err error)
+	// TaskEvents are the types of events that webhooks of tasks receive.
+	TaskEvents []models.EventType
 	// OnAttempt is called after every attempt with tests and must return at once; default none.
 	OnAttempt func(succeeded bool, took time.Duration)
 	// Logger receives disabled webhooks and database failures; default discards.
@@ -51,6 +59,11 @@ func (o *Options) orDefaults() Options {
 	out.Grace = cmp.Or(out.Grace, 5*time.Second)
 	if out.Random == nil {
 		out.Random = rand.Float64
+	}
+	if out.Render == nil {
+		out.Render = func(_ context.Context, hook models.Webhook, _ models.Delivery) ([]byte, string, error) {
+			return nil, "", errs.New(errs.Internal, "the format %q is unknown", hook.Format)
+		}
 	}
 	if out.OnAttempt == nil {
 		out.OnAttempt = func(bool, time.Duration) {}

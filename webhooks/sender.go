@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/errs"
 	"comet/models"
 	"comet/webhooks/signature"
 )
@@ -20,10 +21,11 @@ type sender struct {
 	transport *http.Transport
 	timeout   time.Duration
 	userAgent []string
+	render    func(context.Context, models.Webhook, models.Delivery) (body []byte, mediaType string, err error)
 }
 
 func newSender(o Options) *sender {
-	return &sender{timeout: o.Timeout, userAgent: []string{o.UserAgent}, transport: o.Guard.Transport(o.Timeout)}
+	return &sender{render: o.Render, timeout: o.Timeout, userAgent: []string{o.UserAgent}, transport: o.Guard.Transport(o.Timeout)}
 }
 
 func (s *sender) close() { s.transport.CloseIdleConnections() }
@@ -36,7 +38,9 @@ func (s *sender) send(ctx context.Context, hook models.Webhook, d models.Deliver
 	timeout := attemptTimeout(hook, s.timeout)
 	attempt, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if resp, err := s.post(attempt, hook, d, now); err != nil {
+	if body, mediaType, err := s.body(attempt, hook, d); err != nil {
+		out.attempt.Error, out.gone = errs.From(err).Detail, errs.Is(err, errs.Unauthenticated)
+	} else if resp, err := s.post(attempt, hook, d.EventID, body, mediaType, now); err != nil {
 		out.attempt.Error = failure(ctx, err, timeout)
 	} else {
 		late := time.AfterFunc(bodyTimeout, cancel)
@@ -52,19 +56,26 @@ func attemptTimeout(hook models.Webhook, byDefault time.Duration) time.Duration 
 	return cmp.Or(time.Duration(hook.TimeoutSeconds)*time.Second, byDefault)
 }
 
+// body returns the body of an attempt and its media type.
+func (s *sender) body(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
+	if hook.Format != "" {
+		return s.render(ctx, hook, d)
+	}
+	return payload(d), "application/json", nil
+}
+
 // post makes one request. The transport repeats it only if nothing of it was written.
-func (s *sender) post(ctx context.Context, hook models.Webhook, d models.Delivery, now time.Time) (*http.Response, error) {
-	body := payload(d)
+func (s *sender) post(ctx context.Context, hook models.Webhook, eventID string, body []byte, mediaType string, now time.Time) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header = http.Header{
-		"Content-Type":      {"application/json"},
+		"Content-Type":      {mediaType},
 		"User-Agent":        s.userAgent,
-		"Webhook-Id":        {d.EventID},
+		"Webhook-Id":        {eventID},
 		"Webhook-Timestamp": {signature.Timestamp(now)},
-		"Webhook-Signature": {signatures(hook.Keys, d.EventID, now, body)},
+		"Webhook-Signature": {signatures(hook.Keys, eventID, now, body)},
 	}
 	for name, value := range hook.Headers {
 		req.Header.Set(name, value)

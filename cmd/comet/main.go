@@ -156,7 +156,8 @@ Exit codes:
   101-108  errors of comet send itself: the codes above plus 100; its codes 1 to 99 are those of the work
   124  a time limit of comet send has passed
   130  interrupted by Ctrl-C (SIGINT)
-  143  ended by SIGTERM`
+  143  ended by SIGTERM
+`
 
 // The groups of commands; those of groupOther come last in "comet --help".
 const (
@@ -188,7 +189,7 @@ func newRootCommand() (root *cobra.Command, started *bool) {
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { // SetHelpTemplate would link text/template
 		help(cmd, args)
 		if cmd == root {
-			printLine(cmd.OutOrStdout(), rootExitCodes)
+			fmt.Fprint(cmd.OutOrStdout(), rootExitCodes)
 		}
 	})
 	started = new(false)

@@ -44,7 +44,7 @@ func (h *Handler) newCard(baseURL, tenant string) *card {
 			{URL: baseURL + restPath, ProtocolBinding: a2a.TransportProtocolHTTPJSON, ProtocolVersion: a2a.Version, Tenant: tenant},
 			{URL: baseURL + rpcPath, ProtocolBinding: a2a.TransportProtocolJSONRPC, ProtocolVersion: legacyVersion, Tenant: tenant},
 		},
-		Capabilities:    a2a.AgentCapabilities{Streaming: true, ExtendedAgentCard: true},
+		Capabilities:    a2a.AgentCapabilities{Streaming: true, PushNotifications: true, ExtendedAgentCard: true},
 		SecuritySchemes: map[string]map[string]any{"bearer": {"httpAuthSecurityScheme": map[string]string{"scheme": "Bearer", "description": bearerText}}},
 		InputModes:      inputModes(), OutputModes: []string{"text/plain", "application/json", "application/octet-stream"},
 	}

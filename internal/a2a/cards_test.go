@@ -106,7 +106,7 @@ func TestCards(t *testing.T) {
 		require.Equal(t, []struct{ URL, ProtocolBinding, ProtocolVersion, Tenant string }{
 			{"http://comet.example.com/a2a", "JSONRPC", "1.0", ""}, {"http://comet.example.com/a2a/rest", "HTTP+JSON", "1.0", ""}, {"http://comet.example.com/a2a", "JSONRPC", "0.3", ""},
 		}, c.SupportedInterfaces)
-		require.Equal(t, map[string]any{"streaming": true, "extendedAgentCard": true}, c.Capabilities)
+		require.Equal(t, map[string]any{"streaming": true, "extendedAgentCard": true, "pushNotifications": true}, c.Capabilities)
 		require.Contains(t, resp.Header.Get("Cache-Control"), "max-age")
 		require.NotEmpty(t, resp.Header.Get("Last-Modified"))
 		again := h.Do(t, http.MethodGet, "/.well-known/agent-card.json", "", "Authorization", "", "Host", "comet.example.com", "If-None-Match", `"x", `+resp.Header.Get("ETag"))

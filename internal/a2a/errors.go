@@ -61,7 +61,7 @@ var sentinels = map[errs.Code]error{ //nolint:gochecknoglobals // a constant tab
 	errs.Unauthenticated: a2a.ErrUnauthenticated, errs.AgentInactive: a2a.ErrUnauthenticated,
 	errs.MissingScope: a2a.ErrUnauthorized, errs.ForeignAgent: a2a.ErrUnauthorized,
 	errs.RateLimited: errRateLimited, errs.Busy: errUnavailable, errs.Unavailable: errUnavailable, errs.NoAgent: errUnavailable, errs.Timeout: errUnavailable,
-	errs.Conflict: a2a.ErrInvalidParams, errs.LimitReached: a2a.ErrInvalidParams, errs.AgentDeactivated: a2a.ErrInvalidParams,
+	errs.Conflict: a2a.ErrInvalidParams, errs.AddressRefused: a2a.ErrInvalidParams, errs.LimitReached: a2a.ErrInvalidParams, errs.AgentDeactivated: a2a.ErrInvalidParams,
 }
 
 // describe returns how an error is reported, and its text. Details of internal errors are not for clients.

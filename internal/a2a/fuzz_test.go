@@ -28,14 +28,14 @@ func FuzzRequest(f *testing.F) {
 			if err != nil || wrong != nil {
 				continue
 			}
-			m, wrong := readMessage(req.Message)
+			m, wrong := readMessage(req)
 			if wrong != nil {
 				continue
 			}
 			_, _ = m.parameters()
 			stored, wrong := json.Marshal(m.Message)
 			require.NoError(t, wrong)
-			again, wrong := readMessage(stored)
+			again, wrong := readMessage(sendRequest{Message: stored, Tenant: req.Tenant, Metadata: req.Metadata})
 			require.NoError(t, wrong, "%s", stored)
 			require.Equal(t, m.digest, again.digest)
 			_, wrong = json.Marshal(newLegacyMessage(m.Message))

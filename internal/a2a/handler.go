@@ -80,8 +80,6 @@ type call struct {
 	r *http.Request
 	sender
 	token string
-	// legacy is set for version 0.3.
-	legacy bool
 	// baseURL is the address of the server as the client sees it.
 	baseURL string
 }
@@ -95,7 +93,7 @@ func (h *Handler) enter(w http.ResponseWriter, r *http.Request) (*call, error) {
 		}
 		return nil, err
 	}
-	c := &call{w: w, r: r, sender: sender{from.Principal, httpkit.Traceparent(r)}, token: from.Token, baseURL: h.baseURL(r)}
+	c := &call{w: w, r: r, sender: sender{Principal: from.Principal, traceparent: httpkit.Traceparent(r)}, token: from.Token, baseURL: h.baseURL(r)}
 	c.legacy, err = version(r)
 	return c, err
 }
@@ -172,7 +170,7 @@ func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 		}
 		return h.signCard(ctx, c.baseURL, out.in(c.legacy))
 	case "CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs", "DeleteTaskPushNotificationConfig":
-		return nil, fail(a2a.ErrPushNotificationNotSupported, "push notifications are not supported")
+		return h.push(context.WithoutCancel(ctx), c.sender, operation, params)
 	}
 	return nil, fail(a2a.ErrMethodNotFound, "there is no method %q", operation)
 }

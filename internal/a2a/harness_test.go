@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,10 +20,12 @@ import (
 	"comet/internal/a2a"
 	"comet/internal/auth"
 	"comet/internal/events"
+	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/testkit"
 	"comet/models"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,6 +37,7 @@ type harness struct {
 	auth            *auth.Auth
 	keys            *auth.ServiceKeys
 	handler         *a2a.Handler
+	hooks           *webhooks.Webhooks
 	server          *httptest.Server
 }
 
@@ -48,13 +52,24 @@ func onDatabases(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
 
 func start(t *testing.T, db *storetest.DB) *harness {
 	t.Helper()
+	h := &harness{auth: auth.New(db.Store, nil)}
+	hooks := webhooks.New(db.Store, &webhooks.Options{
+		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 2 * time.Millisecond,
+		TaskEvents: a2a.PushedEvents(),
+		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
+			return h.handler.Render(ctx, hook, d)
+		},
+	})
+	h.hooks = hooks
 	feed := events.NewFeed(db.Store, nil)
-	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond})
+	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond, Deliveries: hooks})
 	require.NoError(t, relay.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
-	h := &harness{auth: auth.New(db.Store, nil), keys: auth.NewServiceKeys(db.Store, nil, nil)}
+	h.keys = auth.NewServiceKeys(db.Store, nil, nil)
 	h.Work = testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{a2a.Class: a2a.Policy()}})
-	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Keys: h.keys, Orchestrator: h.Orchestrator, Feed: feed}, &a2a.Options{Version: "1.2.3"})
+	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Keys: h.keys, Orchestrator: h.Orchestrator, Feed: feed, Webhooks: hooks}, &a2a.Options{Version: "1.2.3"})
+	require.NoError(t, hooks.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, hooks.Stop(context.Background())) })
 	h.server = httptest.NewServer(h.handler)
 	t.Cleanup(func() {
 		h.handler.Drain()

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"strings"
@@ -55,14 +56,18 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 	switch {
 	case !known:
 		return "", nil, fail(a2a.ErrMethodNotFound, "version 0.3, which is that of requests without the header A2A-Version, has no method %q", method)
+	case strings.HasPrefix(method, "tasks/pushNotificationConfig/"):
+		out, err = fromLegacyPush(params)
+		return operation, out, err
 	case operation != "SendMessage" && operation != "SendStreamingMessage":
 		return operation, params, nil
 	}
 	in, err := decode[struct {
 		Message       *legacyMessage `json:"message"`
 		Configuration struct {
-			Blocking      *bool `json:"blocking"`
-			HistoryLength *int  `json:"historyLength"`
+			Blocking      *bool       `json:"blocking"`
+			HistoryLength *int        `json:"historyLength"`
+			Push          *pushConfig `json:"pushNotificationConfig"`
 		} `json:"configuration"`
 		Metadata map[string]any `json:"metadata"`
 	}](params)
@@ -76,6 +81,9 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 	configuration := map[string]any{"returnImmediately": in.Configuration.Blocking != nil && !*in.Configuration.Blocking}
 	if in.Configuration.HistoryLength != nil {
 		configuration["historyLength"] = in.Configuration.HistoryLength
+	}
+	if in.Configuration.Push != nil {
+		configuration["taskPushNotificationConfig"] = in.Configuration.Push
 	}
 	out, err = json.Marshal(map[string]any{"message": sent, "configuration": configuration, "metadata": in.Metadata})
 	return operation, out, err
@@ -138,6 +146,14 @@ func toLegacy(v any) any {
 			Append    bool           `json:"append"`
 			LastChunk bool           `json:"lastChunk"`
 		}{"artifact-update", v.TaskID, v.ContextID, newLegacyArtifact(v.Artifact), v.Append, v.LastChunk}
+	case *pushConfig:
+		return v.legacy()
+	case *pushList:
+		all := []any{}
+		for _, c := range v.Configs {
+			all = append(all, c.legacy())
+		}
+		return all
 	}
 	return v
 }
@@ -223,4 +239,32 @@ func legacyData(d a2a.Data) json.RawMessage {
 		raw = json.RawMessage(`{"value":` + trimmed + `}`)
 	}
 	return raw
+}
+
+// legacy returns the configuration as 0.3 has it.
+func (c *pushConfig) legacy() any {
+	config := *c
+	config.TaskID = ""
+	if config.Authentication != nil {
+		config.Authentication = &pushAuth{Schemes: []string{config.Authentication.Scheme}}
+	}
+	return map[string]any{"taskId": c.TaskID, "pushNotificationConfig": config}
+}
+
+// fromLegacyPush returns the parameters of an operation on configurations as 1.0 has them.
+func fromLegacyPush(params json.RawMessage) ([]byte, error) {
+	in, err := decode[struct {
+		TaskID   string      `json:"taskId"`
+		Config   *pushConfig `json:"pushNotificationConfig"`
+		ID       string      `json:"id"` // of the task
+		ConfigID string      `json:"pushNotificationConfigId"`
+	}](params)
+	switch {
+	case err != nil:
+		return nil, err
+	case in.Config != nil:
+		in.Config.TaskID = in.TaskID
+		return json.Marshal(in.Config)
+	}
+	return json.Marshal(pushRequest{cmp.Or(in.ID, in.TaskID), in.ConfigID})
 }

@@ -56,7 +56,7 @@ func TestVersion03(t *testing.T) {
 		_, code = call(t, h, "message/send", `{}`)
 		require.Equal(t, -32602, code)
 		_, code = call(t, h, "tasks/pushNotificationConfig/get", id)
-		require.Equal(t, -32003, code)
+		require.Equal(t, -32001, code)
 		c, _ := call(t, h, "agent/getAuthenticatedExtendedCard", `{}`)
 		require.Equal(t, "0.3.0", c["protocolVersion"])
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"mime"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"comet/internal/input"
 	"comet/internal/orchestrator"
+	"comet/webhooks"
 )
 
 // Limits of messages.
@@ -29,8 +31,10 @@ const (
 // message is a received message.
 type message struct {
 	*a2a.Message
-	// digest is that of its content, without its id.
+	// digest is that of its content without its id, and of the tenant and the capability of the request.
 	digest string
+	// push is the configuration of push notifications that came with it, nil for none.
+	push *webhooks.TaskDraft
 }
 
 // wirePart is a part in JSON. Data keeps its text: numbers would lose digits otherwise.
@@ -57,7 +61,8 @@ type wireMessage struct {
 }
 
 // readMessage decodes and validates a message of a client.
-func readMessage(raw json.RawMessage) (message, error) {
+func readMessage(req sendRequest) (message, error) {
+	raw := req.Message
 	if len(raw) == 0 || string(raw) == "null" {
 		return message{}, fail(a2a.ErrInvalidParams, "message is required")
 	}
@@ -78,8 +83,11 @@ func readMessage(raw json.RawMessage) (message, error) {
 	m.ID = ""
 	text, err := json.Marshal(m)
 	m.ID = id
+	if capability, _ := req.Metadata["capability"].(string); req.Tenant != "" || capability != "" {
+		text = fmt.Appendf(text, "%q %q", req.Tenant, capability)
+	}
 	sum := sha256.Sum256(text)
-	return message{m, hex.EncodeToString(sum[:16])}, err
+	return message{Message: m, digest: hex.EncodeToString(sum[:16])}, err
 }
 
 func isPrintable(s string) bool {

@@ -19,9 +19,11 @@ type sendRequest struct {
 	Tenant        string          `json:"tenant"`
 	Message       json.RawMessage `json:"message"`
 	Configuration struct {
-		ReturnImmediately bool            `json:"returnImmediately"`
-		HistoryLength     *int            `json:"historyLength"`
-		Push              json.RawMessage `json:"taskPushNotificationConfig"`
+		ReturnImmediately bool        `json:"returnImmediately"`
+		HistoryLength     *int        `json:"historyLength"`
+		Push              *pushConfig `json:"taskPushNotificationConfig"`
+		// SDKPush is where the SDK for Go, and an example of the specification, have it.
+		SDKPush *pushConfig `json:"pushNotificationConfig"`
 	} `json:"configuration"`
 	Metadata map[string]any `json:"metadata"`
 }

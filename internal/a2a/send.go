@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/models"
@@ -23,6 +24,8 @@ import (
 type sender struct {
 	models.Principal
 	traceparent string
+	// legacy is set for version 0.3.
+	legacy bool
 }
 
 // accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the id of the task. A
@@ -31,13 +34,18 @@ func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskI
 	if err := auth.Require(by.Principal, models.ScopeMessagesSend); err != nil {
 		return "", err
 	}
-	m, err := readMessage(req.Message)
+	m, err := readMessage(req)
 	if err != nil {
 		return "", err
 	}
 	taskID, err = s.repeated(ctx, by, m)
 	if taskID != "" || err != nil {
 		return taskID, err
+	}
+	if c := cmp.Or(req.Configuration.Push, req.Configuration.SDKPush); c != nil {
+		if m.push, err = s.draft(by, *c); err != nil {
+			return "", err
+		}
 	}
 	if m.TaskID != "" && len(req.Message) > maxReplyJSON {
 		return "", fail(a2a.ErrInvalidParams, "a message with a taskId must have at most %d bytes", maxReplyJSON)
@@ -64,7 +72,7 @@ func (s *service) repeated(ctx context.Context, by sender, m message) (taskID st
 	case err != nil:
 		return "", err
 	case first.Digest != m.digest:
-		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message of the task %s", m.ID, first.TaskID)
+		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message, tenant or capability of the task %s", m.ID, first.TaskID)
 	}
 	return first.TaskID, nil
 }
@@ -89,7 +97,10 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	}
 	add := func(tx *store.Tx) error {
 		t.CreatedAt, t.UpdatedAt = tx.Now(), tx.Now()
-		return rows.Add(tx, t, s.sent(by, t, m))
+		if err := rows.Add(tx, t, s.sent(by, t, m)); err != nil {
+			return err
+		}
+		return s.setPush(tx, by, t.ID, t.State == rows.Rejected, m.push)
 	}
 	capability := m.metadata("capability", req.Metadata)
 	if capability == "" && req.Tenant == "" {
@@ -253,14 +264,14 @@ func (s *service) reply(ctx context.Context, by sender, m message, req sendReque
 	}
 	question, _ := json.Marshal(questionMessage(f.info(), asking.ID, asked.At, asked.Question)) // text
 	_, err = s.Orchestrator.Reply(ctx, asking.ID, text, func(tx *store.Tx) error {
-		t := f.row
-		if t.ID == "" { // it was requested over another API
-			t = rows.Task{ID: f.id(), Owner: f.owner(), ContextID: f.contextID(), CreatedAt: f.core.CreatedAt, UpdatedAt: tx.Now()}
-			if err := rows.Add(tx, t); err != nil {
-				return err
-			}
+		t, err := f.stored(tx)
+		if err == nil {
+			err = rows.AddMessages(tx, t.ID, rows.Message{MessageID: asking.ID, Message: question}, s.sent(by, t, m))
 		}
-		return rows.AddMessages(tx, t.ID, rows.Message{MessageID: asking.ID, Message: question}, s.sent(by, t, m))
+		if err != nil {
+			return err
+		}
+		return s.setPush(tx, by, t.ID, false, m.push)
 	})
 	return err
 }
@@ -276,16 +287,22 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 		return err
 	}
 	capability := cmp.Or(m.metadata("capability", req.Metadata), strings.TrimSpace(text))
-	closed := fail(a2a.ErrUnsupportedOperation, "the task %s has no open question and takes no messages", f.row.ID)
+	late := fail(a2a.ErrUnsupportedOperation, "the task %s has no open question and takes no messages", f.row.ID)
 	move := func(state int, reason string) func(*store.Tx) error {
 		return func(tx *store.Tx) error {
 			switch ok, err := rows.Move(tx, f.row.ID, state, reason); {
 			case err != nil:
 				return err
 			case !ok:
-				return closed
+				return late
 			}
-			return rows.AddMessages(tx, f.row.ID, s.sent(by, f.row, m))
+			if err := rows.AddMessages(tx, f.row.ID, s.sent(by, f.row, m)); err != nil {
+				return err
+			}
+			if state == rows.Rejected {
+				err = closed(tx, f.row, models.TaskFailed, reason)
+			}
+			return cmp.Or(err, s.setPush(tx, by, f.row.ID, state == rows.Rejected, m.push))
 		}
 	}
 	if !slices.Contains(options, capability) {
@@ -315,7 +332,13 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 		return s.Store.Write(ctx, move(rows.Rejected, reason))
 	}
 	if errs.Is(err, errs.TaskExists) { // another message has chosen at the same time
-		return closed
+		return late
 	}
 	return err
+}
+
+// closed emits the end of a task that the core does not have.
+func closed(tx *store.Tx, t rows.Task, state models.TaskState, reason string) error {
+	kind := map[models.TaskState]models.EventType{models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled}[state]
+	return tx.Events().Emit(kind, t.ID, events.TaskData{TaskID: t.ID, SessionID: t.ContextID, State: state, Error: reason})
 }

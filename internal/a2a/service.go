@@ -16,6 +16,7 @@ import (
 	"comet/models"
 	"comet/store"
 	rows "comet/store/a2a"
+	"comet/webhooks"
 )
 
 // Class is the class of the tasks that are requested over A2A, a key of orchestrator.Options.Classes.
@@ -40,6 +41,8 @@ type Dependencies struct {
 	Keys         *auth.ServiceKeys
 	Orchestrator *orchestrator.Orchestrator
 	Feed         *events.Feed
+	// Webhooks deliver push notifications, whose bodies Handler.Render makes.
+	Webhooks *webhooks.Webhooks
 }
 
 // Options configures New; nil is the zero value.
@@ -127,6 +130,24 @@ func (f found) ended() bool {
 	return f.core != nil && f.core.State.Ended() || f.core == nil && f.row.State != rows.Asking
 }
 
+// load returns a task, or a2a.ErrTaskNotFound if it does not exist or was purged.
+func (s *service) load(ctx context.Context, id string) (out found, err error) {
+	out.row, err = rows.Get(s.Store.Reads(ctx), id)
+	if err != nil && !errs.Is(err, errs.NotFound) {
+		return out, err
+	}
+	t, err := s.Orchestrator.Task(ctx, id)
+	switch {
+	case err == nil:
+		out.core = &t
+	case !errs.Is(err, errs.NotFound):
+		return out, err
+	case out.row.ID == "" || out.row.State == rows.InCore:
+		return out, fail(a2a.ErrTaskNotFound, "there is no task %q", id)
+	}
+	return out, nil
+}
+
 // find returns a task that the principal may see, or a2a.ErrTaskNotFound.
 func (s *service) find(ctx context.Context, p models.Principal, id string) (out found, err error) {
 	missing := fail(a2a.ErrTaskNotFound, "there is no task %q", id)
@@ -136,31 +157,18 @@ func (s *service) find(ctx context.Context, p models.Principal, id string) (out 
 	case !isPrintable(id):
 		return out, missing
 	}
-	out.row, err = rows.Get(s.Store.Reads(ctx), id)
-	if err != nil && !errs.Is(err, errs.NotFound) {
+	if out, err = s.load(ctx, id); err != nil {
 		return out, err
 	}
-	visible := false
-	switch t, err := s.Orchestrator.Task(ctx, id); {
-	case err == nil:
-		out.core = &t
-		visible, err = s.Auth.CanRead(ctx, p, t.Owner, t.AgentID, t.OwnerAgent)
-		if err != nil {
-			return out, err
-		}
-	case !errs.Is(err, errs.NotFound):
-		return out, err
-	case out.row.ID == "" || out.row.State == rows.InCore: // it was purged
-		return out, missing
-	default:
-		if visible, err = s.Auth.CanRead(ctx, p, out.row.Owner); err != nil {
-			return out, err
-		}
+	var agents []string
+	if out.core != nil {
+		agents = []string{out.core.AgentID, out.core.OwnerAgent}
 	}
-	if !visible {
-		return out, missing
+	visible, err := s.Auth.CanRead(ctx, p, out.owner(), agents...)
+	if err == nil && !visible {
+		err = missing
 	}
-	return out, nil
+	return out, err
 }
 
 // findOwn is find for a principal that changes the task: its owner, or an admin.

@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,14 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
-	"unicode/utf8"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/errs"
 	"comet/internal/events"
-	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/models"
 	rows "comet/store/a2a"
@@ -79,7 +77,7 @@ type stream struct {
 func taskEvents() []models.EventType {
 	return []models.EventType{
 		events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried,
-		events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
+		events.TaskSubtask, events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
 	}
 }
 
@@ -234,12 +232,16 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		return false, err
 	}
 	st.at.position = e.Position
-	if d.Version <= st.at.version { // the snapshot contains it
+	out := st.f.update(e, d)
+	if d.SubtaskID != "" { // an event of a subtask leaves the version as it is
+		if st.snapshot != nil && asksSame(st.snapshot.Status, out.Status) {
+			return false, nil
+		}
+	} else if d.Version <= st.at.version { // the snapshot contains it
 		return false, nil
+	} else {
+		st.at.version = 0
 	}
-	st.at.version = 0
-	state := stateOf(d.State, d.WaitingFor, d.Attempt)
-	out := &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: a2a.TaskStatus{State: state, Timestamp: stamp(e.At)}}
 	switch {
 	case d.State.Ended():
 		t, err := st.Orchestrator.Task(ctx, st.f.id())
@@ -249,21 +251,36 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		if err := st.sendOutput(ctx, t, true); err != nil {
 			return false, err
 		}
-		if d.Error != "" {
-			out.Status.Message = errorMessage(st.f.info(), d.Version, d.Failure, d.Error)
-		}
-	case e.Type == events.TaskQuestion:
-		out.Status.Message = questionMessage(st.f.info(), st.f.id(), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
+	case d.Question != "", e.Type == events.TaskProgress:
+	case out.Status.State == st.state:
+		return false, nil
+	}
+	st.state = out.Status.State
+	return d.State.Ended(), st.emit(st.at.String(), out)
+}
+
+// update returns the status that an event of a task reports.
+func (f found) update(e models.Event, d events.TaskData) *a2a.TaskStatusUpdateEvent {
+	out := &a2a.TaskStatusUpdateEvent{TaskID: f.info().TaskID, ContextID: f.contextID()}
+	out.Status = a2a.TaskStatus{State: stateOf(d.State, d.WaitingFor, d.Attempt), Timestamp: stamp(e.At)}
+	switch {
+	case d.State.Ended() && d.Error != "":
+		out.Status.Message = errorMessage(f.info(), d.Version, d.Failure, d.Error)
+	case d.Question != "": // of the task or a subtask
+		out.Status.State = a2a.TaskStateInputRequired
+		out.Status.Message = questionMessage(f.info(), cmp.Or(d.SubtaskID, f.id()), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
 	case e.Type == events.TaskProgress:
 		out.Metadata = map[string]any{"progress": d.Progress}
 		if d.StepName != "" {
-			out.Status.Message = agentText(st.f.id()+"-step-"+strconv.FormatInt(d.Version, 10), d.StepName, st.f.info())
+			out.Status.Message = agentText(f.id()+"-step-"+strconv.FormatInt(d.Version, 10), d.StepName, f.info())
 		}
-	case state == st.state:
-		return false, nil
 	}
-	st.state = state
-	return d.State.Ended(), st.emit(st.at.String(), out)
+	return out
+}
+
+// asksSame reports whether two statuses have the same question.
+func asksSame(a, b a2a.TaskStatus) bool {
+	return a.Message != nil && b.Message != nil && a.Message.ID == b.Message.ID
 }
 
 // endUnseen ends a stream whose last event the client knows already, or was purged.
@@ -286,16 +303,12 @@ func (st *stream) endUnseen(ctx context.Context, t models.Task) (ended bool, err
 	return newest.Position != 0 && newest.Position <= st.at.position, nil // otherwise it will be read
 }
 
-// pollOutside is the interval in which a task is read that the core does not have yet.
-const pollOutside = time.Second
-
 // followOutside waits until the core has a task that asks for a capability. ended is set if it has ended instead.
 func (st *stream) followOutside(ctx context.Context, by sender, idle func() error) (ended bool, err error) {
+	changes := st.Feed.Subscribe(st.at.position).Only(events.TaskCreated, events.TaskFailed, events.TaskCancelled)
 	for {
-		select {
-		case <-time.After(pollOutside):
-		case <-ctx.Done():
-			return true, ctx.Err()
+		if err := st.untilChange(ctx, changes); err != nil {
+			return true, err
 		}
 		if err := idle(); err != nil {
 			return true, err
@@ -313,79 +326,21 @@ func (st *stream) followOutside(ctx context.Context, by sender, idle func() erro
 	}
 }
 
-// errGap stops reading a result at bytes that have not arrived.
-var errGap = errors.New("the next bytes have not arrived")
-
-// sendOutput sends the part of a result that was not sent yet, chunk by chunk. A result that may not be text is sent when it is
-// complete.
-func (st *stream) sendOutput(ctx context.Context, t models.Task, last bool) error {
-	if t.Attempt != st.at.attempt || t.OutputBytes < st.at.sent || last && t.Output != nil { // another attempt, or another result
-		st.at.attempt, st.at.sent = t.Attempt, 0
-	}
-	switch {
-	case t.OutputBytes == 0, !last && t.OutputBytes == st.at.sent:
-		return nil
-	case last && st.at.sent == 0:
-		parts, err := st.result(ctx, t)
-		if err != nil {
+// untilChange waits for an event of the task, but no longer than the interval of idle. It returns the error of ctx.
+func (st *stream) untilChange(ctx context.Context, changes *events.Subscription) error {
+	wait, stop := context.WithTimeout(ctx, st.opts.Heartbeat)
+	defer stop()
+	for {
+		all, err := changes.Next(wait, maxEvents)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case wait.Err() != nil:
+			return nil
+		case err != nil:
 			return err
-		}
-		st.at.sent = t.OutputBytes
-		return st.emitArtifact(parts, false, true)
-	case !last:
-		if unaligned, err := st.Orchestrator.HasUnalignedOutput(ctx, t, models.StreamResult); unaligned || err != nil {
-			return err
-		}
-	}
-	rest, err := st.sendChunks(ctx, t)
-	if err == nil && last {
-		err = st.emitText(rest, true)
-	}
-	return err
-}
-
-// sendChunks sends the chunks of a text that have arrived. It returns the beginning of a character at their end.
-func (st *stream) sendChunks(ctx context.Context, t models.Task) (rest []byte, err error) {
-	at := st.at.sent // the end of rest
-	err = st.Orchestrator.Output(ctx, t, models.StreamResult, at, func(o models.OutputChunk) error {
-		if o.Start > at || o.End() <= at {
-			return errGap
-		}
-		text := append(rest, o.Data[at-o.Start:]...)
-		if st.at.sent == 0 && !isText(text) {
-			return errGap
-		}
-		at = o.End()
-		var complete []byte
-		if complete, rest = input.SplitRune(text); len(complete) == 0 {
+		case slices.ContainsFunc(all, func(e models.Event) bool { return e.Key == st.f.id() }):
 			return nil
 		}
-		rest = slices.Clone(rest)
-		return st.emitText(complete, false)
-	})
-	if errors.Is(err, errGap) {
-		err = nil
 	}
-	return rest, err
-}
-
-// isText reports whether the beginning of a result shows that it is text.
-func isText(data []byte) bool {
-	t := strings.TrimLeft(string(data), " \t\r\n")
-	complete, _ := input.SplitRune(data)
-	return t != "" && t[0] != '{' && t[0] != '[' && utf8.Valid(complete)
-}
-
-// emitText sends a piece of a text.
-func (st *stream) emitText(text []byte, last bool) error {
-	appended := st.at.sent > 0
-	st.at.sent += int64(len(text))
-	return st.emitArtifact(a2a.ContentParts{{Content: a2a.Text(strings.ToValidUTF8(string(text), "\uFFFD")), MediaType: "text/plain"}}, appended, last)
-}
-
-func (st *stream) emitArtifact(parts a2a.ContentParts, appended, last bool) error {
-	return st.emit(st.at.String(), &a2a.TaskArtifactUpdateEvent{
-		TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Append: appended, LastChunk: last,
-		Artifact: &a2a.Artifact{ID: artifactID(st.at.attempt), Name: "result", Parts: parts},
-	})
 }

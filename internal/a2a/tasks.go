@@ -245,10 +245,13 @@ func (s *service) cancel(ctx context.Context, p models.Principal, req taskReques
 	}
 	if f.core == nil {
 		err = s.Store.Write(ctx, func(tx *store.Tx) error {
-			if ok, err := rows.Move(tx, req.ID, rows.Canceled, ""); ok || err != nil {
+			switch ok, err := rows.Move(tx, req.ID, rows.Canceled, ""); {
+			case err != nil:
 				return err
+			case !ok:
+				return late
 			}
-			return late
+			return closed(tx, f.row, models.TaskCancelled, "")
 		})
 	} else if _, err = s.Orchestrator.Cancel(ctx, req.ID, "cancelled by "+p.Name, nil); errs.Is(err, errs.TaskState) {
 		err = late
@@ -285,7 +288,7 @@ func (s *service) list(ctx context.Context, p models.Principal, req listRequest)
 	out.TotalSize = total
 	if len(page) > size {
 		page = page[:size]
-		out.NextPageToken = pageToken(page[size-1])
+		out.NextPageToken = pageToken(page[size-1], total)
 	}
 	written := 0
 	for i, at := range page {
@@ -306,16 +309,16 @@ func (s *service) list(ctx context.Context, p models.Principal, req listRequest)
 			return nil, err
 		}
 		if written += len(text); written > maxPageBytes && i < len(page)-1 {
-			out.NextPageToken = pageToken(at)
+			out.NextPageToken = pageToken(at, total)
 			break
 		}
 	}
 	return out, nil
 }
 
-// pageToken returns the token of the page after a task.
-func pageToken(last rows.Position) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.At.UnixMicro(), 10) + "." + last.ID))
+// pageToken returns the token of the page after a task. It contains the number of tasks on all pages, which only the first page counts.
+func pageToken(last rows.Position, total int) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(last.At.UnixMicro(), 10) + "." + strconv.Itoa(total) + "." + last.ID))
 }
 
 // noState selects no task: those in TASK_STATE_AUTH_REQUIRED, which comet does not have.
@@ -342,13 +345,18 @@ func (r listRequest) query(p models.Principal) (rows.Query, error) {
 		q.After = *r.StatusTimestampAfter
 	}
 	if r.PageToken != "" {
+		invalid := fail(a2a.ErrInvalidParams, "pageToken must be the nextPageToken of an earlier page")
 		text, err := base64.RawURLEncoding.DecodeString(r.PageToken)
-		at, id, ok := strings.Cut(string(text), ".")
-		micros, number := strconv.ParseInt(at, 10, 64)
-		if err != nil || number != nil || !ok || id == "" || !isPrintable(id) {
-			return q, fail(a2a.ErrInvalidParams, "pageToken must be the nextPageToken of an earlier page")
+		parts := strings.SplitN(string(text), ".", 3)
+		if err != nil || len(parts) < 3 || parts[2] == "" || !isPrintable(parts[2]) {
+			return q, invalid
 		}
-		q.Cursor = rows.Position{At: time.UnixMicro(micros).UTC(), ID: id}
+		micros, err := strconv.ParseInt(parts[0], 10, 64)
+		total, wrong := strconv.Atoi(parts[1])
+		if err != nil || wrong != nil || total < 0 {
+			return q, invalid
+		}
+		q.Cursor, q.Total = rows.Position{At: time.UnixMicro(micros).UTC(), ID: parts[2]}, total
 	}
 	return q, nil
 }

@@ -419,7 +419,7 @@ func TestRequests(t *testing.T) {
 			`{"jsonrpc":"2.0","id":1}`: -32600, `{"jsonrpc":"2.0","id":1,"method":"tasks/get"}`: -32601, `{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[]}`: -32602,
 			`{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":7}}`: -32602, `{"jsonrpc":"2.0","id":1,"method":"GetTask"}`: -32602,
 			`{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"none"}}`: -32001, `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{}}`: -32602,
-			`{"jsonrpc":"2.0","id":1,"method":"CreateTaskPushNotificationConfig","params":{}}`: -32003,
+			`{"jsonrpc":"2.0","id":1,"method":"CreateTaskPushNotificationConfig","params":{}}`: -32602,
 		} {
 			resp := h.Do(t, http.MethodPost, "/a2a", body, "A2A-Version", "1.0")
 			require.Equal(t, http.StatusOK, resp.Status, body)
@@ -440,7 +440,7 @@ func TestRequests(t *testing.T) {
 		for path, want := range map[string]int{
 			"POST message:send": http.StatusBadRequest, "GET tasks/none": http.StatusNotFound, "POST tasks/none:cancel": http.StatusNotFound, "POST tasks/none": http.StatusNotFound,
 			"GET message:send": http.StatusNotFound, "GET tasks/": http.StatusNotFound, "GET nothing": http.StatusNotFound, "GET tasks/x/y": http.StatusNotFound,
-			"GET tasks/x/pushNotificationConfigs": http.StatusBadRequest, "DELETE tasks/x/pushNotificationConfigs/y": http.StatusBadRequest,
+			"GET tasks/x/pushNotificationConfigs": http.StatusNotFound, "DELETE tasks/x/pushNotificationConfigs/y": http.StatusNotFound, "PUT tasks/x/pushNotificationConfigs/y": http.StatusNotFound,
 		} {
 			method, at, _ := strings.Cut(path, " ")
 			resp := h.Do(t, method, "/a2a/rest/"+at, "", "A2A-Version", "1.0")

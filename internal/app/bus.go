@@ -43,6 +43,7 @@ type wakeups struct {
 	bus          *bus.Bus
 	subjects     map[orchestrator.WakeKind]bus.Kind
 	orchestrator *orchestrator.Orchestrator
+	shared       bool // with other replicas
 	stop         func()
 }
 
@@ -51,6 +52,16 @@ type wakeups struct {
 func (w *wakeups) Wake(kind orchestrator.WakeKind, id string) {
 	if subject, ok := w.subjects[kind]; ok {
 		_ = w.bus.Publish(subject.Of(id), nil)
+	}
+}
+
+// wakeInboxes wakes the connections of agents that have new messages, here and on other replicas.
+func (w *wakeups) wakeInboxes(agentIDs []string) {
+	for _, id := range agentIDs {
+		w.orchestrator.OnWake(orchestrator.WakeInbox, id)
+		if w.shared {
+			w.Wake(orchestrator.WakeInbox, id)
+		}
 	}
 }
 

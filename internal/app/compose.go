@@ -43,6 +43,7 @@ import (
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/internal/usage"
+	"comet/models"
 	"comet/store"
 	"comet/store/reseal"
 	"comet/webhooks"
@@ -109,7 +110,12 @@ func (a *App) open(ctx context.Context) (err error) {
 	}
 	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, Logger: a.log})
 	a.metrics.Registerer().MustRegister(ledger)
+	var clients *a2a.Handler
 	hooks := webhooks.New(a.store, &webhooks.Options{
+		TaskEvents: a2a.PushedEvents(),
+		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
+			return clients.Render(ctx, hook, d)
+		},
 		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
 		Timeout: a.cfg.Webhooks.Timeout, Poll: a.cfg.Events.PollInterval, Retention: a.cfg.Webhooks.Retention,
 		OnAttempt: countAttempts(a.metrics.Registerer()), Logger: a.log,
@@ -133,12 +139,12 @@ func (a *App) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.tools, a.mcpServer = stack.service, stack.server
-	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: work.WakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
-	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
 	remotes := remote.New(a.store, work, &remote.Options{
 		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, Keys: a.secrets, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
 		Clock: a.opts.Clock, Logger: a.log,
 	})
+	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
+	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
 	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes}
 	options := a.apiOptions(relay, natsBus, work)
 	signed := genesis.New(genesis.Dependencies{
@@ -151,7 +157,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
 	}
-	clients := a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Feed: feed}, &a2a.Options{
+	clients = a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Feed: feed, Webhooks: hooks}, &a2a.Options{
 		PublicURL: a.cfg.MCP.PublicURL, Version: cmp.Or(a.opts.Build.Version, "unknown"), Retention: a.cfg.Tasks.Retention,
 		Limits: limits, OnFailure: func(reason string) { a.metrics.CountFailure("a2a", reason) }, Logger: a.log,
 	})
@@ -258,8 +264,8 @@ func (a *App) tracer(pkg string) trace.Tracer {
 
 // newOrchestrator returns the orchestrator and the service that carries its wake-ups to and from
 // other replicas.
-func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, background.Service) {
-	w := &wakeups{bus: natsBus, subjects: map[orchestrator.WakeKind]bus.Kind{
+func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed *events.Feed, natsBus *bus.Bus) (*orchestrator.Orchestrator, *wakeups) {
+	w := &wakeups{bus: natsBus, shared: a.cfg.NATSURL != "", subjects: map[orchestrator.WakeKind]bus.Kind{
 		orchestrator.WakeInbox: bus.WakeInboxes, orchestrator.WakeProgress: bus.WakeProgress, orchestrator.WakeTask: bus.WakeTasks,
 		orchestrator.WakeQueue: bus.WakeDispatches, orchestrator.WakeWorker: bus.WakeAgentIndexes,
 	}}
@@ -268,7 +274,7 @@ func (a *App) newOrchestrator(reg *registry.Registry, ledger *usage.Ledger, feed
 		Classes: classes(), Resolver: references.Resolver{}, ReservedSessionID: v5.ReservesSession, Tracer: a.tracer("orchestrator"), Registry: reg, Feed: feed,
 		Retention: a.cfg.Tasks.Retention, OfflineAfter: max(3*a.cfg.Transport.Heartbeat, minOfflineAfter), ReturnGrace: a.cfg.Transport.ReturnGrace, Logger: a.log,
 	}
-	if a.cfg.NATSURL != "" { // an embedded bus has no other replicas
+	if w.shared { // an embedded bus has no other replicas
 		opts.Waker = w
 	}
 	w.orchestrator = orchestrator.New(a.store, ledger, opts)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,27 @@ func costOfRESTTask(t *testing.T) {
 		o := m.operation("submit, accept and complete a task: submitted over REST, worker polls its inbox")
 		perform(o)
 		o.compare(t, "task-rest-poll")
+	})
+}
+
+// costOfSchedule measures a schedule that submits a task.
+func costOfSchedule(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		worker := m.worker(t, "digger")
+		worker.must(t, http.StatusOK, http.MethodGet, "/api/agent/inbox", nil)
+		eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
+		perform := func(o *operation) {
+			var made struct{ ID string }
+			draft := map[string]any{"every_ms": 1000, "task": map[string]any{"capabilities": []string{measuredWork}}}
+			require.NoError(t, json.Unmarshal(o.post(t, "create (POST /api/v1/schedules)", m.client, http.StatusCreated, "/api/v1/schedules", draft), &made))
+			o.step(t, "run (job)", func(string) { m.clock.Advance(time.Second) }, committed("UPDATE schedules"))
+			m.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/schedules/"+made.ID, nil)
+		}
+		perform(m.operation("the first"))
+		o := m.operation("create and run a schedule that submits a task")
+		perform(o)
+		o.compare(t, "schedule")
 	})
 }
 

@@ -26,6 +26,7 @@ func TestCosts(t *testing.T) {
 		t.Run("task in envelopes", costOfEnvelopeTask)
 		t.Run("task over REST", costOfRESTTask)
 		t.Run("task in V5", costOfV5Task)
+		t.Run("schedules", costOfSchedule)
 		t.Run("heartbeats", costOfHeartbeats)
 		t.Run("tool calls", costOfToolCalls)
 		t.Run("workflows with a budget", costOfBudgetedWorkflow)
@@ -33,6 +34,8 @@ func TestCosts(t *testing.T) {
 		t.Run("tasks of MCP", costOfMCPTask)
 		t.Run("task of a tool", costOfToolTask)
 		t.Run("webhook deliveries", costOfWebhooks)
+		t.Run("publications", costOfPublications)
+		t.Run("A2A", costOfA2A)
 	})
 	t.Run("documentation", costsAreDocumented)
 }
@@ -171,5 +174,34 @@ func costOfWebhooks(t *testing.T) {
 		}
 		deliver("the first delivery to a webhook (event agent.created)", "webhook-delivery-first", "digger")
 		deliver("webhook delivery (event agent.created)", "webhook-delivery", "helper")
+	})
+}
+
+// costOfA2A measures a message, and reads of its task, which waits for its agent.
+func costOfA2A(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		m.agent(t, "digger")
+		call := func(o *operation, method string, params map[string]any) (out struct {
+			Result struct {
+				Task struct{ ID string }
+			}
+		}) {
+			body := o.post(t, method, m.client, http.StatusOK, "/a2a?A2A-Version=1.0", map[string]any{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+			require.NoError(t, json.Unmarshal(body, &out))
+			return out
+		}
+		send := func(o *operation, id string) string {
+			message := map[string]any{"messageId": id, "role": "ROLE_USER", "parts": []any{map[string]string{"text": "deep"}}, "metadata": map[string]string{"capability": "custom:dig"}}
+			out := call(o, "SendMessage", map[string]any{"message": message, "configuration": map[string]any{"returnImmediately": true}})
+			require.NotEmpty(t, out.Result.Task.ID)
+			return out.Result.Task.ID
+		}
+		send(m.operation("the first message"), "m-0") // opens what later ones share
+		o := m.operation("A2A: a message that requests a task, and reads of the task")
+		id := send(o, "m-1")
+		call(o, "GetTask", map[string]any{"id": id})
+		call(o, "ListTasks", map[string]any{})
+		o.compare(t, "a2a")
 	})
 }

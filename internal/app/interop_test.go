@@ -31,17 +31,20 @@ func protocolOf(name string) string {
 func canAsk(worker string) bool { return worker != "envelope" && worker != "mcp" }
 
 // showsParts says that a requester receives a part of the result that a worker sends before the end. The partial results of
-// Genesis are messages of their own, and what a worker of package agent writes is the log of the task. A remote A2A agent's text is
+// Genesis are values of their own, and what a worker of package agent writes is the log of the task. A remote A2A agent's text is
 // stored as JSON, and the pieces of PROTOCOL_V5 have no known lengths: A2A sends both when they are complete.
 func showsParts(requester, worker string) bool {
 	switch requester {
 	case "REST":
-		return worker != "genesis" && worker != "mcp"
+		return worker != "mcp"
 	case "genesis":
 		return worker == "genesis"
 	}
 	return false
 }
+
+// maxCells is how many cells are tested at a time.
+const maxCells = 8
 
 // runCell tests a pair of protocols with all that the table says of it, then that the worker's agent was charged once for each task.
 func runCell(t *testing.T, f *protocolFixture, req requester, kind string) {

@@ -45,9 +45,22 @@ func TestProtocolsInterwork(t *testing.T) {
 	runProtocolFixture(t, func(t *testing.T, f *protocolFixture) {
 		var running sync.WaitGroup
 		defer running.Wait()
+		for _, req := range f.requesters()[:3] {
+			for _, b := range behaviours {
+				for _, kind := range b.workers {
+					running.Go(func() {
+						t.Run(req.name()+" to "+kind+"/"+b.name, func(t *testing.T) { b.test(t, f, req, f.newWorker(t, kind)) })
+					})
+				}
+			}
+		}
+		running.Wait() // before the cells, which would take the time that the pauses measure
+		slots := make(chan struct{}, maxCells)
 		for _, req := range f.requesters() {
 			for _, kind := range interopWorkers() {
 				running.Go(func() {
+					slots <- struct{}{}
+					defer func() { <-slots }()
 					t.Run(req.name()+" to "+kind, func(t *testing.T) { runCell(t, f, req, kind) })
 				})
 			}
@@ -57,15 +70,6 @@ func TestProtocolsInterwork(t *testing.T) {
 					require.Equal(t, "unsupported", got.state, "%+v", got)
 				})
 			})
-		}
-		for _, req := range f.requesters()[:3] {
-			for _, b := range behaviours {
-				for _, kind := range b.workers {
-					running.Go(func() {
-						t.Run(req.name()+" to "+kind+"/"+b.name, func(t *testing.T) { b.test(t, f, req, f.newWorker(t, kind)) })
-					})
-				}
-			}
 		}
 	})
 }

@@ -27,6 +27,7 @@ const (
 	inEnvelopes   = "envelopes"
 	inREST        = "REST"
 	inV5          = "V5"
+	inGenesis     = "Genesis, signed"
 	bare          = "bare server"
 	jetStreamName = "JetStream, sync always"
 	earlier       = "before, envelopes"
@@ -116,17 +117,22 @@ func roundTripSubjects(b *testing.B, database string, requesters int) []*subject
 }
 
 // BenchmarkAccept measures work_requests that are durable and assigned before the response, while
-// the workers answer them, against the bare server.
+// the workers answer them, against the bare server; and signed REQUESTs of the Genesis protocol.
 func BenchmarkAccept(b *testing.B) {
 	var results []result
 	eachDatabase(b, func(b *testing.B, database string) {
-		m := measurement{what: "work_requests accepted, " + database, against: []comparison{{subject: bare, metric: "of_bare"}}}
+		m := measurement{what: "work_requests accepted, " + database, against: []comparison{
+			{subject: bare, metric: "of_bare"}, {of: inGenesis, subject: inEnvelopes, metric: "genesis_of_envelopes", aim: 0.85},
+		}}
 		m.open = func(b *testing.B) []*subject {
 			b.Helper()
 			comet, plain := startComet(b, newStorage(b, database), nil), startBareServer(b, database)
+			answered, sent := startEnvelopeWorkers(b, comet), new(int64)
+			envelope := func() []byte { return post("/api/agent/message", adminToken, workRequest(uuid.New())) }
 			return []*subject{
-				accepted(b, inEnvelopes, comet.addr, startEnvelopeWorkers(b, comet)),
-				accepted(b, bare, plain.addr, &plain.answered),
+				accepted(b, inEnvelopes, comet.addr, answered, sent, envelope),
+				accepted(b, bare, plain.addr, &plain.answered, new(int64), envelope),
+				accepted(b, inGenesis, comet.addr, answered, sent, signedRequests(b)),
 			}
 		}
 		b.Run("message", func(b *testing.B) { results = append(results, m.run(b)...) })
@@ -135,24 +141,30 @@ func BenchmarkAccept(b *testing.B) {
 }
 
 // accepted is a subject that sends requests and does not wait for their results. A slice begins when
-// the workers have answered those of the one before.
-func accepted(b *testing.B, name, addr string, answered *atomic.Int64) *subject {
+// the workers have answered those of the one before. sent counts the requests of all subjects of a server.
+func accepted(b *testing.B, name, addr string, answered *atomic.Int64, sent *int64, request func() []byte) *subject {
 	b.Helper()
-	callers := newCallers(b, addr, writers)
-	sent := int64(0)
+	callers, requests := newCallers(b, addr, writers), make([][]byte, acceptBatch)
 	return &subject{
 		name: name, callers: writers,
 		prepare: func(b *testing.B) {
 			b.Helper()
-			require.Eventually(b, func() bool { return answered.Load() == sent }, time.Minute, time.Millisecond, "the workers of %s do not get all tasks", name)
+			require.Eventually(b, func() bool { return answered.Load() == *sent }, time.Minute, time.Millisecond, "the workers of %s do not get all tasks", name)
+			for i := range requests {
+				requests[i] = request()
+			}
 		},
 		batch: func(b *testing.B) int {
 			b.Helper()
-			sent += acceptBatch
+			*sent += acceptBatch
 			var next atomic.Int64
 			together(b, writers, writers, func(c int) error {
-				for next.Add(1) <= acceptBatch {
-					status, body, err := callers[c].exchange(post("/api/agent/message", adminToken, workRequest(uuid.New())))
+				for {
+					n := next.Add(1)
+					if n > acceptBatch {
+						return nil
+					}
+					status, body, err := callers[c].exchange(requests[n-1])
 					if err == nil && status != http.StatusAccepted {
 						err = fmt.Errorf("%s: %d %s", name, status, body)
 					}
@@ -160,7 +172,6 @@ func accepted(b *testing.B, name, addr string, answered *atomic.Int64) *subject 
 						return err
 					}
 				}
-				return nil
 			})
 			return acceptBatch
 		},

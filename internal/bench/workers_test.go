@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/coder/websocket"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/wire/genesis"
 	v5 "comet/internal/wire/v5"
 )
 
@@ -208,4 +212,21 @@ func workRequest(task uuid.UUID) []byte {
 		`"trace_id":"%s","request_id":"%s","type":"work_request","payload":{"task_id":"%s","work_type":"run_playbook","parameters":{"playbook":"deploy_kuma.yml",`+
 		`"extra_vars":{"version":"1.4.0"}},"hints":{"max_duration_seconds":3600,"max_memory_mb":512}},"x_custom_fields":{}}`,
 		uuid.New(), uuid.New(), uuid.New(), task)
+}
+
+// signedRequests returns a function that returns the same work as a signed REQUEST of a client.
+func signedRequests(b *testing.B) func() []byte {
+	b.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(b, err)
+	return func() []byte {
+		m := genesis.Message{ID: uuid.NewString(), From: "bench", To: genesis.Broadcast, Timestamp: time.Now().UnixNano(), Body: genesis.Request{
+			Intent: envelopeWork, Confidence: 1, Entities: []genesis.Entity{}, Payload: jsontext.Value(`{"playbook":"deploy_kuma.yml","extra_vars":{"version":"1.4.0"}}`),
+			Context: jsontext.Value("{}"), Priority: genesis.Normal,
+		}}
+		require.NoError(b, m.Sign(key, genesis.ProfileV1))
+		text, err := m.Format()
+		require.NoError(b, err)
+		return post("/api/genesis/messages", adminToken, text)
+	}
 }

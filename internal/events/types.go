@@ -38,23 +38,22 @@ const (
 
 // The events of tasks, whose key is the task's id, and of sessions and workers.
 const (
-	TaskCreated   models.EventType = "task.created"
-	TaskWaiting   models.EventType = "task.waiting"  // queued for a worker
-	TaskAssigned  models.EventType = "task.assigned" // a worker was selected
-	TaskStarted   models.EventType = "task.started"  // the worker has accepted it
-	TaskProgress  models.EventType = "task.progress"
-	TaskPartial   models.EventType = "task.partial"  // its worker has sent a partial result
-	TaskQuestion  models.EventType = "task.question" // its worker asks for clarification
-	TaskReplied   models.EventType = "task.replied"
+	TaskCreated  models.EventType = "task.created"
+	TaskWaiting  models.EventType = "task.waiting"  // queued for a worker
+	TaskAssigned models.EventType = "task.assigned" // a worker was selected
+	TaskStarted  models.EventType = "task.started"  // the worker has accepted it
+	TaskProgress models.EventType = "task.progress"
+	TaskPartial  models.EventType = "task.partial"  // its worker has sent a partial result
+	TaskQuestion models.EventType = "task.question" // its worker asks for clarification
+	TaskReplied  models.EventType = "task.replied"
+	// TaskSubtask is sent to the parents of a task that asks for clarification, and when it gets the reply.
+	TaskSubtask   models.EventType = "task.subtask"
 	TaskRetried   models.EventType = "task.retried" // another attempt will start
 	TaskCompleted models.EventType = "task.completed"
 	TaskFailed    models.EventType = "task.failed"
 	TaskCancelled models.EventType = "task.cancelled"
 	SessionClosed models.EventType = "session.closed"
 	// WorkerChanged is sent when a worker connects, disconnects or becomes busy.
-	// PublicationDead is sent when an agent does not receive a publication; the key is the publication's id.
-	PublicationDead models.EventType = "publication.dead"
-
 	WorkerChanged models.EventType = "worker.changed"
 	// BreakerOpened is sent when a worker's circuit breaker opens.
 	BreakerOpened models.EventType = "worker.breaker_opened"
@@ -92,17 +91,6 @@ const (
 	WorkflowEnded   models.EventType = "workflow.ended"
 )
 
-// The events of schedules. Their key is the schedule's id.
-const (
-	ScheduleCreated models.EventType = "schedule.created"
-	ScheduleChanged models.EventType = "schedule.changed"
-	ScheduleDeleted models.EventType = "schedule.deleted"
-	// ScheduleRun is sent when a schedule has submitted a task or started a workflow, ScheduleFailed when
-	// that was refused.
-	ScheduleRun    models.EventType = "schedule.run"
-	ScheduleFailed models.EventType = "schedule.failed"
-)
-
 // ForWebhooks returns the events that webhooks can subscribe to, those of CHE·NU §9 first.
 func ForWebhooks() []models.EventType {
 	return []models.EventType{
@@ -129,21 +117,14 @@ type TaskData struct {
 	Failure       string     `json:"failure,omitempty"`
 	Error         string     `json:"error,omitempty"`
 	NextAttemptAt *time.Time `json:"next_attempt_at,omitempty"`
-	// Question and Options belong to task.question, Reply to task.replied.
-	Question string   `json:"question,omitempty"`
-	Options  []string `json:"options,omitempty"`
-	Reply    string   `json:"reply,omitempty"`
+	// Question and Options belong to task.question, Reply to task.replied, and one of them with SubtaskID to task.subtask.
+	Question  string   `json:"question,omitempty"`
+	Options   []string `json:"options,omitempty"`
+	Reply     string   `json:"reply,omitempty"`
+	SubtaskID string   `json:"subtask_id,omitempty"`
 	// Partial is the number of the partial result of task.partial.
 	Partial int64 `json:"partial,omitempty"`
 	Version int64 `json:"version"`
-}
-
-// PublicationData is the data of publication.dead.
-type PublicationData struct {
-	PublicationID string `json:"publication_id"`
-	AgentID       string `json:"agent_id"`
-	Reason        string `json:"reason"`
-	Attempts      int    `json:"attempts"`
 }
 
 // WorkerData is the data of worker.changed.
@@ -154,29 +135,6 @@ type WorkerData struct {
 	Protocol      string             `json:"protocol"`
 	Transport     string             `json:"transport"`
 	Concurrency   int                `json:"concurrency"`
-}
-
-// BreakerData is the data of worker.breaker_opened.
-type BreakerData struct {
-	AgentID  string    `json:"agent_id"`
-	Failures int       `json:"failures"`
-	Until    time.Time `json:"until"`
-}
-
-// ScheduleData is the data of the events of schedules.
-type ScheduleData struct {
-	ScheduleID string `json:"schedule_id"`
-	Actor      string `json:"actor"`              // the name of the token
-	AgentID    string `json:"agent_id,omitempty"` // of the token
-	Enabled    bool   `json:"enabled"`
-	// DueAt belongs to a run; Missed is how many later due times have passed as well. ID is the task or
-	// workflow of the run, and Error why there is none.
-	DueAt   time.Time `json:"due_at,omitzero"`
-	Missed  int       `json:"missed,omitempty"`
-	ID      string    `json:"created_id,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	NextAt  time.Time `json:"next_at,omitzero"`
-	Version int64     `json:"version"`
 }
 
 // SessionData is the data of session.closed.

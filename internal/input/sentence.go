@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-playground/validator/v10"
+
 	"comet/models"
 )
 
@@ -19,20 +21,24 @@ func ruleOf(tag string) string {
 		return "not_blank"
 	case "text":
 		return "printable"
+	case "gte":
+		return "min"
+	case "lte":
+		return "max"
 	}
 	return tag
 }
 
 // sentence describes the rule and the value.
-func sentence(pointer string, r rule, value reflect.Value) string {
-	name := Field(pointer)
-	switch r.tag {
+func sentence(pointer string, f validator.FieldError) string {
+	name, value := Field(pointer), deref(f.Value())
+	switch f.Tag() {
 	case "required":
 		return name + " is required"
-	case "min", "max":
-		return name + " must " + bound(r.tag, r.param, value)
+	case "min", "gte", "max", "lte", "len":
+		return name + " must " + bound(f.Tag(), f.Param(), value)
 	case "oneof":
-		return oneOf(name, strings.Fields(r.param), value)
+		return oneOf(name, strings.Fields(f.Param()), value)
 	case "scope":
 		names := make([]string, 0, len(models.Scopes()))
 		for _, s := range models.Scopes() {
@@ -40,7 +46,7 @@ func sentence(pointer string, r rule, value reflect.Value) string {
 		}
 		return oneOf(name, names, value)
 	}
-	return name + " must " + wants(r.tag) + came(value)
+	return name + " must " + wants(f.Tag()) + came(value)
 }
 
 // oneOf describes a value that is none of the known words.
@@ -67,6 +73,8 @@ func wants(tag string) string {
 		return "not contain control characters"
 	case "text":
 		return "not contain control characters other than line breaks and tabs"
+	case "unique":
+		return "not contain an entry twice"
 	}
 	return "satisfy the rule " + strconv.Quote(tag)
 }
@@ -84,7 +92,7 @@ func came(value reflect.Value) string {
 
 // bound completes “… must” for a limit of a number, a string or a list.
 func bound(tag, limit string, value reflect.Value) string {
-	way := map[string]string{"min": "at least", "max": "at most"}[tag]
+	way := map[string]string{"min": "at least", "gte": "at least", "max": "at most", "lte": "at most", "len": "exactly"}[tag]
 	switch value.Kind() {
 	case reflect.String:
 		n := utf8.RuneCountInString(value.String())
@@ -112,4 +120,12 @@ func show(value reflect.Value) string {
 		return fmt.Sprint(value.Interface())
 	}
 	return ""
+}
+
+func deref(v any) reflect.Value {
+	value := reflect.ValueOf(v)
+	for value.Kind() == reflect.Pointer && !value.IsNil() {
+		value = value.Elem()
+	}
+	return value
 }

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -50,25 +51,15 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 	}
 	t.WaitingFor = models.WaitForReply
 	t.Deadline = p.deadline(t, op.tx.Now(), p.ReplyTimeout)
-	op.emitTaskEvent(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
-	if err = op.notifyQuestion(t); err == nil {
-		err = op.saveTask(before, &t)
-	}
+	err = cmp.Or(op.notifyQuestion(t, q), op.saveTask(before, &t))
 	return t, err
 }
 
-// notifyQuestion wakes the goroutines that wait for the parents of a task, and sends its question
-// to the agent that submitted the root task, if it asked for notifications.
-func (op *operation) notifyQuestion(t models.Task) (err error) {
-	root := t
-	for root.ParentID != nil {
-		op.wakeAfterCommit(WakeTask, *root.ParentID)
-		if root, err = op.tx.Tasks().Get(*root.ParentID); err != nil {
-			return err
-		}
-	}
-	if root.OwnerAgent == "" {
-		return nil
+// notifyQuestion emits the question of a task, and sends it to the agent that submitted the root task, if it asked for notifications.
+func (op *operation) notifyQuestion(t models.Task, q Question) error {
+	root, err := op.emitQuestion(events.TaskQuestion, t, func(d *events.TaskData) { d.Question, d.Options = q.Text, q.Options })
+	if err != nil || root.OwnerAgent == "" {
+		return err
 	}
 	in, err := op.tx.Tasks().Input(root)
 	if err != nil {
@@ -78,6 +69,22 @@ func (op *operation) notifyQuestion(t models.Task) (err error) {
 		return err
 	}
 	return op.send(root.OwnerAgent, models.MessageQuestion, t, nil)
+}
+
+// emitQuestion emits a question or a reply for a task, which is saved next, and for its parents. It returns the root task.
+func (op *operation) emitQuestion(kind models.EventType, t models.Task, set func(*events.TaskData)) (root models.Task, err error) {
+	op.emitTaskEvent(kind, t, set)
+	for root = t; root.ParentID != nil; {
+		op.wakeAfterCommit(WakeTask, *root.ParentID)
+		if root, err = op.tx.Tasks().Get(*root.ParentID); err != nil {
+			return root, err
+		}
+		op.emitTaskEvent(events.TaskSubtask, root, func(d *events.TaskData) {
+			set(d)
+			d.SubtaskID, d.Version = t.ID, root.Version // the parent is not saved
+		})
+	}
+	return root, nil
 }
 
 // Reply replies to the question of a task's agent or, if it asked none, of an agent of one of its
@@ -124,11 +131,8 @@ func (o *Orchestrator) Reply(ctx context.Context, taskID, answer string, with ..
 func (op *operation) deliverReply(t *models.Task, answer string, p Policy) error {
 	t.WaitingFor = models.NotWaiting
 	t.Deadline = p.deadline(*t, op.tx.Now(), p.Timeout)
-	if err := op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}); err != nil {
-		return err
-	}
-	op.emitTaskEvent(events.TaskReplied, *t, func(d *events.TaskData) { d.Reply = answer })
-	return nil
+	_, err := op.emitQuestion(events.TaskReplied, *t, func(d *events.TaskData) { d.Reply = answer })
+	return cmp.Or(err, op.send(t.AgentID, models.MessageReply, *t, map[string]string{"answer": answer}))
 }
 
 // maxQuestions limits how many open questions of a session are listed.

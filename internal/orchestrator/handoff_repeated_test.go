@@ -88,7 +88,7 @@ func TestRepeatedHandOff(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, models.TaskDone, again.Task.State, "it returns the end")
 		requireUnchanged(t, h, before, "HandOff")
-		require.Equal(t, []models.MessageKind{models.MessageTaskEnded}, h.inboxKinds(t, "w-1"), "once")
+		require.Equal(t, []string{models.MessageTaskEnded}, h.inboxKinds(t, "w-1"), "once")
 	})
 
 	withHarness(t, "rejects other content", func(t *testing.T, h *harness) {

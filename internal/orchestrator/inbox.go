@@ -19,16 +19,6 @@ func (o *Orchestrator) Inbox(agentID string) (<-chan struct{}, func()) {
 	return o.waiters.Subscribe(WakeInbox, agentID)
 }
 
-// WakeInboxes wakes the connections of agents that have new messages, here and on other replicas.
-func (o *Orchestrator) WakeInboxes(agentIDs []string) {
-	for _, id := range agentIDs {
-		o.waiters.Wake(wakeups.Wake{Kind: WakeInbox, ID: id})
-		if o.opts.Waker != nil {
-			o.opts.Waker.Wake(WakeInbox, id)
-		}
-	}
-}
-
 // Messages returns up to limit unacknowledged messages of an agent, the most urgent first, and then
 // the progress of its tasks since the last call.
 func (o *Orchestrator) Messages(ctx context.Context, agentID string, limit int) ([]models.InboxMessage, error) {

@@ -229,6 +229,12 @@ func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind stri
 	return a.Type, err == nil && a.IsActive, err
 }
 
+// IsRegistered reports whether an agent is registered. An agent that was created on another replica is known a moment later.
+func (e *environment) IsRegistered(agentID string) bool {
+	a, _ := e.index.Agent(agentID)
+	return a.Version != 0
+}
+
 // Alternative returns the id of the best agent that could do work with the given capabilities now, except for some
 // agents, "" for none.
 func (e *environment) Alternative(capabilities []string, except ...string) string {

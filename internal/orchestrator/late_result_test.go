@@ -22,7 +22,7 @@ func timedOut(t *testing.T, h *harness, change func(*orchestrator.Submission)) s
 	h.worker(t, "b", 1, "work") // it was never used, so it comes first
 	h.advanceUntil(t, id, 30*time.Second, func(t models.Task) bool { return t.WaitingFor == models.WaitForRetry })
 	h.advanceUntil(t, id, time.Second, func(t models.Task) bool { return t.Attempt == 2 && t.AgentID == "b" })
-	require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"))
+	require.Equal(t, []string{models.MessageCancel}, h.inboxKinds(t, "a"))
 	return id
 }
 
@@ -41,7 +41,7 @@ func (h *harness) advanceUntil(t *testing.T, id string, d time.Duration, right f
 }
 
 // inboxKinds returns the kinds of the messages in an agent's inbox.
-func (h *harness) inboxKinds(t *testing.T, agentID string) (kinds []models.MessageKind) {
+func (h *harness) inboxKinds(t *testing.T, agentID string) (kinds []string) {
 	t.Helper()
 	for _, m := range h.inbox(t, agentID) {
 		kinds = append(kinds, m.Kind)
@@ -89,7 +89,7 @@ func TestLateResult(t *testing.T) {
 			require.EqualValues(t, 70, task.Tokens)
 			require.Equal(t, "a's result", h.output(t, id, models.StreamResult))
 			require.Empty(t, h.output(t, id, models.StreamLog), "not the log of the other attempt")
-			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "b"), "the other attempt is cancelled")
+			require.Equal(t, []string{models.MessageCancel}, h.inboxKinds(t, "b"), "the other attempt is cancelled")
 			requireSound(t, h)
 
 			for range 2 { // repeated, and by the other agent

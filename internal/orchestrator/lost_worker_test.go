@@ -45,7 +45,7 @@ func TestLostWorker(t *testing.T) {
 		attempts, err := h.Attempts(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, string(orchestrator.FailureLost), attempts[0].ErrorCode)
-		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"), "it learns it when it returns")
+		require.Equal(t, []string{models.MessageCancel}, h.inboxKinds(t, "a"), "it learns it when it returns")
 		require.Zero(t, h.CachedWorker("a").Failures, "a lost connection does not count for the breaker")
 
 		h.connect(t, "a", "second")

@@ -257,7 +257,7 @@ func (op *operation) onTaskEnd(t models.Task) error {
 }
 
 // send puts a message about a task into an agent's inbox. data is encoded as JSON, nil for none.
-func (op *operation) send(agentID string, kind models.MessageKind, t models.Task, data map[string]string) error {
+func (op *operation) send(agentID string, kind string, t models.Task, data map[string]string) error {
 	m := models.InboxMessage{AgentID: agentID, Kind: kind, Priority: t.Priority, TaskID: t.ID, Attempt: t.Attempt}
 	if kind == models.MessageCancel {
 		m.Priority = MaxPriority

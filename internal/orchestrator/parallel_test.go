@@ -64,7 +64,7 @@ func TestParallelTask(t *testing.T) {
 		require.EqualValues(t, 7, done.Tokens)
 		for _, id := range []string{"a", "c"} {
 			require.Equal(t, models.TaskCancelled, h.WaitForTask(t, subtasks[id].ID, testkit.Ended).State)
-			require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, id))
+			require.Equal(t, []string{models.MessageCancel}, h.inboxKinds(t, id))
 		}
 		requireSound(t, h)
 		requireLegalEvents(t, h)

@@ -49,8 +49,7 @@ type Policy struct {
 	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
-	// Weighted orders the agents with selection.ByWeight instead of selection.ByScore, and finds
-	// capabilities also by folded names.
+	// Weighted orders the agents by selection.ByWeight, and finds capabilities by folded names as well.
 	Weighted bool
 }
 

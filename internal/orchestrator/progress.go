@@ -123,7 +123,7 @@ func (op *operation) storePartial(t models.Task, data json.RawMessage) error {
 }
 
 // Partials returns up to limit partial results of a task with a higher number than after, in order.
-func (o *Orchestrator) Partials(ctx context.Context, taskID string, after int64, limit int) ([]partials.Partial, error) {
+func (o *Orchestrator) Partials(ctx context.Context, taskID string, after int64, limit int) ([]models.Partial, error) {
 	return partials.After(o.store.Reads(ctx), taskID, after, limit)
 }
 

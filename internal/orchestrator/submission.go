@@ -112,12 +112,7 @@ func (sub *Submission) prepare(classes map[string]Policy) error {
 }
 
 // Validate returns the violations for which Submit would reject a submission, and sets its defaults.
-func (o *Orchestrator) Validate(sub *Submission) error {
-	id := sub.ID
-	err := sub.prepare(o.opts.Classes)
-	sub.ID = id
-	return err
-}
+func (o *Orchestrator) Validate(sub *Submission) error { return sub.prepare(o.opts.Classes) }
 
 // digest returns a hash of the content with which repeated requests are compared, zeros without a RequestID.
 // Values that equal the defaults of the policy count as omitted.

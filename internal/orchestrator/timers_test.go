@@ -65,7 +65,7 @@ func TestTimers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, moved, after)
 		h.advanceUntil(t, id, 20*time.Second, waitsFor(models.WaitForRetry))
-		require.Equal(t, []models.MessageKind{models.MessageCancel}, h.inboxKinds(t, "a"), "it may still be working")
+		require.Equal(t, []string{models.MessageCancel}, h.inboxKinds(t, "a"), "it may still be working")
 	})
 
 	withHarness(t, "end the wait in the queue", func(t *testing.T, h *harness) {

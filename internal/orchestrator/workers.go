@@ -300,7 +300,7 @@ func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 		return err
 	}
 	op.count(func(c *counters) { c.breakers.Inc() })
-	op.emit(events.BreakerOpened, w.AgentID, events.BreakerData{AgentID: w.AgentID, Failures: w.Failures, Until: w.BreakerUntil})
+	op.emit(events.BreakerOpened, w.AgentID, map[string]any{"agent_id": w.AgentID, "failures": w.Failures, "until": w.BreakerUntil})
 	return nil
 }
 

@@ -35,7 +35,7 @@ type Draft struct {
 	// SchemaVersion and ContentType describe the payload, default "1.0" and "application/json".
 	SchemaVersion, ContentType string
 	// Guarantee is at least once by default. DeduplicationID is required for exactly once.
-	Guarantee       models.Guarantee
+	Guarantee       string
 	DeduplicationID string
 	// MaxAttempts is 1 to 20, default 5. InitialInterval is 100 ms to 1 h, default 10 s. Coefficient is 1 to 10, default 2.
 	MaxAttempts     int
@@ -71,7 +71,7 @@ func (p *PubSub) Publish(ctx context.Context, by models.Principal, d Draft) (Pub
 		return Published{}, err
 	}
 	out := Published{ID: row.ID}
-	if row.Guarantee == models.AtMostOnce {
+	if row.Guarantee == AtMostOnce {
 		if out.Subscribers, err = p.count(p.store.Reads(ctx), row.Publication); err == nil {
 			err = p.broadcast(ctx, row.Publication, d.With)
 		}
@@ -79,7 +79,7 @@ func (p *PubSub) Publish(ctx context.Context, by models.Principal, d Draft) (Pub
 		out, err = p.save(ctx, row, d.With)
 	}
 	if err == nil {
-		p.published.WithLabelValues(string(row.Guarantee)).Inc()
+		p.published.WithLabelValues(row.Guarantee).Inc()
 	}
 	return out, err
 }
@@ -101,7 +101,7 @@ func (p *PubSub) newPublication(ctx context.Context, by models.Principal, d Draf
 	if by.AgentID == nil && !by.Has(models.ScopeMessagesSend) {
 		return out, errs.New(errs.MissingScope, "the token %q lacks the scope %q and is bound to no agent", by.Name, models.ScopeMessagesSend).With("scope", models.ScopeMessagesSend)
 	}
-	d.Guarantee, d.SchemaVersion, d.ContentType = cmp.Or(d.Guarantee, models.AtLeastOnce), cmp.Or(d.SchemaVersion, "1.0"), cmp.Or(d.ContentType, "application/json")
+	d.Guarantee, d.SchemaVersion, d.ContentType = cmp.Or(d.Guarantee, AtLeastOnce), cmp.Or(d.SchemaVersion, "1.0"), cmp.Or(d.ContentType, "application/json")
 	d.MaxAttempts, d.InitialInterval, d.Coefficient = cmp.Or(d.MaxAttempts, 5), cmp.Or(d.InitialInterval, 10*time.Second), cmp.Or(d.Coefficient, 2)
 	if err := d.check(); err != nil {
 		return out, err
@@ -138,7 +138,7 @@ func (p *PubSub) newPublication(ctx context.Context, by models.Principal, d Draf
 		Guarantee: d.Guarantee, DeduplicationID: d.DeduplicationID, MaxAttempts: d.MaxAttempts, InitialInterval: d.InitialInterval, Coefficient: d.Coefficient,
 		MessageID: d.MessageID, Meta: d.Meta, Trace: d.Trace, CreatedAt: now,
 	}, Sender: senderOf(by), ExpiresAt: now.Add(retention)}
-	content, _ := json.Marshal([]string{from, d.To, d.Type, d.Name, string(input.Canonical(d.Payload)), d.SchemaVersion, d.ContentType, string(d.Guarantee)}) // strings never fail
+	content, _ := json.Marshal([]string{from, d.To, d.Type, d.Name, string(input.Canonical(d.Payload)), d.SchemaVersion, d.ContentType, d.Guarantee}) // strings never fail
 	out.Digest = sha256.Sum256(content)
 	return out, err
 }
@@ -171,15 +171,15 @@ func (d Draft) check() error {
 		return input.Violated("/payload", "max", "the payload has %d bytes; the limit is %d", len(d.Payload), MaxPayload)
 	case !json.Valid(d.Payload):
 		return input.Violated("/payload", "json", "the payload must be a JSON value; it may be null")
-	case d.Guarantee != models.AtMostOnce && d.Guarantee != models.AtLeastOnce && d.Guarantee != models.ExactlyOnce:
-		return input.Violated("/guarantee", "enum", "the guarantee must be at-most-once, at-least-once or exactly-once, not %s", input.Quote(string(d.Guarantee)))
-	case d.Guarantee == models.ExactlyOnce && d.DeduplicationID == "":
+	case d.Guarantee != AtMostOnce && d.Guarantee != AtLeastOnce && d.Guarantee != ExactlyOnce:
+		return input.Violated("/guarantee", "enum", "the guarantee must be at-most-once, at-least-once or exactly-once, not %s", input.Quote(d.Guarantee))
+	case d.Guarantee == ExactlyOnce && d.DeduplicationID == "":
 		return input.Violated("/deduplication_id", "required", "exactly-once needs a deduplication id")
 	case d.MaxAttempts < 1 || d.MaxAttempts > 20:
 		return input.Violated("/retry/max_attempts", "range", "the number of attempts must be 1 to 20, not %d", d.MaxAttempts)
 	case d.InitialInterval < 100*time.Millisecond || d.InitialInterval > time.Hour:
 		return input.Violated("/retry/initial_interval_ms", "range", "the initial interval must be 100 ms to 1 h, not %s", d.InitialInterval)
-	case !(d.Coefficient >= 1 && d.Coefficient <= 10): //nolint:staticcheck // also for NaN
+	case !(d.Coefficient >= 1 && d.Coefficient <= 10):
 		return input.Violated("/retry/backoff_coefficient", "range", "the backoff coefficient must be 1 to 10, not %v", d.Coefficient)
 	}
 	return nil
@@ -250,7 +250,9 @@ func (p *PubSub) next(from store.Source, row *pubsub.Publication, after string) 
 	if row.Cursor = ""; row.To != "" {
 		return []string{row.To}, nil
 	}
-	if receivers, err = pubsub.Receivers(from, p.audience(row.Publication), after, batch); len(receivers) == batch {
+	receivers, err = pubsub.Receivers(from, p.audience(row.Publication), after, batch+1)
+	if len(receivers) > batch {
+		receivers = receivers[:batch]
 		row.Cursor = receivers[batch-1]
 	}
 	return receivers, err
@@ -261,7 +263,7 @@ func (p *PubSub) enqueue(tx *store.Tx, id string, agentIDs []string) error {
 	if len(agentIDs) == 0 {
 		return nil
 	}
-	if err := tx.Inbox().EnqueueAll(agentIDs, models.InboxMessage{ID: id, Kind: models.MessagePublication, Priority: priority}); err != nil {
+	if err := tx.Inbox().EnqueueAll(agentIDs, models.InboxMessage{ID: id, Kind: Kind, Priority: priority}); err != nil {
 		return err
 	}
 	dead, err := pubsub.KillOldest(tx, QueueFull, agentIDs, MaxWaiting)

@@ -6,15 +6,16 @@ package pubsub
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/models"
 	"comet/store"
@@ -22,8 +23,10 @@ import (
 )
 
 const (
-	// MaxSubscribers limits the receivers of a publication, MaxPatterns the subscriptions of an agent.
-	MaxSubscribers, MaxPatterns = 100_000, 100
+	// MaxSubscribers limits the receivers of a publication.
+	MaxSubscribers = 100_000
+	// MaxPatterns limits the subscriptions of an agent.
+	MaxPatterns = 100
 	// MaxPayload limits a payload in bytes.
 	MaxPayload = 1 << 20
 	// MaxWaiting limits the unacknowledged publications of an agent.
@@ -34,11 +37,37 @@ const (
 	retention = 7 * 24 * time.Hour
 	// batch is the number of receivers of a transaction.
 	batch = 500
+	// maxUnrecorded limits the agents whose deliveries are not recorded yet.
+	maxUnrecorded = 100_000
 	// distributeKind is the kind of the jobs that pass a publication on to further receivers.
 	distributeKind = "publications.distribute"
 	// priority is that of publications among the messages of an agent: normal.
 	priority = 1
 )
+
+// Kind is the kind of the inbox messages. Their attempt counts the deliveries.
+const Kind = "publication"
+
+// The delivery guarantees.
+const (
+	// AtMostOnce reaches the connections that are open now. Nothing is stored.
+	AtMostOnce = "at-most-once"
+	// AtLeastOnce is delivered until the receiver acknowledges it or the last attempt fails.
+	AtLeastOnce = "at-least-once"
+	// ExactlyOnce is AtLeastOnce, and a repeated publication with the same deduplication id has no effect.
+	ExactlyOnce = "exactly-once"
+)
+
+// EventDead is sent when an agent does not receive a publication; the key is the publication's id.
+const EventDead models.EventType = "publication.dead"
+
+// EventData is the data of EventDead.
+type EventData struct {
+	PublicationID string `json:"publication_id"`
+	AgentID       string `json:"agent_id"`
+	Reason        string `json:"reason"`
+	Attempts      int    `json:"attempts"`
+}
 
 // Options configures New; nil means defaults.
 type Options struct {
@@ -57,7 +86,10 @@ type PubSub struct {
 	store *store.Store
 	opts  Options
 	// cached holds short publications that were published or delivered here. They never change.
-	cached    *lru.Cache[string, models.Publication]
+	cached *lru.Cache[string, models.Publication]
+	// unrecorded holds deliveries until they are recorded.
+	unrecorded *background.Batcher[sent]
+
 	published *prometheus.CounterVec
 	attempts  prometheus.Counter
 	dead      *prometheus.CounterVec
@@ -87,13 +119,14 @@ func New(s *store.Store, opts *Options) *PubSub {
 		p.opts.Wake = func([]string) {}
 	}
 	p.cached, _ = lru.New[string, models.Publication](maxCached) // New fails only for a size below 1
+	p.unrecorded = background.NewBatcher(background.BatcherOptions{Task: "recording deliveries", Size: maxUnrecorded, MaxBatch: batch, MaxPending: maxUnrecorded}, p.record)
 	create := promauto.With(p.opts.Registerer)
 	p.published = create.NewCounterVec(prometheus.CounterOpts{Name: "comet_publications_total", Help: "Accepted publications."}, []string{"guarantee"})
 	p.attempts = create.NewCounter(prometheus.CounterOpts{Name: "comet_publication_attempts_total", Help: "Deliveries of stored publications to agents."})
 	p.dead = create.NewCounterVec(prometheus.CounterOpts{Name: "comet_publications_dead_total", Help: "Publications that an agent did not receive."}, []string{"reason"})
 	p.Dropped = create.NewCounter(prometheus.CounterOpts{Name: "comet_publications_dropped_total", Help: "Publications delivered at most once that a slow connection missed."})
-	for _, g := range []models.Guarantee{models.AtMostOnce, models.AtLeastOnce, models.ExactlyOnce} {
-		p.published.WithLabelValues(string(g))
+	for _, g := range []string{AtMostOnce, AtLeastOnce, ExactlyOnce} {
+		p.published.WithLabelValues(g)
 	}
 	for _, reason := range []string{Unacknowledged, Expired, QueueFull, Unsupported} {
 		p.dead.WithLabelValues(reason)
@@ -101,7 +134,7 @@ func New(s *store.Store, opts *Options) *PubSub {
 	return p
 }
 
-// RegisterJobs registers the jobs that distribute publications and end those that nobody acknowledges.
+// RegisterJobs registers the jobs that distribute publications and end those that are not acknowledged.
 func (p *PubSub) RegisterJobs(r *jobs.Runner) {
 	r.Handle(distributeKind, p.distribute, jobs.Policy{MaxBackoff: 10 * time.Second})
 	r.Every("publications.purge", time.Minute, p.purge)
@@ -135,27 +168,55 @@ func (p *PubSub) remember(publication models.Publication) {
 	}
 }
 
-// Sent records that messages were delivered to an agent, as Open has returned them.
+// sent are messages that were delivered to an agent.
+type sent struct {
+	agentID  string
+	messages []models.InboxMessage
+}
+
+// Sent records that messages were delivered to an agent, as Open has returned them. Concurrent calls share a transaction.
 func (p *PubSub) Sent(ctx context.Context, agentID string, messages []models.InboxMessage) error {
+	p.attempts.Add(float64(len(messages)))
+	if !p.unrecorded.Add(sent{agentID, messages}) {
+		return errs.New(errs.Unavailable, "too many deliveries are not recorded yet")
+	}
+	return p.unrecorded.Flush(ctx)
+}
+
+// record records deliveries, in the order of the agents.
+func (p *PubSub) record(ctx context.Context, deliveries []sent) (int, error) {
+	if len(deliveries) == 0 {
+		return 0, nil
+	}
+	ordered := slices.SortedFunc(slices.Values(deliveries), func(a, b sent) int { return cmp.Compare(a.agentID, b.agentID) })
+	return 0, p.store.Write(ctx, func(tx *store.Tx) error {
+		for _, d := range ordered {
+			if err := recordDeliveries(tx, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// recordDeliveries records the deliveries to one agent, those with the same schedule in one statement.
+func recordDeliveries(tx *store.Tx, d sent) error {
 	type attempt struct {
 		n    int
 		wait time.Duration
 		last bool
 	}
 	attempts := map[attempt][]string{}
-	for _, m := range messages {
+	for _, m := range d.messages {
 		a := attempt{m.Attempt, m.Publication.Wait(m.Attempt), m.Attempt >= m.Publication.MaxAttempts}
 		attempts[a] = append(attempts[a], m.ID)
 	}
-	p.attempts.Add(float64(len(messages)))
-	return p.store.Write(ctx, func(tx *store.Tx) error {
-		for a, ids := range attempts {
-			if err := pubsub.Attempted(tx, agentID, ids, a.n, tx.Now().Add(a.wait), a.last); err != nil {
-				return err
-			}
+	for a, ids := range attempts {
+		if err := pubsub.Attempted(tx, d.agentID, ids, a.n, tx.Now().Add(a.wait), a.last); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // End turns a message into a dead letter.
@@ -173,7 +234,7 @@ func (p *PubSub) announce(tx *store.Tx, dead []pubsub.DeadLetter, err error) err
 	}
 	drafts := make([]store.EventDraft, len(dead))
 	for i, d := range dead {
-		drafts[i] = store.EventDraft{Type: events.PublicationDead, Key: d.PublicationID, Data: events.PublicationData{
+		drafts[i] = store.EventDraft{Type: EventDead, Key: d.PublicationID, Data: EventData{
 			PublicationID: d.PublicationID, AgentID: d.AgentID, Reason: d.Reason, Attempts: d.Attempts,
 		}}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/pubsub"
@@ -99,7 +98,7 @@ func (f fixture) waiting(t *testing.T, agentID string) (ids []string) {
 	list, err := f.Messages(t.Context(), agentID, 2000)
 	require.NoError(t, err)
 	for _, m := range list {
-		require.Equal(t, models.MessagePublication, m.Kind)
+		require.Equal(t, pubsub.Kind, m.Kind)
 		ids = append(ids, m.ID)
 	}
 	return ids
@@ -157,7 +156,7 @@ func TestSubscriptions(t *testing.T) {
 			require.True(t, errs.Is(err, errs.InvalidRequest), "%q: %v", p, err)
 		}
 		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "ada-0000", make([]pubsub.Pattern, 101)), errs.InvalidRequest))
-		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "nobody", nil), errs.NotFound))
+		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "missing", nil), errs.NotFound))
 		require.True(t, errs.Is(f.Subscribe(t.Context(), models.Principal{Scopes: []models.Scope{models.ScopeMessagesSend}}, "ada-0000", nil), errs.MissingScope))
 		require.True(t, errs.Is(f.Subscribe(t.Context(), bound("orch-personnel", models.ScopeAgentsWrite), "ada-0000", nil), errs.ForeignAgent))
 	})
@@ -179,16 +178,16 @@ func TestPublish(t *testing.T) {
 			"payload":             {func(d *pubsub.Draft) { d.Payload = []byte("{") }, testkit.Admin(), errs.InvalidRequest},
 			"long payload":        {func(d *pubsub.Draft) { d.Payload = make([]byte, pubsub.MaxPayload+1) }, testkit.Admin(), errs.InvalidRequest},
 			"guarantee":           {func(d *pubsub.Draft) { d.Guarantee = "always" }, testkit.Admin(), errs.InvalidRequest},
-			"no deduplication id": {func(d *pubsub.Draft) { d.Guarantee = models.ExactlyOnce }, testkit.Admin(), errs.InvalidRequest},
+			"no deduplication id": {func(d *pubsub.Draft) { d.Guarantee = pubsub.ExactlyOnce }, testkit.Admin(), errs.InvalidRequest},
 			"attempts":            {func(d *pubsub.Draft) { d.MaxAttempts = 21 }, testkit.Admin(), errs.InvalidRequest},
 			"interval":            {func(d *pubsub.Draft) { d.InitialInterval = time.Millisecond }, testkit.Admin(), errs.InvalidRequest},
 			"coefficient":         {func(d *pubsub.Draft) { d.Coefficient = 0.5 }, testkit.Admin(), errs.InvalidRequest},
 			"name":                {func(d *pubsub.Draft) { d.Name = "a\x00" }, testkit.Admin(), errs.InvalidRequest},
-			"receiver":            {func(d *pubsub.Draft) { d.To = "nobody" }, testkit.Admin(), errs.NotFound},
+			"receiver":            {func(d *pubsub.Draft) { d.To = "missing" }, testkit.Admin(), errs.NotFound},
 			"an agent's name":     {func(d *pubsub.Draft) { d.From = ada }, testkit.Admin(), errs.ForeignAgent},
 			"another name":        {func(d *pubsub.Draft) { d.From = "shop" }, bound(ada), errs.ForeignAgent},
 			"scope":               {func(*pubsub.Draft) {}, models.Principal{Name: "reader", Scopes: []models.Scope{models.ScopeTasksRead}}, errs.MissingScope},
-			"no bus":              {func(d *pubsub.Draft) { d.Guarantee = models.AtMostOnce }, testkit.Admin(), errs.Unavailable},
+			"no bus":              {func(d *pubsub.Draft) { d.Guarantee = pubsub.AtMostOnce }, testkit.Admin(), errs.Unavailable},
 		} {
 			d := pubsub.Draft{Type: "order.paid", Payload: []byte("{}")}
 			c.change(&d)
@@ -237,7 +236,7 @@ func TestPublish(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, dead, 2)
 		require.Equal(t, []string{all[0], all[1], pubsub.QueueFull}, []string{dead[0].PublicationID, dead[1].PublicationID, dead[0].Reason})
-		event, err := f.DB.Events(t.Context()).Newest(all[1], events.PublicationDead)
+		event, err := f.DB.Events(t.Context()).Newest(all[1], pubsub.EventDead)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"publication_id":"`+all[1]+`","agent_id":"ada-0000","reason":"queue_full","attempts":0}`, string(event.Data))
 	})
@@ -264,7 +263,7 @@ func TestPublish(t *testing.T) {
 func TestExactlyOnce(t *testing.T) {
 	t.Parallel()
 	draft := func(payload, id string) pubsub.Draft {
-		return pubsub.Draft{Type: "order.paid", Payload: []byte(payload), Guarantee: models.ExactlyOnce, DeduplicationID: id}
+		return pubsub.Draft{Type: "order.paid", Payload: []byte(payload), Guarantee: pubsub.ExactlyOnce, DeduplicationID: id}
 	}
 	run(t, "a repetition has no effect within a day", func(t *testing.T, f fixture) {
 		ada := f.agents(t, "ada", 1, "*")[0]

@@ -42,7 +42,7 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 		case !isText(s.From, input.MaxID):
 			return errs.New(errs.InvalidRequest, "the sender of the pattern %s must be text of at most %d bytes", input.Quote(s.Pattern), input.MaxID)
 		}
-		rows = append(rows, pubsub.Subscription{AgentID: agentID, Pattern: s.Pattern, FromAgent: s.From, CreatedAt: p.store.Now()})
+		rows = append(rows, pubsub.Subscription{AgentID: agentID, Pattern: s.Pattern, FromName: s.From, CreatedAt: p.store.Now()})
 	}
 	if len(rows) == 0 {
 		rows = append(rows, pubsub.Subscription{AgentID: agentID, CreatedAt: p.store.Now()})
@@ -64,7 +64,7 @@ func (p *PubSub) Subscriptions(ctx context.Context, agentID string) (list []Patt
 	rows, err := pubsub.Subscriptions(p.store.Reads(ctx), agentID)
 	for _, s := range rows {
 		if s.Pattern != "" {
-			list = append(list, Pattern{s.Pattern, s.FromAgent})
+			list = append(list, Pattern{s.Pattern, s.FromName})
 		}
 	}
 	return list, len(rows) > 0, err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
@@ -56,7 +55,7 @@ func mayPass(err error) bool {
 }
 
 // execute makes the request of a schedule. created runs in the transaction that creates the task or workflow.
-func (s *Service) execute(ctx context.Context, by models.Principal, row models.Schedule, created func(tx *store.Tx, id string) error) error {
+func (s *Service) execute(ctx context.Context, by models.Principal, row Schedule, created func(tx *store.Tx, id string) error) error {
 	var r Request
 	if err := json.Unmarshal(row.Request, &r); err != nil {
 		return err
@@ -79,7 +78,7 @@ func (s *Service) execute(ctx context.Context, by models.Principal, row models.S
 
 // settle stores the outcome of a run and the next due time, and replaces the job by the next one. It returns
 // store.ErrLeaseLost if the schedule was changed, or was run by another replica.
-func settle(tx *store.Tx, job *jobs.Job, by models.Principal, row models.Schedule) error {
+func settle(tx *store.Tx, job *jobs.Job, by models.Principal, row Schedule) error {
 	due := row.NextAt
 	at, missed, err := following(row.Spec, due, tx.Now())
 	if err != nil {
@@ -103,11 +102,11 @@ func settle(tx *store.Tx, job *jobs.Job, by models.Principal, row models.Schedul
 			return err
 		}
 	}
-	kind := events.ScheduleRun
+	kind := EventRun
 	if row.LastError != "" {
-		kind = events.ScheduleFailed
+		kind = EventFailed
 	}
-	return emit(tx, kind, by, row, func(d *events.ScheduleData) {
+	return emit(tx, kind, by, row, func(d *EventData) {
 		d.DueAt, d.Missed, d.ID, d.Error = due, missed, row.LastID, row.LastError
 	})
 }

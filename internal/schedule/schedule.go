@@ -15,7 +15,6 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
@@ -71,6 +70,9 @@ type Request struct {
 	Workflow *workflow.Request        `json:"workflow,omitempty"`
 }
 
+// Schedule is a stored schedule.
+type Schedule = schedules.Schedule
+
 // Draft describes a new schedule.
 type Draft struct {
 	Timing
@@ -81,7 +83,7 @@ type Draft struct {
 // errors are errs.InvalidRequest with JSON pointers such as /cron, errs.MissingScope and errs.ForeignAgent for
 // what the principal may not do, those of workflow.Plan, and errs.LimitReached for more than MaxPerToken
 // schedules. A request with a known idempotency key has no second effect.
-func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once *models.Idempotency) (out models.Schedule, err error) {
+func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once *models.Idempotency) (out Schedule, err error) {
 	spec, err := d.spec(s.Store.Now())
 	if err != nil {
 		return out, err
@@ -98,7 +100,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 		return out, err
 	}
 	err = s.Store.Once(ctx, once, func(tx *store.Tx) (any, error) {
-		out = models.Schedule{
+		out = Schedule{
 			ID: id.String(), TokenID: by.TokenID, Actor: by.Name, Spec: spec, Request: text,
 			Enabled: true, Version: 1, CreatedAt: tx.Now(), UpdatedAt: tx.Now(),
 		}
@@ -114,7 +116,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 		if err := schedules.Insert(tx, out); err != nil {
 			return out, err
 		}
-		return out, emit(tx, events.ScheduleCreated, by, out, nil)
+		return out, emit(tx, EventCreated, by, out, nil)
 	})
 	return out, err
 }
@@ -154,7 +156,9 @@ func (s *Service) check(ctx context.Context, by models.Principal, r *Request) er
 			return err
 		}
 	}
-	return below("/task", s.Orchestrator.Validate(&sub))
+	err := s.Orchestrator.Validate(&sub)
+	sub.ID = "" // each run has another one
+	return below("/task", err)
 }
 
 // authorize returns errs.MissingScope for a request that a principal may not make.
@@ -182,11 +186,8 @@ func below(pointer string, err error) error {
 	return err
 }
 
-// plan sets when a schedule is due next, and enqueues its job in place of an earlier one.
-func plan(tx *store.Tx, row *models.Schedule) (err error) {
-	if err := tx.Jobs().Delete(runKind, row.ID); err != nil {
-		return err
-	}
+// plan sets when a schedule without a job is due next, and enqueues its job.
+func plan(tx *store.Tx, row *Schedule) (err error) {
 	row.NextAt, row.Reason = time.Time{}, ""
 	if !row.Enabled {
 		return nil
@@ -200,26 +201,26 @@ func plan(tx *store.Tx, row *models.Schedule) (err error) {
 	return enqueue(tx, *row)
 }
 
-func enqueue(tx *store.Tx, row models.Schedule) error {
+func enqueue(tx *store.Tx, row Schedule) error {
 	_, err := tx.Jobs().Enqueue(store.Job{Kind: runKind, Key: row.ID, RunAt: row.NextAt})
 	return err
 }
 
 // Get returns a schedule of the principal, or of any token if it administers the system, or errs.NotFound.
-func (s *Service) Get(ctx context.Context, by models.Principal, id string) (models.Schedule, error) {
+func (s *Service) Get(ctx context.Context, by models.Principal, id string) (Schedule, error) {
 	row, err := schedules.Get(s.Store.Reads(ctx), id)
 	return visible(by, row, id, err)
 }
 
-func visible(by models.Principal, row models.Schedule, id string, err error) (models.Schedule, error) {
+func visible(by models.Principal, row Schedule, id string, err error) (Schedule, error) {
 	if errs.Is(err, errs.NotFound) || err == nil && row.TokenID != by.TokenID && !by.Administers() {
-		return models.Schedule{}, errs.New(errs.NotFound, "there is no schedule %q", id)
+		return Schedule{}, errs.New(errs.NotFound, "there is no schedule %q", id)
 	}
 	return row, err
 }
 
 // List returns up to limit schedules that the principal sees, as for Get, after the id after, "" for the first.
-func (s *Service) List(ctx context.Context, by models.Principal, after string, limit int) ([]models.Schedule, error) {
+func (s *Service) List(ctx context.Context, by models.Principal, after string, limit int) ([]Schedule, error) {
 	owner := by.TokenID
 	if by.Administers() {
 		owner = ""
@@ -236,7 +237,7 @@ type Patch struct {
 
 // Update changes a schedule. It returns errs.NotFound as Get does, the error of the precondition, and
 // errs.InvalidRequest for an invalid timing and for resuming a schedule whose only time has passed.
-func (s *Service) Update(ctx context.Context, by models.Principal, id string, p Patch, pre models.Precondition) (out models.Schedule, err error) {
+func (s *Service) Update(ctx context.Context, by models.Principal, id string, p Patch, pre models.Precondition) (out Schedule, err error) {
 	err = s.Store.Write(ctx, func(tx *store.Tx) error {
 		row, err := s.lock(tx, by, id, pre)
 		if err != nil {
@@ -254,6 +255,9 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 		if out = row; reflect.DeepEqual(before, row) {
 			return nil
 		}
+		if err := tx.Jobs().Delete(runKind, id); err != nil {
+			return err
+		}
 		if err := plan(tx, &row); err != nil {
 			return err
 		}
@@ -261,12 +265,12 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 			return err
 		}
 		out = row
-		return emit(tx, events.ScheduleChanged, by, row, nil)
+		return emit(tx, EventChanged, by, row, nil)
 	})
 	return out, err
 }
 
-func (s *Service) lock(tx *store.Tx, by models.Principal, id string, pre models.Precondition) (models.Schedule, error) {
+func (s *Service) lock(tx *store.Tx, by models.Principal, id string, pre models.Precondition) (Schedule, error) {
 	row, err := schedules.Lock(tx, id)
 	if row, err = visible(by, row, id, err); err == nil {
 		err = pre.Check(row.Version)
@@ -288,18 +292,6 @@ func (s *Service) Delete(ctx context.Context, by models.Principal, id string, pr
 			return err
 		}
 		row.Enabled, row.NextAt = false, time.Time{}
-		return emit(tx, events.ScheduleDeleted, by, row, nil)
+		return emit(tx, EventDeleted, by, row, nil)
 	})
-}
-
-// emit emits an event of a schedule. set adds what is known of a run; it may be nil.
-func emit(tx *store.Tx, kind models.EventType, by models.Principal, row models.Schedule, set func(*events.ScheduleData)) error {
-	data := events.ScheduleData{ScheduleID: row.ID, Actor: by.Name, Enabled: row.Enabled, NextAt: row.NextAt, Version: row.Version}
-	if by.AgentID != nil {
-		data.AgentID = *by.AgentID
-	}
-	if set != nil {
-		set(&data)
-	}
-	return tx.Events().Emit(kind, row.ID, data)
 }

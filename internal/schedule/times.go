@@ -8,7 +8,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"comet/internal/input"
-	"comet/models"
+	"comet/store/schedules"
 )
 
 // Limits of times.
@@ -36,7 +36,7 @@ type Timing struct {
 }
 
 // spec returns the spec of a timing, or errs.InvalidRequest.
-func (t Timing) spec(now time.Time) (spec models.ScheduleSpec, err error) {
+func (t Timing) spec(now time.Time) (spec schedules.Spec, err error) {
 	given := 0
 	for _, set := range []bool{!t.At.IsZero(), t.Delay != 0, t.Every != 0, t.Cron != ""} {
 		if set {
@@ -75,12 +75,13 @@ func (t Timing) spec(now time.Time) (spec models.ScheduleSpec, err error) {
 
 // next returns the first due time after a time, the zero time for none. Its error is about the cron
 // expression or the time zone.
-func next(spec models.ScheduleSpec, after time.Time) (time.Time, error) {
-	switch every := time.Duration(spec.EveryMS) * time.Millisecond; {
+func next(spec schedules.Spec, after time.Time) (time.Time, error) {
+	switch {
 	case spec.Cron != "":
 		return nextCron(spec, after)
-	case every > 0:
-		return spec.From.Add(every * (max(after.Sub(spec.From), 0)/every + 1)), nil
+	case spec.EveryMS > 0:
+		passed := max(after.Sub(spec.From), 0).Milliseconds() / spec.EveryMS
+		return spec.From.Add(time.Duration((passed+1)*spec.EveryMS) * time.Millisecond), nil
 	case spec.At.After(after):
 		return spec.At, nil
 	}
@@ -88,7 +89,7 @@ func next(spec models.ScheduleSpec, after time.Time) (time.Time, error) {
 }
 
 // following returns the first due time after now, and the number of due times after due that have passed.
-func following(spec models.ScheduleSpec, due, now time.Time) (at time.Time, missed int, err error) {
+func following(spec schedules.Spec, due, now time.Time) (at time.Time, missed int, err error) {
 	at, err = next(spec, due)
 	for err == nil && !at.IsZero() && !at.After(now) {
 		if missed++; missed == maxMissed {
@@ -104,7 +105,7 @@ func following(spec models.ScheduleSpec, due, now time.Time) (at time.Time, miss
 const anyHour = 1 << 63
 
 // nextCron returns the first due time of a cron expression after a time.
-func nextCron(spec models.ScheduleSpec, after time.Time) (time.Time, error) {
+func nextCron(spec schedules.Spec, after time.Time) (time.Time, error) {
 	zone, err := time.LoadLocation(spec.TimeZone)
 	if err != nil || spec.TimeZone == "Local" {
 		return time.Time{}, input.Violated("/time_zone", "timezone", "time_zone must be the name of an IANA time zone such as Europe/Paris, not %s", input.Quote(spec.TimeZone))

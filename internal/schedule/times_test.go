@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/models"
+	"comet/store/schedules"
 )
 
 // at parses a time.
@@ -44,7 +44,7 @@ func TestCron(t *testing.T) {
 			t.Parallel()
 			now := at(t, c.after)
 			for _, want := range c.due {
-				got, err := next(models.ScheduleSpec{Cron: c.cron, TimeZone: c.zone}, now)
+				got, err := next(schedules.Spec{Cron: c.cron, TimeZone: c.zone}, now)
 				require.NoError(t, err)
 				require.Equal(t, want, got.Format(time.RFC3339))
 				now = got
@@ -62,7 +62,7 @@ func TestCronOfEveryHour(t *testing.T) {
 		for _, spec := range []string{"30 0 * * *", "0 1 * * *", "15 2 * * *", "59 23 * * *"} {
 			days, now := map[string]int{}, at(t, "2026-01-01T12:00:00Z")
 			for range 365 {
-				now, err = next(models.ScheduleSpec{Cron: spec, TimeZone: zone}, now)
+				now, err = next(schedules.Spec{Cron: spec, TimeZone: zone}, now)
 				require.NoError(t, err)
 				days[now.In(location).Format(time.DateOnly)]++
 			}
@@ -111,9 +111,9 @@ func TestInvalidTimings(t *testing.T) {
 func TestFollowing(t *testing.T) {
 	t.Parallel()
 	from := at(t, "2026-01-10T15:30:00Z")
-	every := models.ScheduleSpec{EveryMS: 60_000, From: from}
+	every := schedules.Spec{EveryMS: 60_000, From: from}
 	for _, c := range []struct {
-		spec   models.ScheduleSpec
+		spec   schedules.Spec
 		late   time.Duration
 		next   time.Duration // after from
 		missed int
@@ -122,8 +122,8 @@ func TestFollowing(t *testing.T) {
 		{every, 59 * time.Second, 2 * time.Minute, 0},
 		{every, time.Minute, 3 * time.Minute, 1},
 		{every, 10*time.Minute + time.Second, 12 * time.Minute, 10},
-		{models.ScheduleSpec{EveryMS: 1000, From: from}, 48 * time.Hour, 48*time.Hour + 61*time.Second, maxMissed},
-		{models.ScheduleSpec{Cron: "* * * * *"}, 5 * time.Minute, 7 * time.Minute, 5},
+		{schedules.Spec{EveryMS: 1000, From: from}, 48 * time.Hour, 48*time.Hour + 61*time.Second, maxMissed},
+		{schedules.Spec{Cron: "* * * * *"}, 5 * time.Minute, 7 * time.Minute, 5},
 	} {
 		due := from.Add(time.Minute)
 		got, missed, err := following(c.spec, due, due.Add(c.late))
@@ -131,7 +131,7 @@ func TestFollowing(t *testing.T) {
 		require.Equal(t, from.Add(c.next), got)
 		require.Equal(t, c.missed, missed)
 	}
-	got, missed, err := following(models.ScheduleSpec{At: from}, from, from.Add(time.Hour))
+	got, missed, err := following(schedules.Spec{At: from}, from, from.Add(time.Hour))
 	require.NoError(t, err)
 	require.Zero(t, got)
 	require.Zero(t, missed)

@@ -144,26 +144,22 @@ func (x *execution) entries(n *parse.BranchNode, v any) (all [][]any) {
 	return all
 }
 
-// pipe returns the value of a pipeline, in which each command gets the result of the one before it.
+// pipe returns the value of a pipeline: of an operand, or of a function.
 func (x *execution) pipe(n *parse.PipeNode, dot any) any {
-	var last []any
-	for _, command := range n.Cmds {
-		var args []any
-		for _, arg := range command.Args[1:] {
-			args = append(args, x.operand(arg, dot))
-		}
-		args = append(args, last...)
-		first := command.Args[0]
-		if f, ok := first.(*parse.IdentifierNode); ok {
-			last = []any{x.call(f, args)}
-			continue
-		}
-		if len(args) > 0 {
-			x.fail(command, "%s is not a function", first)
-		}
-		last = []any{x.operand(first, dot)}
+	args := n.Cmds[0].Args
+	f, isCall := args[0].(*parse.IdentifierNode)
+	if len(n.Cmds) > 1 || len(args) > 1 && !isCall {
+		x.fail(n, "a pipeline must be a value or one function with arguments")
+		return nil
 	}
-	return last[0]
+	if !isCall {
+		return x.operand(args[0], dot)
+	}
+	values := make([]any, len(args)-1)
+	for i, arg := range args[1:] {
+		values[i] = x.operand(arg, dot)
+	}
+	return x.call(f, values)
 }
 
 func (x *execution) operand(n parse.Node, dot any) any {

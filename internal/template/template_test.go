@@ -59,7 +59,7 @@ func TestExecuteIsTextTemplate(t *testing.T) {
 		`{{or .missing "W1"}} {{or .id "W1"}} {{or .zero 0}} {{or (.missing) .null "c"}} {{and .id .zero}} {{and .id .n}} {{not .id}}`,
 		`{{eq .n 3}} {{eq .id "a&b"}} {{ne .id "c"}} {{if or (eq .n 1) (eq .n 3)}}one{{end}} {{if and .id (ne .id "x")}}and{{end}}`,
 		`{{index . "TOKEN-ID"}} {{slice .id 0 2}} {{html .id}} {{html "<'\">"}} {{html .n}}`,
-		`{{join .list " | "}} {{double .n}} {{double 4}} {{none .missing}} {{none .deep}} {{double 2 | double}}`,
+		`{{join .list " | "}} {{double .n}} {{double 4}} {{none .missing}} {{none .deep}}`,
 		"a\n  {{- if .id}}\n  b\n  {{- end}}\nc", "{{- \" \"}}x{{/* comment */}}", "{{`raw`}} {{(.id)}}",
 		// errors of both
 		"{{", "{{unknown .id}}", "{{.id.member}}", "{{range .id}}{{end}}{{range .part}}{{end}}", "{{broken}}", "{{double .id}}", "{{double .missing}}",
@@ -95,14 +95,15 @@ func requireSame(t *testing.T, text string, data any) {
 func TestExecuteErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"{{.id.member}}":       "template: .id.member: string has no member member",
-		"{{double .part}}":     "template: double: argument 1 must be of type int64, not float64",
-		"{{double 1 2}}":       "template: double: the function takes 1 arguments, not 2",
-		"{{broken}}":           "template: broken: it is broken",
-		"{{range .n}}{{end}}":  "template: {{range .n}}{{end}}: int64 is not a list or a map",
-		"{{.list.x}}{{.id.y}}": "template: .list.x: []interface {} has no member x",
-		"{{break}}":            "template: template:1: {{break}} outside {{range}}",
-		"{{1.5}}":              "template: 1.5: this operand is not supported",
+		"{{.id.member}}":        "template: .id.member: string has no member member",
+		"{{double .part}}":      "template: double: argument 1 must be of type int64, not float64",
+		"{{double 1 2}}":        "template: double: the function takes 1 arguments, not 2",
+		"{{broken}}":            "template: broken: it is broken",
+		"{{range .n}}{{end}}":   "template: {{range .n}}{{end}}: int64 is not a list or a map",
+		"{{.list.x}}{{.id.y}}":  "template: .list.x: []interface {} has no member x",
+		"{{break}}":             "template: template:1: {{break}} outside {{range}}",
+		"{{double 1 | double}}": "template: double 1 | double: a pipeline must be a value or one function with arguments",
+		"{{1.5}}":               "template: 1.5: this operand is not supported",
 	} {
 		_, err := template.Execute(text, object(), funcs())
 		require.EqualError(t, err, want)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"comet/internal/pubsub"
 	"comet/models"
 )
 
@@ -157,7 +158,7 @@ func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(out
 // publication with its content.
 func (d *deliverer) due(ctx context.Context, m models.InboxMessage, prev delivery, delivered bool, now time.Time) (models.InboxMessage, time.Duration, bool) {
 	switch {
-	case m.Kind == models.MessagePublication:
+	case m.Kind == pubsub.Kind:
 		return d.open(ctx, m, prev, now)
 	case !delivered:
 		return m, 0, true
@@ -257,4 +258,53 @@ func (d *deliverer) render(ctx context.Context, m models.InboxMessage) ([][]byte
 		limit = d.maxBytes()
 	}
 	return d.conn.protocol.Render(ctx, d.conn.peer, m, limit)
+}
+
+// deliverFleeting sends the publications that the connection gets at most once. One that cannot be rendered is dropped.
+func (d *deliverer) deliverFleeting(ctx context.Context, send func(outbound) error) error {
+	for p := d.conn.fleeting.next(nil); p != nil; p = d.conn.fleeting.next(p) {
+		parts, err := d.render(ctx, models.InboxMessage{AgentID: d.conn.agentID, ID: p.ID, Kind: pubsub.Kind, Priority: 1, Attempt: 1, CreatedAt: p.CreatedAt, Publication: p})
+		if err != nil || len(parts) == 0 {
+			d.server.logWarning("cannot render a publication; it is dropped", d.conn.agentID, err)
+			continue
+		}
+		if err := send(outbound{p.ID, parts}); err != nil {
+			return err
+		}
+		d.server.metrics.messages.WithLabelValues(d.conn.peer.Transport, "out").Inc()
+	}
+	return nil
+}
+
+// open returns a publication that is due with its content, and the time until it is due otherwise. ok is false if it must
+// not be delivered now.
+func (d *deliverer) open(ctx context.Context, m models.InboxMessage, prev delivery, now time.Time) (out models.InboxMessage, wait time.Duration, ok bool) {
+	if wait = max(m.NotBefore.Sub(now), prev.due.Sub(now)); wait > 0 || d.server.core.PubSub == nil {
+		return m, wait, false
+	}
+	out, ok, err := d.server.core.PubSub.Open(ctx, m)
+	if err != nil {
+		d.server.logWarning("cannot read a publication; it stays in the inbox", m.AgentID, err)
+		return m, time.Second, false
+	}
+	return out, 0, ok
+}
+
+// recordSent records the deliveries of publications that were not acknowledged meanwhile.
+func (d *deliverer) recordSent(ctx context.Context, sent []models.InboxMessage) {
+	var open []models.InboxMessage
+	for _, m := range sent {
+		if state, inFlight := d.conn.inFlight.get(m.ID); inFlight && !state.acked {
+			open = append(open, m)
+		}
+	}
+	if len(open) > 0 {
+		err := d.server.core.PubSub.Sent(context.WithoutCancel(ctx), d.conn.agentID, open)
+		d.server.logWarning("cannot record the delivery of publications", d.conn.agentID, err)
+	}
+}
+
+// endUnsupported ends a publication that the protocol of the agent cannot express.
+func (d *deliverer) endUnsupported(ctx context.Context, m models.InboxMessage) {
+	d.server.logWarning("cannot end an unsupported publication", m.AgentID, d.server.core.PubSub.End(ctx, m, pubsub.Unsupported))
 }

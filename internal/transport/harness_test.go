@@ -134,7 +134,7 @@ func (s *testProtocol) Render(_ context.Context, to protocol.Peer, m models.Inbo
 	if s.render != nil {
 		return s.render(m, limit)
 	}
-	b, err := json.Marshal(note{ID: m.ID, Do: string(m.Kind), Text: to.Agent.ID})
+	b, err := json.Marshal(note{ID: m.ID, Do: m.Kind, Text: to.Agent.ID})
 	return [][]byte{b}, err
 }
 

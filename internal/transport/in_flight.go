@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"comet/internal/background"
 	"comet/models"
 )
 
@@ -127,4 +128,40 @@ func (f *inFlight) put(id string, d delivery) {
 	}
 	d.acked = f.deliveries[id].acked
 	f.deliveries[id] = d
+}
+
+// fleeting holds the publications that a connection gets at most once and has not sent yet. It is safe for concurrent use.
+type fleeting struct {
+	mu      sync.Mutex
+	waiting []*models.Publication
+	arrived background.Signal
+}
+
+// maxFleeting limits the publications that wait for a slow connection; further ones are dropped.
+const maxFleeting = 100
+
+// add adds a publication and reports whether there was space.
+func (f *fleeting) add(p *models.Publication) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.waiting) >= maxFleeting {
+		return false
+	}
+	f.waiting = append(f.waiting, p)
+	f.arrived.Set()
+	return true
+}
+
+// next returns the oldest publication, nil for none, after it has removed the previous one, which was sent.
+func (f *fleeting) next(sent *models.Publication) *models.Publication {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if sent != nil {
+		f.waiting = f.waiting[1:]
+	}
+	if len(f.waiting) == 0 {
+		f.waiting = nil
+		return nil
+	}
+	return f.waiting[0]
 }

@@ -32,7 +32,11 @@ func runPubSubCase(t *testing.T, name string, fn func(t *testing.T, f pubsubFixt
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			var work *testkit.Work
 			b := newBus(t)
-			p := pubsub.New(db.Store, &pubsub.Options{Bus: b, Wake: func(ids []string) { work.WakeInboxes(ids) }, Protocols: []string{"notes"}})
+			p := pubsub.New(db.Store, &pubsub.Options{Bus: b, Wake: func(ids []string) {
+				for _, id := range ids {
+					work.OnWake(orchestrator.WakeInbox, id)
+				}
+			}, Protocols: []string{"notes"}})
 			work = testkit.StartWork(t, db, orchestrator.Options{}, func(r *jobs.Runner) { p.RegisterJobs(r) })
 			f := openFixture(t, work, nil, func(c *transport.Core) { c.Bus, c.PubSub = b, p })
 			f.protocol.render = func(m models.InboxMessage, _ int) ([][]byte, error) {
@@ -122,7 +126,7 @@ func TestPublications(t *testing.T) {
 		over, none := f.connect(t, ada, ""), f.connect(t, eve, "")
 		polled := f.doAsync(t.Context(), "GET", "/api/agent/inbox?wait=60", bob, "")
 		f.WaitForWorker(t, "bob", online)
-		out, err := f.Publish(t.Context(), testkit.Admin(), pubsub.Draft{Type: "order.paid", Payload: []byte(`null`), Guarantee: models.AtMostOnce})
+		out, err := f.Publish(t.Context(), testkit.Admin(), pubsub.Draft{Type: "order.paid", Payload: []byte(`null`), Guarantee: pubsub.AtMostOnce})
 		require.NoError(t, err)
 		require.Equal(t, 2, out.Subscribers)
 		want := note{ID: out.ID, Do: "order.paid", Text: "1"}
@@ -154,7 +158,7 @@ func TestPublications(t *testing.T) {
 		f.DB.Clock.Advance(time.Minute)
 		require.Len(t, f.poll(t, token, "?limit=1000"), 101)
 		f.DB.Clock.Advance(2 * time.Minute)
-		f.poll(t, token, "?limit=1000") // ends the first ones
-		require.Len(t, f.poll(t, token, "?limit=1000"), 19)
+		rest := f.poll(t, token, "?limit=1000") // ends the first ones, unless the recurring job has
+		require.Len(t, append(rest, f.poll(t, token, "?limit=1000")...), 19)
 	})
 }

@@ -65,7 +65,7 @@ func (s *Server) streamReplies(w http.ResponseWriter, r *http.Request, from http
 	reply, err := proto.info.Stream(ctx, peer, raw, func(message []byte) error {
 		return write(httpkit.AppendEvent(nil, "", "message", message))
 	}, func() error {
-		if from.Token != "" && s.authenticator.Revoked(ctx, from.Token) {
+		if s.isRevoked(ctx, proto, from, raw) {
 			return errRevoked
 		}
 		return write([]byte(": heartbeat\n\n"))
@@ -83,5 +83,14 @@ func (s *Server) streamReplies(w http.ResponseWriter, r *http.Request, from http
 	return nil
 }
 
-// errRevoked ends a stream whose token was revoked.
+// isRevoked reports whether the token, or the key that signed the message, was revoked since.
+func (s *Server) isRevoked(ctx context.Context, proto *describedProtocol, from httpkit.Identity, raw []byte) bool {
+	if from.Token != "" {
+		return s.authenticator.Revoked(ctx, from.Token)
+	}
+	_, err := proto.info.Sender(ctx, raw)
+	return httpkit.IsRejected(err)
+}
+
+// errRevoked ends a stream whose token or key was revoked.
 var errRevoked = errors.New("the token was revoked")

@@ -4,9 +4,9 @@
 CREATE TABLE subscriptions (
     agent_id   TEXT COLLATE "C" NOT NULL,
     pattern    TEXT COLLATE "C" NOT NULL, -- a type, the beginning of types and *, or *; '' where an agent has chosen none
-    from_agent TEXT COLLATE "C" NOT NULL, -- the only sender, '' for all others
+    from_name  TEXT COLLATE "C" NOT NULL, -- the only sender, '' for all others
     created_at BIGINT NOT NULL,
-    PRIMARY KEY (agent_id, pattern, from_agent)
+    PRIMARY KEY (agent_id, pattern, from_name)
 );
 CREATE INDEX subscriptions_pattern ON subscriptions (pattern, agent_id);
 CREATE INDEX workers_protocol ON workers (protocol, agent_id);
@@ -14,7 +14,7 @@ CREATE INDEX workers_protocol ON workers (protocol, agent_id);
 CREATE TABLE publications (
     id               TEXT COLLATE "C" NOT NULL PRIMARY KEY, -- UUIDv7, also the id of the messages in inbox
     from_name        TEXT COLLATE "C" NOT NULL, -- the sender as receivers see it
-    to_agent         TEXT COLLATE "C" NOT NULL, -- '' for all subscribers
+    recipient        TEXT COLLATE "C" NOT NULL, -- '' for all subscribers
     type             TEXT COLLATE "C" NOT NULL,
     name             TEXT NOT NULL,
     payload          TEXT NOT NULL, -- JSON

@@ -4,9 +4,9 @@
 CREATE TABLE subscriptions (
     agent_id   TEXT    NOT NULL,
     pattern    TEXT    NOT NULL, -- a type, the beginning of types and *, or *; '' where an agent has chosen none
-    from_agent TEXT    NOT NULL, -- the only sender, '' for all others
+    from_name  TEXT    NOT NULL, -- the only sender, '' for all others
     created_at INTEGER NOT NULL,
-    PRIMARY KEY (agent_id, pattern, from_agent)
+    PRIMARY KEY (agent_id, pattern, from_name)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX subscriptions_pattern ON subscriptions (pattern, agent_id);
 CREATE INDEX workers_protocol ON workers (protocol, agent_id);
@@ -14,7 +14,7 @@ CREATE INDEX workers_protocol ON workers (protocol, agent_id);
 CREATE TABLE publications (
     id               TEXT    NOT NULL PRIMARY KEY, -- UUIDv7, also the id of the messages in inbox
     from_name        TEXT    NOT NULL, -- the sender as receivers see it
-    to_agent         TEXT    NOT NULL, -- '' for all subscribers
+    recipient        TEXT    NOT NULL, -- '' for all subscribers
     type             TEXT    NOT NULL,
     name             TEXT    NOT NULL,
     payload          TEXT    NOT NULL, -- JSON

@@ -4862,7 +4862,7 @@ type Jwk struct {
 	// Crv Example: Ed25519
 	Crv string `json:"crv" yaml:"crv"`
 
-	// Kid Example: 9b1c3e5d7f80a2b4
+	// Kid Example: e744c0791320c328
 	Kid string `json:"kid" yaml:"kid"`
 
 	// Kty Example: OKP
@@ -4998,6 +4998,38 @@ type NodeUsage struct {
 	//
 	// Example: 12500
 	UsedToday int64 `json:"used_today" yaml:"used_today"`
+}
+
+// PartialList A page of partial results.
+type PartialList struct {
+	// NextCursor Absent on the last page.
+	//
+	// Example: MTAw
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+
+	// Partials The partial results on the page.
+	Partials []PartialResult `json:"partials" yaml:"partials"`
+}
+
+// PartialResult A partial result of a task.
+type PartialResult struct {
+	// Attempt The attempt whose agent sent it.
+	//
+	// Example: 1
+	Attempt int `json:"attempt" yaml:"attempt"`
+
+	// CreatedAt When it arrived.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Data What the agent sent, any JSON value.
+	Data map[string]interface{} `json:"data" yaml:"data"`
+
+	// Number The number of the partial result in the task, from 1.
+	//
+	// Example: 3
+	Number int64 `json:"number" yaml:"number"`
 }
 
 // Problem The body of every error response (RFC 9457). Some codes have further members.
@@ -5163,7 +5195,7 @@ type PublicKeyView struct {
 
 	// KeyID The first 16 hexadecimal digits of the SHA-256 of the public key.
 	//
-	// Example: 9b1c3e5d7f80a2b4
+	// Example: e744c0791320c328
 	KeyID string `json:"key_id" yaml:"key_id"`
 
 	// NotAfter When the key expires; null if it does not.
@@ -6094,7 +6126,7 @@ type ServiceKeyView struct {
 
 	// KeyID The id in signatures (`kid`).
 	//
-	// Example: 9b1c3e5d7f80a2b4
+	// Example: e744c0791320c328
 	KeyID string `json:"key_id" yaml:"key_id"`
 
 	// PublicKey The Ed25519 public key: 32 bytes in base64.
@@ -10407,6 +10439,18 @@ type GetTaskOutputParams struct {
 // GetTaskOutputParamsStream defines parameters for GetTaskOutput.
 type GetTaskOutputParamsStream string
 
+// ListPartialsParams defines parameters for ListPartials.
+type ListPartialsParams struct {
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
 	// Limit Maximum number of entries on the page
@@ -12453,6 +12497,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPartials List a task's partial results
+	//
+	// Returns what the agents of a task sent before its result, in order, including those of attempts that failed. An agent of the Genesis protocol sends them as RESPONSE with the status PARTIAL. Each one also causes the event `task.partial`.
+	//
+	// Requires one of the scopes `tasks:read`, `messages:send`.
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id}/partials (the `ListPartials` operationId).
+	ListPartials(ctx context.Context, taskID string, params *ListPartialsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ReplyToTaskWithBody Reply to a task's question
 	//
@@ -15226,6 +15279,25 @@ func (c *Client) ListTaskMessages(ctx context.Context, taskID string, params *Li
 // Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 func (c *Client) GetTaskOutput(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetTaskOutputRequest(c.Server, taskID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPartials List a task's partial results
+//
+// Returns what the agents of a task sent before its result, in order, including those of attempts that failed. An agent of the Genesis protocol sends them as RESPONSE with the status PARTIAL. Each one also causes the event `task.partial`.
+//
+// Requires one of the scopes `tasks:read`, `messages:send`.
+//
+// Corresponds with GET /api/v1/tasks/{task_id}/partials (the `ListPartials` operationId).
+func (c *Client) ListPartials(ctx context.Context, taskID string, params *ListPartialsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPartialsRequest(c.Server, taskID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -21422,6 +21494,94 @@ func NewGetTaskOutputRequest(server string, taskID string, params *GetTaskOutput
 	return req, nil
 }
 
+// NewListPartialsRequest constructs an http.Request for the ListPartials method
+func NewListPartialsRequest(server string, taskID string, params *ListPartialsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "task_id", taskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tasks/%s/partials", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewReplyToTaskRequest calls the generic ReplyToTask builder with application/json body
 func NewReplyToTaskRequest(server string, taskID string, body ReplyToTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -26131,6 +26291,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/tasks/{task_id}/output (the `GetTaskOutput` operationId).
 	GetTaskOutputWithResponse(ctx context.Context, taskID string, params *GetTaskOutputParams, reqEditors ...RequestEditorFn) (*GetTaskOutputResponse, error)
+
+	// ListPartialsWithResponse List a task's partial results
+	//
+	// Returns what the agents of a task sent before its result, in order, including those of attempts that failed. An agent of the Genesis protocol sends them as RESPONSE with the status PARTIAL. Each one also causes the event `task.partial`.
+	//
+	// Requires one of the scopes `tasks:read`, `messages:send`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tasks/{task_id}/partials (the `ListPartials` operationId).
+	ListPartialsWithResponse(ctx context.Context, taskID string, params *ListPartialsParams, reqEditors ...RequestEditorFn) (*ListPartialsResponse, error)
 
 	// ReplyToTaskWithBodyWithResponse Reply to a task's question
 	//
@@ -33270,6 +33441,89 @@ func (r GetTaskOutputResponse) ContentType() string {
 	return ""
 }
 
+type ListPartialsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PartialList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPartialsResponse) GetJSON200() *PartialList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListPartialsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListPartialsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListPartialsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListPartialsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListPartialsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListPartialsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPartialsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPartialsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPartialsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPartialsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ReplyToTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -39909,6 +40163,23 @@ func (c *ClientWithResponses) GetTaskOutputWithResponse(ctx context.Context, tas
 	return ParseGetTaskOutputResponse(rsp)
 }
 
+// ListPartialsWithResponse List a task's partial results
+//
+// Returns what the agents of a task sent before its result, in order, including those of attempts that failed. An agent of the Genesis protocol sends them as RESPONSE with the status PARTIAL. Each one also causes the event `task.partial`.
+//
+// Requires one of the scopes `tasks:read`, `messages:send`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tasks/{task_id}/partials (the `ListPartials` operationId).
+func (c *ClientWithResponses) ListPartialsWithResponse(ctx context.Context, taskID string, params *ListPartialsParams, reqEditors ...RequestEditorFn) (*ListPartialsResponse, error) {
+	rsp, err := c.ListPartials(ctx, taskID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPartialsResponse(rsp)
+}
+
 // ReplyToTaskWithBodyWithResponse Reply to a task's question
 //
 // Sends the reply to the worker, whose question is `question` of the task; the task then continues. A token replies for tasks that it requested itself; a token with `admin` for all.
@@ -46544,6 +46815,77 @@ func ParseGetTaskOutputResponse(rsp *http.Response) (*GetTaskOutputResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListPartialsResponse parses an HTTP response from a ListPartialsWithResponse call
+func ParseListPartialsResponse(rsp *http.Response) (*ListPartialsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPartialsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PartialList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Failure

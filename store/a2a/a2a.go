@@ -161,7 +161,9 @@ type Query struct {
 	After time.Time
 	// Cursor is the last task of the previous page, zero for the first page.
 	Cursor Position
-	Limit  int
+	// Total is the number of tasks on all pages as the first page counted it, 0 for that page.
+	Total int
+	Limit int
 }
 
 // Position is the position of a task in a list.
@@ -184,8 +186,10 @@ func List(from store.Source, q Query) (page []Position, total int, err error) {
 		where.And(at+" >= ?", q.After)
 	}
 	const tables = " FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id"
-	if total, err = store.Row[int](from, "SELECT count(*)"+tables+where.SQL(), where.Args...); err != nil {
-		return nil, 0, err
+	if total = q.Total; total == 0 {
+		if total, err = store.Row[int](from, "SELECT count(*)"+tables+where.SQL(), where.Args...); err != nil {
+			return nil, 0, err
+		}
 	}
 	if q.Cursor.ID != "" {
 		where.And("("+at+" < ? OR "+at+" = ? AND a.id < ?)", q.Cursor.At, q.Cursor.At, q.Cursor.ID)
@@ -198,4 +202,28 @@ func List(from store.Source, q Query) (page []Position, total int, err error) {
 func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
 	return tx.Exec(`DELETE FROM a2a_tasks WHERE id IN (SELECT a.id FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id
 		WHERE t.id IS NULL AND a.updated_at < ? LIMIT ?)`, before, limit)
+}
+
+// Enabled returns how many webhooks of tasks are enabled, at most limit.
+func Enabled(from store.Source, limit int) (int, error) {
+	return store.Row[int](from, "SELECT count(*) FROM (SELECT 1 FROM webhooks WHERE task_id IS NOT NULL AND enabled = TRUE LIMIT ?) AS pushing", limit)
+}
+
+// Subscriptions returns those of the enabled webhooks of tasks that have an event with a position in (after, upTo].
+func Subscriptions(from store.Source, after, upTo int64) ([]store.Subscription, error) {
+	return store.Rows[store.Subscription](from, `SELECT id, events, agent_id, task_id, subtree, ordering, confined_to FROM webhooks
+		WHERE task_id IN (SELECT key FROM events WHERE position > ? AND position <= ?) AND enabled = TRUE ORDER BY id`, after, upTo)
+}
+
+// LockEnded locks a task and reports whether it has ended, which no other transaction changes until this one ends. outside is the
+// result for a task that the core does not have.
+func LockEnded(tx *store.Tx, id string, outside bool) (ended bool, err error) {
+	ended, err = store.Row[bool](tx, "SELECT state > 1 FROM tasks WHERE id = ?"+store.ForUpdate(tx), id)
+	if errs.Is(err, errs.NotFound) {
+		ended, err = outside, nil
+	}
+	if err == nil {
+		_, err = store.Rows[string](tx, "SELECT id FROM a2a_tasks WHERE id = ?"+store.ForUpdate(tx), id)
+	}
+	return ended, err
 }

@@ -3,9 +3,9 @@ package partials
 
 import (
 	"encoding/json"
-	"time"
 
 	"comet/internal/errs"
+	"comet/models"
 	"comet/store"
 )
 
@@ -14,22 +14,6 @@ const (
 	MaxPartials = 10_000
 	MaxBytes    = 8 << 20
 )
-
-// Partial is a row of task_partials.
-type Partial struct {
-	TaskID string
-	// Seq counts the partial results of the task from 1, those of all attempts.
-	Seq     int64
-	Attempt int
-	// Bytes is the length of the data up to this partial result.
-	Bytes int64
-	// Data is JSON.
-	Data      json.RawMessage
-	CreatedAt time.Time
-}
-
-// TableName implements gorm's schema.Tabler.
-func (Partial) TableName() string { return "task_partials" }
 
 // Add stores a partial result of a task that the transaction has locked, and returns its number. It
 // returns errs.LimitReached if the task has too many.
@@ -47,6 +31,6 @@ func Add(tx *store.Tx, taskID string, attempt int, data json.RawMessage) (int64,
 }
 
 // After returns up to limit partial results of a task with a higher number than seq, in order.
-func After(from store.Source, taskID string, seq int64, limit int) ([]Partial, error) {
-	return store.Rows[Partial](from, "SELECT * FROM task_partials WHERE task_id = ? AND seq > ? ORDER BY seq LIMIT ?", taskID, seq, limit)
+func After(from store.Source, taskID string, seq int64, limit int) ([]models.Partial, error) {
+	return store.Rows[models.Partial](from, "SELECT * FROM task_partials WHERE task_id = ? AND seq > ? ORDER BY seq LIMIT ?", taskID, seq, limit)
 }

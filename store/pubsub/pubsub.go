@@ -34,8 +34,8 @@ type Subscription struct {
 	AgentID string
 	// Pattern is "" for an agent that has chosen to receive nothing.
 	Pattern string
-	// FromAgent is the only sender, "" for all other agents.
-	FromAgent string
+	// FromName is the only sender, "" for all other agents.
+	FromName  string
 	CreatedAt time.Time
 }
 
@@ -61,7 +61,7 @@ func Subscribe(tx *store.Tx, agentID string, all []Subscription) error {
 
 // Subscriptions returns the subscriptions of an agent, none if it has never chosen.
 func Subscriptions(from store.Source, agentID string) ([]Subscription, error) {
-	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+"WHERE agent_id = ? ORDER BY pattern, from_agent", agentID)
+	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+"WHERE agent_id = ? ORDER BY pattern, from_name", agentID)
 }
 
 // Audience selects the receivers of a publication: active agents that subscribe to it.
@@ -90,7 +90,7 @@ func (a Audience) query(from store.Source, after string, limit int) (query strin
 		args = append(append(append(args, after), values...), limit)
 	}
 	for _, pattern := range a.Patterns {
-		part("subscriptions", "r.pattern = ? AND (r.from_agent = ? OR r.from_agent = '' AND r.agent_id <> ?)", pattern, a.From, a.From)
+		part("subscriptions", "r.pattern = ? AND (r.from_name = ? OR r.from_name = '' AND r.agent_id <> ?)", pattern, a.From, a.From)
 	}
 	for _, protocol := range a.Protocols {
 		part("workers", "r.protocol = ? AND r.agent_id <> ? AND NOT EXISTS (SELECT 1 FROM subscriptions AS s WHERE s.agent_id = r.agent_id)", protocol, a.From)

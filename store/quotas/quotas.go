@@ -60,6 +60,8 @@ func check(tx *store.Tx, tokenID, kind string, agents []string) error {
 	switch {
 	case err == nil && kind == "tokens":
 		from, args = "tokens WHERE revoked_at IS NULL AND parent_id "+store.TokenTree+" AND (expires_at IS NULL OR expires_at > ?)", append(args, tx.Now())
+	case err == nil && kind == "webhooks":
+		from = "webhooks WHERE task_id IS NULL AND token_id " + store.TokenTree
 	case err == nil && kind == "agents":
 		from = "token_objects o JOIN agents a ON a.id = o.id WHERE a.is_active = TRUE AND o.token_id " + store.TokenTree
 		_, err = tx.Exec("INSERT INTO token_objects (token_id, kind, id) SELECT ?, 'agents', id FROM agents WHERE id "+store.In(tx), tokenID, store.Keys(agents))

@@ -2,9 +2,9 @@
 package schedules
 
 import (
+	"encoding/json"
 	"time"
 
-	"comet/models"
 	"comet/store"
 	"comet/store/columns"
 	"comet/store/filter"
@@ -18,25 +18,58 @@ const (
 	maxText = 1000
 )
 
+// Schedule submits a task or starts a workflow whenever it is due, with the authority of its token.
+type Schedule struct {
+	ID string
+	// TokenID and Actor are the id and the name of the owner's token.
+	TokenID, Actor string
+	Spec           Spec `gorm:"serializer:json"`
+	// Request is what it submits or starts, JSON.
+	Request json.RawMessage
+	// NextAt is when it is due, zero for never.
+	NextAt time.Time
+	// LastAt is when the last run was due, zero before the first. LastID is the id of the task or
+	// workflow of that run, and LastError why there is none.
+	LastAt            time.Time
+	LastID, LastError string
+	Enabled           bool
+	// Reason is why comet has disabled it, "" if it has not.
+	Reason               string
+	Version              int64
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Spec is when a schedule is due. Exactly one of At, EveryMS and Cron is set.
+type Spec struct {
+	// At is the only time. It is the first member of the JSON form, by which ended schedules are found.
+	At time.Time `json:"at,omitzero"`
+	// EveryMS is an interval in milliseconds that begins at From.
+	EveryMS int64     `json:"every_ms,omitzero"`
+	From    time.Time `json:"from,omitzero"`
+	// Cron has five fields, in the IANA time zone TimeZone, "" for UTC.
+	Cron     string `json:"cron,omitzero"`
+	TimeZone string `json:"time_zone,omitzero"`
+}
+
 // Insert stores a new schedule.
-func Insert(tx *store.Tx, s models.Schedule) error { return store.Insert(tx, "", s) }
+func Insert(tx *store.Tx, s Schedule) error { return store.Insert(tx, "", s) }
 
 // Get returns a schedule, or errs.NotFound.
-func Get(from store.Source, id string) (models.Schedule, error) {
-	return store.Row[models.Schedule](from, "SELECT "+rowColumns+" FROM schedules WHERE id = ?", id)
+func Get(from store.Source, id string) (Schedule, error) {
+	return store.Row[Schedule](from, "SELECT "+rowColumns+" FROM schedules WHERE id = ?", id)
 }
 
 // Lock locks and returns a schedule, or errs.NotFound.
-func Lock(tx *store.Tx, id string) (models.Schedule, error) {
-	return store.Row[models.Schedule](tx, "SELECT "+rowColumns+" FROM schedules WHERE id = ?"+store.ForUpdate(tx), id)
+func Lock(tx *store.Tx, id string) (Schedule, error) {
+	return store.Row[Schedule](tx, "SELECT "+rowColumns+" FROM schedules WHERE id = ?"+store.ForUpdate(tx), id)
 }
 
 // List returns up to limit schedules of a token, of all for "", in the order of creation after the id after.
-func List(from store.Source, tokenID, after string, limit int) ([]models.Schedule, error) {
+func List(from store.Source, tokenID, after string, limit int) ([]Schedule, error) {
 	var where filter.Clause
 	where.Optional("token_id = ?", tokenID)
 	where.And("id > ?", after)
-	return store.Rows[models.Schedule](from, "SELECT "+rowColumns+" FROM schedules"+where.SQL()+" ORDER BY id LIMIT ?", append(where.Args, limit)...)
+	return store.Rows[Schedule](from, "SELECT "+rowColumns+" FROM schedules"+where.SQL()+" ORDER BY id LIMIT ?", append(where.Args, limit)...)
 }
 
 // Count returns the number of schedules of a token without those that have ended. Transactions that count
@@ -50,7 +83,7 @@ func Count(tx *store.Tx, tokenID string) (int, error) {
 
 // Save writes a schedule that has its stored version, and sets the next one. ok is false if the version
 // is another one.
-func Save(tx *store.Tx, s *models.Schedule) (ok bool, err error) {
+func Save(tx *store.Tx, s *Schedule) (ok bool, err error) {
 	s.UpdatedAt, s.LastError, s.Reason = tx.Now(), columns.Text(s.LastError, maxText), columns.Text(s.Reason, maxText)
 	n, err := tx.Exec(`UPDATE schedules SET spec = ?, next_at = ?, last_at = ?, last_id = ?, last_error = ?, enabled = ?, reason = ?, version = version + 1, updated_at = ?
 		WHERE id = ? AND version = ?`, s.Spec, s.NextAt, s.LastAt, s.LastID, s.LastError, s.Enabled, s.Reason, s.UpdatedAt, s.ID, s.Version)
@@ -60,8 +93,7 @@ func Save(tx *store.Tx, s *models.Schedule) (ok bool, err error) {
 
 // Delete deletes a schedule.
 func Delete(tx *store.Tx, id string) error {
-	_, err := tx.Exec("DELETE FROM schedules WHERE id = ?", id)
-	return err
+	return tx.Run("DELETE FROM schedules WHERE id = ?", id)
 }
 
 // Purge deletes up to limit schedules that ended before a time.

@@ -238,7 +238,7 @@ func TestAnInbox(t *testing.T) {
 
 	rule(t, "KeepsOnlyCancellationsAndResultsOfACancelledAttempt", func(t *testing.T, db *storetest.DB) {
 		insertTask(t, db, "t", nil)
-		for _, kind := range []models.MessageKind{models.MessageAssign, models.MessageCancel, models.MessageReply, models.MessageTaskEnded} {
+		for _, kind := range []string{models.MessageAssign, models.MessageCancel, models.MessageReply, models.MessageTaskEnded} {
 			tell(t, db, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 1}, models.InboxMessage{AgentID: "finance", Kind: kind, Attempt: 2})
 		}
 		write(t, db, func(tx *store.Tx) error { return tx.Inbox().Cancel("t", 1) })

@@ -58,7 +58,7 @@ func openFixture(t *testing.T, db *storetest.DB) *fixture {
 	service, err := serviceKeys.Current(t.Context())
 	require.NoError(t, err)
 	f.service = service.Public
-	f.events = pubsub.New(db.Store, &pubsub.Options{Wake: f.work.WakeInboxes, Protocols: []string{genesis.Name}})
+	f.events = pubsub.New(db.Store, &pubsub.Options{Protocols: []string{genesis.Name}})
 	f.Protocol = genesis.New(genesis.Dependencies{
 		Work: f.work.Orchestrator, Keys: f.keys, ServiceKeys: serviceKeys, Intents: echo{}, Events: f.events,
 	}, &genesis.Options{Clock: db.Clock.Now, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
@@ -213,7 +213,7 @@ func (f *fixture) inbox(t *testing.T, id string) (out []wire.Message) {
 	agent, err := f.db.Agents(t.Context()).Get(id)
 	require.NoError(t, err)
 	for _, m := range all {
-		if m.Kind == models.MessagePublication {
+		if m.Kind == pubsub.Kind {
 			m, _, err = f.events.Open(t.Context(), m)
 			require.NoError(t, err)
 		}

@@ -153,8 +153,5 @@ func (p *Protocol) sign(ctx context.Context, m wire.Message) ([]byte, error) {
 	}
 	m.ID = cmp.Or(m.ID, newID())
 	m.From, m.Timestamp = models.RootAgentID, p.clock().UnixNano()
-	if err := m.Sign(key.Private, wire.ProfileJCS); err != nil {
-		return nil, err
-	}
-	return m.Format()
+	return m.SignAndFormat(key.Private, wire.ProfileJCS)
 }

@@ -25,7 +25,7 @@ var errRepeated = errors.New("the event was published before")
 func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
 	d := pubsub.Draft{
 		From: m.From, To: m.To, Type: body.EventType, Name: body.EventName, Payload: m.value("payload", body.Payload),
-		SchemaVersion: body.Metadata.SchemaVersion, ContentType: body.Metadata.ContentType, Guarantee: models.Guarantee(body.DeliveryGuarantee),
+		SchemaVersion: body.Metadata.SchemaVersion, ContentType: body.Metadata.ContentType, Guarantee: string(body.DeliveryGuarantee),
 		DeduplicationID: body.DeduplicationID, MessageID: m.ID, Trace: m.trace,
 	}
 	if m.To == wire.Broadcast || m.To == models.RootAgentID {

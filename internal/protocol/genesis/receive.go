@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/requestid"
 	wire "comet/internal/wire/genesis"
@@ -21,7 +20,8 @@ import (
 type received struct {
 	wire.Message
 
-	by models.Principal
+	raw []byte
+	by  models.Principal
 	// agentID is the agent that sends it, "" for a client.
 	agentID string
 	// form is the form that the signature covers, AsSent for an unsigned message.
@@ -54,7 +54,7 @@ func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, 
 // read parses a message and verifies its sender, its time and its signature.
 func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (received, error) {
 	m, err := wire.Parse(raw)
-	out := received{Message: m, by: from.Principal, agentID: from.AgentID(), trace: from.Trace}
+	out := received{Message: m, raw: raw, by: from.Principal, agentID: from.AgentID(), trace: from.Trace}
 	if err != nil && codeOf(err) != wire.CodeSignatureRequired {
 		if bad := p.failInvalid(ctx, out, err); bad != nil {
 			return out, bad
@@ -62,7 +62,7 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 		return out, err
 	}
 	requestid.Add(ctx, slog.String("message_id", m.ID), slog.String("correlation_id", m.CorrelationID))
-	if err := p.checkSender(ctx, out); err != nil {
+	if err := p.checkSender(out); err != nil {
 		return out, err
 	}
 	if err := m.CheckTime(p.clock()); err != nil {
@@ -97,7 +97,7 @@ func codeOf(err error) wire.Code {
 
 // checkSender checks that a message is from the agent of the token. A token that is bound to no agent may use any name
 // that is not the id of an agent.
-func (p *Protocol) checkSender(ctx context.Context, m received) error {
+func (p *Protocol) checkSender(m received) error {
 	if m.agentID != "" {
 		if m.From != m.agentID {
 			return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/from", "from must be %q, the agent of the token", m.agentID)
@@ -107,14 +107,10 @@ func (p *Protocol) checkSender(ctx context.Context, m received) error {
 	if !m.by.Has(models.ScopeMessagesSend) {
 		return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "", "the token is bound to no agent and lacks the scope messages:send")
 	}
-	_, err := p.Work.Agent(ctx, m.From)
-	switch {
-	case err == nil || m.From == models.RootAgentID:
+	if p.Work.IsRegistered(m.From) || m.From == models.RootAgentID {
 		return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/from", "from is an agent, but the token is bound to no agent; use a token of that agent or another name")
-	case errs.Is(err, errs.NotFound):
-		return nil
 	}
-	return err
+	return nil
 }
 
 func (p *Protocol) receive(ctx context.Context, m received, wait time.Duration) (protocol.Reply, error) {

@@ -141,7 +141,7 @@ func failureKind(f wire.Failure) orchestrator.Failure {
 // failInvalid ends the attempt of a worker whose RESPONSE breaks the protocol, so that another one may be tried. The worker
 // still gets the error of its message. An error is one of the core.
 func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) error {
-	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || p.checkSender(ctx, m) != nil || p.mustSign(ctx, m) {
+	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || p.checkSender(m) != nil || p.mustSign(ctx, m) {
 		return nil
 	}
 	_, err := p.Work.Complete(ctx, m.agentID, m.CorrelationID, orchestrator.Result{

@@ -142,13 +142,9 @@ type meta struct {
 	Ack     bool `json:"ack,omitempty"`
 }
 
-// fingerprint returns a hash of what makes two requests with the same id equal: everything except the signatures.
+// fingerprint returns a hash of what makes two messages with the same id equal: all bytes. A sender repeats a message as it was.
 func fingerprint(m received) string {
-	text, err := m.Signed(wire.JCS)
-	if err != nil { // a value without a canonical form
-		text, _ = m.Signed(wire.AsJavaScript) // fails only for JCS
-	}
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256(m.raw)
 	return hex.EncodeToString(sum[:])
 }
 

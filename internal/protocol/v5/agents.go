@@ -185,8 +185,8 @@ func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error)
 	}, err
 }
 
-// publicationMessage returns a publication as the broadcast that tells an agent of it. DATA has the payload if it fits;
-// otherwise the agent reads it over the API, by the id.
+// publicationMessage returns a publication as the broadcast that tells an agent of it. DATA has the members of the payload, or
+// payload= for another value, if pairs can hold them; otherwise the agent reads the payload over the API, by the id.
 func (p *Protocol) publicationMessage(ctx context.Context, agent models.Agent, m models.InboxMessage) (out wire.Message, ok bool, err error) {
 	out = wire.Message{Number: p.numbers.next(""), From: self, Type: wire.Broadcast, Priority: wirePriority(m.Priority)}
 	if out.To, err = p.agentAddress(ctx, agent.ID); err != nil {
@@ -195,9 +195,15 @@ func (p *Protocol) publicationMessage(ctx context.Context, agent models.Agent, m
 	head := func() *wire.Writer {
 		return new(wire.Writer).Add("event", m.Publication.Type).Add("id", m.ID).Number("attempt", int64(m.Attempt))
 	}
-	if out.Data, err = head().Add("payload", string(m.Publication.Payload)).Data(); err != nil {
-		out.Data, err = head().Data()
+	payload, members := m.Publication.Payload, map[string]json.RawMessage{}
+	if json.Unmarshal(payload, &members) != nil {
+		payload = slices.Concat([]byte(`{"payload":`), payload, []byte("}"))
 	}
+	w, own := head(), members["event"] == nil && members["id"] == nil && members["attempt"] == nil
+	if !own || !writeParameters(w, payload) {
+		w = head()
+	}
+	out.Data, err = w.Data()
 	return out, err == nil, nil
 }
 

@@ -1,8 +1,13 @@
 package v5_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+
+	"comet/internal/protocol"
+	"comet/models"
 
 	"github.com/stretchr/testify/require"
 )
@@ -50,5 +55,26 @@ func TestBroadcast(t *testing.T) {
 		require.Contains(t, received[0], "|n=3")
 		require.Contains(t, received[99], "|n=102")
 		require.Equal(t, 1, waiting(t, f, "bob"))
+	})
+}
+
+// TestPublication: an agent receives a publication as a broadcast.
+func TestPublication(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "DATA has the payload if pairs can hold it", func(t *testing.T, f *fixture) {
+		f.agent(t, "ada")
+		f.send(t, "ada", "M1|W1>O1|J|T0|-|-|-|0|S0|-|-", 0)
+		for payload, want := range map[string]string{
+			`{"order":81,"by":"shop"}`: ";order=81;by=shop", `81`: ";payload=81", `"paid"`: ";payload=paid",
+			`{"id":5}`: "", `{"order":{"id":81}}`: "", `null`: "", `{"text":"` + strings.Repeat("x", 200) + `"}`: "", `{"text":"a|b"}`: "",
+		} {
+			m := models.InboxMessage{AgentID: "ada", ID: "01890a5d-ac96-774b-bcce-b302099a8057", Kind: "publication", Priority: 1, Attempt: 2}
+			m.Publication = &models.Publication{Type: "order.paid", Payload: json.RawMessage(payload)}
+			lines, err := f.Render(t.Context(), protocol.Peer{Agent: models.Agent{ID: "ada"}}, m, 0)
+			require.NoError(t, err)
+			require.Len(t, lines, 1)
+			require.Contains(t, string(lines[0]), "O1>W1|B|")
+			require.True(t, strings.HasSuffix(string(lines[0]), "|event=order.paid;id=01890a5d-ac96-774b-bcce-b302099a8057;attempt=2"+want), "%s: %s", payload, lines[0])
+		}
 	})
 }

@@ -31,7 +31,7 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 	if err != nil || line == "" {
 		return nil, err
 	}
-	if m.Kind != models.MessageNotice && m.Kind != models.MessagePublication {
+	if m.Kind != models.MessageNotice && m.Publication == nil {
 		p.logOutgoing(ctx, out)
 	}
 	if line, err = p.sign(ctx, to, line); err != nil {
@@ -46,7 +46,7 @@ func (p *Protocol) renderMessage(ctx context.Context, agent models.Agent, m mode
 		out, err = p.broadcastMessage(m)
 		return out, err == nil, err
 	}
-	if m.Kind == models.MessagePublication {
+	if m.Publication != nil {
 		return p.publicationMessage(ctx, agent, m)
 	}
 	var order orchestrator.TaskWithInput

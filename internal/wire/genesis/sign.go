@@ -2,6 +2,9 @@ package genesis
 
 import (
 	"crypto/ed25519"
+	"encoding/base64"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,6 +23,23 @@ const (
 	// ProfileJCS adds a signature of the whole message as signatureJcs.
 	ProfileJCS Profile = "jcs"
 )
+
+// SignAndFormat is Sign, then Format, in one step.
+func (m *Message) SignAndFormat(key ed25519.PrivateKey, profile Profile) ([]byte, error) {
+	if err := m.Sign(key, profile); err != nil {
+		return nil, err
+	}
+	members := slices.Clone(m.members)
+	for name, signature := range map[string][]byte{"signature": m.Signature, "signatureJcs": m.SignatureJCS} {
+		value := jsontext.Value(strconv.Quote(base64.StdEncoding.EncodeToString(signature)))
+		if found := find(members, name); found != nil {
+			found.sent = value
+		} else if signature != nil {
+			members = append(members, member{name: name, sent: value, printed: value})
+		}
+	}
+	return join(members, member.asSent), nil
+}
 
 // Sign adds the public key and the signatures of the profile to the message. It cuts the timestamp to
 // microseconds, which JavaScript prints exactly until the year 2116. If the fields are invalid or the

@@ -273,7 +273,7 @@ func (s *Service) scheduleTask(ctx context.Context, by models.Principal, q genes
 		}
 	}
 	o := once(by, q, func(result any) any {
-		row := result.(models.Schedule) //nolint:forcetypeassert // of Service.Create
+		row := result.(schedule.Schedule) //nolint:forcetypeassert // of Service.Create
 		return planned{row.ID, row.NextAt}
 	})
 	row, err := s.Schedules.Create(ctx, by, draft, o)
