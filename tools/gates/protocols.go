@@ -41,7 +41,7 @@ func protocolRules() []protocolRule {
 	}, {
 		name:    "A2A",
 		words:   regexp.MustCompile(`\bA2A\b|\ba2a\b|TASK_STATE_|ROLE_USER|contextId|messageId|agent-card`),
-		allowed: []string{"internal/a2a/", "store/a2a/", "store/remotes/", "internal/app/", "internal/protocol/genesis/protocol.go", "api/router.go", "api/server.go", "api/workers.go", "cmd/comet/a2a.go"},
+		allowed: []string{"internal/a2a/", "store/a2a/", "store/remotes/", "internal/app/", "internal/protocol/genesis/protocol.go", "webhooks/numbered.go", "webhooks/tasks.go", "api/router.go", "api/server.go", "api/workers.go", "cmd/comet/a2a.go"},
 	}}
 }
 
