@@ -139,3 +139,33 @@ func TestLimits(t *testing.T) {
 		require.Equal(t, -32602, rpc(t, h.Client, "SendMessage", `{"message":`+string(long)+`}`, nil).Code)
 	})
 }
+
+// TestBudget: metadata.budget of a message or of its request is the budget of the task.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, "of a task", func(t *testing.T, h *harness) {
+		h.worker(t, "work-1", h.returns("done"), "work")
+		c := h.client(t, "", models.ScopeMessagesSend)
+		with := func(id, budget string) string {
+			return `{"messageId":"` + id + `","role":"ROLE_USER","parts":[{"text":"hello"}],"metadata":{"capability":"work","budget":` + budget + `}}`
+		}
+		made := send(t, c, with("m-1", "100"))
+		stored, err := h.Task(t.Context(), made.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 100, *stored.Budget)
+		var out event
+		require.Nil(t, rpc(t, c, "SendMessage", `{"message":`+text("m-2", "hello", "work", "", "")+`,"metadata":{"budget":7}}`, &out))
+		stored, err = h.Task(t.Context(), out.Task.ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 7, *stored.Budget)
+		refused := send(t, c, with("m-3", "1000000000000"))
+		require.Equal(t, "TASK_STATE_REJECTED", refused.Status.State)
+		require.Contains(t, refused.Status.Message.Parts[0].Text, "daily budget")
+		for i, wrong := range []string{"0", "-1", "1.5", `"100"`, "null", "1000000000001", "1e300"} {
+			failed := rpc(t, c, "SendMessage", `{"message":`+with(fmt.Sprint("w-", i), wrong)+`}`, nil)
+			require.NotNil(t, failed, wrong)
+			require.Equal(t, -32602, failed.Code, wrong)
+			require.Contains(t, failed.Message, "metadata.budget must be a number of tokens from 1 to 1000000000000", wrong)
+		}
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/input"
+	"comet/internal/orchestrator"
 	"comet/webhooks"
 )
 
@@ -236,6 +237,23 @@ func (m message) metadata(name string, request map[string]any) string {
 		}
 	}
 	return ""
+}
+
+// budget returns the tokens that metadata.budget of the message or of its request allows, nil if both lack it.
+func (m message) budget(request map[string]any) (*int64, error) {
+	for _, all := range []map[string]any{m.Metadata, request} {
+		value, ok := all["budget"]
+		if !ok {
+			continue
+		}
+		var tokens int64
+		text, err := json.Marshal(value)
+		if err != nil || json.Unmarshal(text, &tokens) != nil || tokens < 1 || tokens > orchestrator.MaxBudget {
+			return nil, fail(a2a.ErrInvalidParams, "metadata.budget must be a number of tokens from 1 to %d", int64(orchestrator.MaxBudget))
+		}
+		return &tokens, nil
+	}
+	return nil, nil
 }
 
 // agentText returns a message of the agent. Equal messages have equal ids.

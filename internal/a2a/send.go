@@ -88,6 +88,10 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	if err == nil && m.ContextID != "" {
 		err = s.enterContext(ctx, by, t.ContextID)
 	}
+	var budget *int64
+	if err == nil {
+		budget, err = m.budget(req.Metadata)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -110,7 +114,7 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	case capability == "" && req.Tenant == "":
 		t.State, t.Reason = rows.Rejected, "no capability matches the message; name one as metadata.capability, see the extended agent card"
 	default:
-		err := s.submit(ctx, by, t, order{capability, req.Tenant, parameters, m.ContextID == ""}, add)
+		err := s.submit(ctx, by, t, order{capability, req.Tenant, parameters, budget, m.ContextID == ""}, add)
 		if reason := refusal(err); reason != "" {
 			t.State, t.Reason = rows.Rejected, reason
 			break
@@ -161,6 +165,8 @@ func (s *service) enterContext(ctx context.Context, by sender, id string) error 
 type order struct {
 	capability, agentID string
 	parameters          json.RawMessage
+	// budget is nil for no limit.
+	budget *int64
 	// opens is set if the task opens the session of its context.
 	opens bool
 }
@@ -168,7 +174,7 @@ type order struct {
 // submit submits a task and commits rows of the caller with it.
 func (s *service) submit(ctx context.Context, by sender, t rows.Task, o order, with func(*store.Tx) error) error {
 	sub := orchestrator.Submission{
-		ID: t.ID, Class: Class, AgentID: o.agentID, Parameters: o.parameters, Priority: orchestrator.DefaultPriority, SessionID: t.ContextID, Traceparent: by.traceparent,
+		ID: t.ID, Class: Class, AgentID: o.agentID, Parameters: o.parameters, Budget: o.budget, Priority: orchestrator.DefaultPriority, SessionID: t.ContextID, Traceparent: by.traceparent,
 		With: func(tx *store.Tx, _ *models.Task) error { return with(tx) },
 	}
 	if o.opens {
@@ -314,10 +320,14 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 	if err != nil {
 		return err
 	}
+	budget, err := message{Message: first}.budget(req.Metadata)
+	if err != nil {
+		return err
+	}
 	if err := s.enterContext(ctx, by, f.row.ContextID); err != nil {
 		return err
 	}
-	err = s.submit(ctx, by, f.row, order{capability: capability, parameters: parameters}, move(rows.InCore, ""))
+	err = s.submit(ctx, by, f.row, order{capability: capability, parameters: parameters, budget: budget}, move(rows.InCore, ""))
 	if reason := refusal(err); reason != "" {
 		return s.Store.Write(ctx, move(rows.Rejected, reason))
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
@@ -25,11 +26,15 @@ import (
 // protocolWorker is a worker of one kind. It reports tasks that it blocks on, and tasks that were
 // cancelled.
 type protocolWorker struct {
-	id, kind         string
+	id, kind string
+	// capability is that of the worker.
+	capability       string
 	started, stopped chan string
+	proceed          chan struct{} // lets a task continue that has sent a part of its result
 	testEnded        chan struct{} // closed when the test ends
 
 	mu         sync.Mutex
+	traces     []string // of the requests, if the protocol shows them
 	requests   []v5.Message
 	questioned v5.Message   // the request about which it asked a question
 	runs       atomic.Int64 // calls of handle, with the package agent
@@ -48,22 +53,28 @@ func (w *protocolWorker) receivedRequests() []v5.Message {
 // newWorker starts a worker of a kind, with a capability of its own.
 func (f *protocolFixture) newWorker(t *testing.T, kind string) *protocolWorker {
 	t.Helper()
-	id, token := f.registerAgent(t, kind, "agents:write")
-	w := &protocolWorker{id: id, kind: kind, started: make(chan string, 10), stopped: make(chan string, 10), testEnded: make(chan struct{})}
+	id, token := f.registerAgent(t, strings.ReplaceAll(kind, " ", "-"), "agents:write")
+	w := &protocolWorker{id: id, kind: kind, capability: id, started: make(chan string, 10), stopped: make(chan string, 10), proceed: make(chan struct{}, 1), testEnded: make(chan struct{})}
 	switch kind {
 	case "envelope":
 		f.startAgent(t, w, token)
+	case "genesis", "genesis polling":
+		f.startGenesisWorker(t, w, token)
+	case "mcp":
+		f.startMCPWorker(t, w)
+	case "a2a":
+		f.startA2AWorker(t, w)
 	default:
 		f.startV5Worker(t, w, token)
 	}
-	eventually(t, func() bool { return f.online(t, id) }, "the worker is online")
+	eventually(t, func() bool { return f.online(t, w.id) }, "the worker is online")
 	return w
 }
 
 // startAgent starts a worker that uses the package agent.
 func (f *protocolFixture) startAgent(t *testing.T, w *protocolWorker, token string) {
 	t.Helper()
-	a, err := comet.New(f.URL, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1})
+	a, err := comet.New(f.URL, token, &comet.Options{Concurrency: 4, Drain: -1, KeepAlive: -1, Flush: time.Millisecond})
 	require.NoError(t, err)
 	a.Handle(w.id, w.handle)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -86,7 +97,14 @@ func (w *protocolWorker) handle(ctx context.Context, work *comet.Work) (comet.Re
 		return comet.Result{}, err
 	}
 	run := w.runs.Add(1)
+	w.addTrace(work.TraceID().String())
 	switch p.Do {
+	case "parts": // what it writes is the log of the task
+		if _, err := io.WriteString(work, "one "); err != nil {
+			return comet.Result{}, err
+		}
+		w.waitAfterPart()
+		return comet.Result{Output: "one two"}, nil
 	case "ok":
 		work.Tokens(30)
 	case "retry":
@@ -204,6 +222,9 @@ func (f *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token s
 				return
 			}
 			for _, reply := range w.respond(m) {
+				if strings.HasPrefix(string(reply.Data), "part=2;text=two") {
+					w.waitAfterPart()
+				}
 				reply.From, reply.To, reply.Number = joined.To, m.From, n
 				text, err := reply.Format()
 				if err == nil {
@@ -217,9 +238,26 @@ func (f *protocolFixture) startV5Worker(t *testing.T, w *protocolWorker, token s
 		}
 	})
 	t.Cleanup(func() {
+		close(w.testEnded)
 		conn.close()
 		running.Wait()
 	})
+}
+
+// addTrace records the trace of a request.
+func (w *protocolWorker) addTrace(trace string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.traces = append(w.traces, trace)
+}
+
+// waitAfterPart reports that a part of a result was sent, and waits until the task may continue.
+func (w *protocolWorker) waitAfterPart() {
+	w.started <- w.id
+	select {
+	case <-w.proceed:
+	case <-w.testEnded:
+	}
 }
 
 // respond returns the worker's replies to a message.
@@ -253,6 +291,11 @@ func (w *protocolWorker) respond(m v5.Message) []v5.Message {
 		return []v5.Message{v5Reply(m, v5.Clarify, v5.Running, "question=which format?;options=json,txt")}
 	case "too much":
 		return []v5.Message{v5Failure(m, codes.E17, "desc=budget insufficient;needed=150;have=20")}
+	case "parts":
+		return []v5.Message{
+			v5Reply(m, v5.Update, v5.Running, `part=1;text="one "`), v5Reply(m, v5.Update, v5.Running, "part=2;text=two"),
+			v5Reply(m, v5.Success, v5.Done, fmt.Sprintf("src=#REF:%s:raw;parts=2", m.Task)),
+		}
 	case "long":
 		return v5Pieces(m, strings.Repeat(unsafeText, 300), 108, func(text string) string {
 			return "enc=base64;text=" + base64.StdEncoding.EncodeToString([]byte(text))

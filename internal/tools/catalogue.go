@@ -210,6 +210,7 @@ func (svc *Service) refresh(ctx context.Context, id string) (differs bool, err e
 	}
 	if differs {
 		svc.index.Replace(id, indexEntries(tools))
+		svc.catalogue.Store(newCatalogue(svc.builtins, svc.upstreamTools)) // before the agent of the server offers its tools
 	}
 	return differs, svc.upstreamAgents.update(ctx, id, known && s.State == upstream.Ready, tools)
 }

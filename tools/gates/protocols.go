@@ -15,7 +15,7 @@ type protocolRule struct {
 }
 
 // citation is the section of a document that a comment implements. Documents are cited anywhere.
-var citation = regexp.MustCompile(`PROTOCOL_V5 §[0-9.]+(, §[0-9.]+)*|Chiffon\s+§[\w ]+`)
+var citation = regexp.MustCompile(`PROTOCOL_V5 §[0-9.]+(, §[0-9.]+)*|Chiffon\s+§[\w ]+|Genesis §[\w’' -]+|decisions “Genesis[^”]*”`)
 
 // isPublicName reports whether a line describes a member or an operation of the public API, which
 // names protocols to its users.
@@ -34,6 +34,14 @@ func protocolRules() []protocolRule {
 		name:    "envelope",
 		words:   regexp.MustCompile(`work_request|work_status|work_result|from_agent|to_agent|x_custom_fields|Chiffon|\b500[1-6]\b|envelope\.v1`),
 		allowed: []string{"internal/protocol/envelope/", "internal/wire/envelope/", "internal/app/", "agent/", "cmd/comet/send.go", "cmd/comet/worker.go"},
+	}, {
+		name:    "Genesis",
+		words:   regexp.MustCompile(`[Gg]enesis|originalFrom|signatureJcs|allowPartialResponse|requiresAck|correlationId|deliveryGuarantee`),
+		allowed: []string{"internal/protocol/genesis/", "internal/wire/genesis/", "internal/app/", "api/tokens.go"},
+	}, {
+		name:    "A2A",
+		words:   regexp.MustCompile(`\bA2A\b|\ba2a\b|TASK_STATE_|ROLE_USER|contextId|messageId|agent-card`),
+		allowed: []string{"internal/a2a/", "store/a2a/", "store/remotes/", "internal/app/", "internal/protocol/genesis/protocol.go", "webhooks/numbered.go", "webhooks/tasks.go", "api/router.go", "api/server.go", "api/workers.go", "cmd/comet/a2a.go"},
 	}}
 }
 

@@ -237,9 +237,12 @@ type storedReport struct {
 	Data wire.Data  `json:"data,omitempty"`
 }
 
-// reportOf returns the stored report of a task. Another protocol may have stored something else.
+// reportOf returns the stored report of a task. Another protocol may have stored something else, also with a code.
 func reportOf(t models.Task) (r storedReport) {
 	_ = json.Unmarshal(t.Detail, &r)
+	if r.Code != "" && !r.Code.Valid() {
+		return storedReport{}
+	}
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/orchestrator"
 	"comet/internal/usage"
 )
 
@@ -86,5 +87,29 @@ ada > M4|W1>O1|S|T1|P1|D|-|0|S1|-|late=1;tokens=40
 		f.send(t, "dan", "M1|W4>O1|J|T0|-|-|-|0|S0|-|-", 0)
 		require.Equal(t, []string{"M*|O1>W4|E|T1|P1|F|E40|0|S1|-|desc=W4 has no task T1 in S1"},
 			withoutParents(f.send(t, "dan", "M2|W4>O1|S|T1|P1|D|-|0|S1|-|late=1", 0)))
+	})
+}
+
+// TestForeignDetail: a failure with a detail of another protocol has the code of the core's failure.
+func TestForeignDetail(t *testing.T) {
+	t.Parallel()
+	testOnDatabases(t, "that has a code", func(t *testing.T, f *fixture) {
+		f.transcript(t, `
+agent ada search
+ada > M1|W1>O1|J|T0|-|-|-|0|S0|-|-
+< M*|O1>W1|A|T0|-|D|-|0|S0|-|registered;id=W1;status=active;version=V5;pid=M1
+user > M1|User>O1|R|-|P1|N|-|0|-|-|call=search
+< M*|O1>User|A|T1|P1|N|-|0|S1|-|accepted;worker=W1;pid=M1
+`)
+		open, err := f.work.OpenTasksOf(t.Context(), "ada")
+		require.NoError(t, err)
+		require.Len(t, open, 1)
+		_, err = f.work.Complete(t.Context(), "ada", open[0].Task.ID, orchestrator.Result{
+			Failure: orchestrator.FailureWork, Text: "no luck", Detail: []byte(`{"code":"REMOTE_FAILED","data":"x"}`),
+		})
+		require.NoError(t, err)
+		reply := f.send(t, "user", "M2|User>O1|Q|T1|-|-|-|0|S1|-|-", 0)
+		require.Len(t, reply, 1)
+		require.Contains(t, reply[0], "|E|T1|P1|F|E99|0|S1|-|desc=uncategorised error;details=no luck")
 	})
 }
