@@ -263,7 +263,7 @@ func TestGenesisTranscripts(t *testing.T) {
 			{"register_agent", g.request("ops", "nova", "register_agent", object{"id": "third", "name": "Third", "capabilities": []string{"custom:dig"}, "subscriptions": []string{"order.*"}})},
 			{"register_agent, again", g.request("ops", "nova", "register_agent", object{"id": "third"})},
 			{"unregister_agent", g.request("ops", "nova", "unregister_agent", object{"agentId": "third"})},
-			{"unregister_agent, unknown", g.request("ops", "nova", "unregister_agent", object{"agentId": "nobody"})},
+			{"unregister_agent, unknown", g.request("ops", "nova", "unregister_agent", object{"agentId": "unknown"})},
 			{"health_check", g.request("boss", "nova", "health_check", object{"agentId": "boss"})},
 			{"health_check, not permitted", g.request("boss", "nova", "health_check", object{"agentId": "analyst"})},
 			{"authenticate", g.request("boss", "nova", "authenticate", nil)},
