@@ -176,12 +176,9 @@ func (r row) write(b *bytes.Buffer, api *openapi3.T) error {
 		list pairs
 	}{{"fields", r.Fields}, {"columns", r.Columns}} {
 		if len(columns.list) > 0 {
-			fmt.Fprintf(b, "%s: []column{", columns.name)
-			for i, c := range columns.list {
-				if i > 0 {
-					b.WriteString(", ")
-				}
-				fmt.Fprintf(b, "{%q, %q}", c.name, c.value.Value)
+			fmt.Fprintf(b, "%s: []column{\n", columns.name)
+			for _, c := range columns.list {
+				fmt.Fprintf(b, "{%q, %q},\n", c.name, c.value.Value)
 			}
 			b.WriteString("},\n")
 		}
