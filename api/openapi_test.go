@@ -21,6 +21,8 @@ import (
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/protocol/envelope"
+	"comet/internal/protocol/genesis"
+	"comet/internal/protocol/genesis/intents"
 	v5 "comet/internal/protocol/v5"
 	"comet/internal/protocol/v5/shortid"
 	"comet/internal/pubsub"
@@ -83,15 +85,17 @@ func newDescribedServer(t *testing.T) *describedServer {
 	core := Services{PubSub: pubsub.New(s, nil), Messages: testV5(s), Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil),
 		Registry: reg, Auth: tokens, Usage: ledger, Webhooks: webhooks.New(s, nil), Feed: feed,
 		Orchestrator: orchestrator.New(s, ledger, &orchestrator.Options{
-			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), "weighted": {Weighted: true}}, Feed: feed, Poll: 10 * time.Millisecond,
+			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), genesis.Class: genesis.Policy(), "weighted": {Weighted: true}}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
 	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
 	core.Schedules = schedule.New(schedule.Dependencies{Store: s, Auth: tokens, Orchestrator: core.Orchestrator, Workflows: core.Workflows, Logger: slog.New(slog.DiscardHandler)})
 	core.Remotes = remote.New(s, core.Orchestrator, nil)
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
+	signed := genesis.New(genesis.Dependencies{Work: core.Orchestrator, Keys: core.Keys, ServiceKeys: core.ServiceKeys, Intents: &intents.Service{}, Events: core.PubSub},
+		&genesis.Options{Clock: func() time.Time { return time.Unix(1767225600, 0) }}) // that of the example
 	lines := transport.New(transport.Core{
-		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil)},
+		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil), signed},
 	}, &transport.Options{Limits: limits})
 	d := &describedServer{
 		Server: New(core, &Options{Limits: limits, Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Untimed: lines.IsStreaming}), core: core, store: s, auth: tokens,
@@ -172,6 +176,10 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 			status, problem := ask(t, method, address, useless)
 			if strings.HasPrefix(path, "/api/agent/") { // 5004, which says nothing more
 				require.Equal(t, http.StatusUnauthorized, status, "described as open to agents, and to who may send messages")
+				return
+			}
+			if strings.HasPrefix(path, "/api/genesis/") { // an ERROR of the protocol, in which a signature may replace the token
+				require.Equal(t, http.StatusForbidden, status, "described as open to agents, and to who may send messages")
 				return
 			}
 			if strings.HasPrefix(path, "/api/v1/tokens") && !strings.HasSuffix(path, "/tool-policy") { // for admins and tokens that are bound to an agent

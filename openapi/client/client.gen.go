@@ -595,6 +595,216 @@ func (e ErrorEnvelopeType) Valid() bool {
 	}
 }
 
+// Defines values for GenesisErrorErrorType.
+const (
+	GenesisErrorErrorTypeAGENTERROR      GenesisErrorErrorType = "AGENT_ERROR"
+	GenesisErrorErrorTypeROUTINGERROR    GenesisErrorErrorType = "ROUTING_ERROR"
+	GenesisErrorErrorTypeTIMEOUT         GenesisErrorErrorType = "TIMEOUT"
+	GenesisErrorErrorTypeVALIDATIONERROR GenesisErrorErrorType = "VALIDATION_ERROR"
+)
+
+// Valid indicates whether the value is a known member of the GenesisErrorErrorType enum.
+func (e GenesisErrorErrorType) Valid() bool {
+	switch e {
+	case GenesisErrorErrorTypeAGENTERROR:
+		return true
+	case GenesisErrorErrorTypeROUTINGERROR:
+		return true
+	case GenesisErrorErrorTypeTIMEOUT:
+		return true
+	case GenesisErrorErrorTypeVALIDATIONERROR:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisErrorType.
+const (
+	GenesisErrorTypeERROR GenesisErrorType = "ERROR"
+)
+
+// Valid indicates whether the value is a known member of the GenesisErrorType enum.
+func (e GenesisErrorType) Valid() bool {
+	switch e {
+	case GenesisErrorTypeERROR:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisErrorVersion.
+const (
+	GenesisErrorVersionN10 GenesisErrorVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the GenesisErrorVersion enum.
+func (e GenesisErrorVersion) Valid() bool {
+	switch e {
+	case GenesisErrorVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisEventDeliveryGuarantee.
+const (
+	GenesisEventDeliveryGuaranteeAtLeastOnce GenesisEventDeliveryGuarantee = "at-least-once"
+	GenesisEventDeliveryGuaranteeAtMostOnce  GenesisEventDeliveryGuarantee = "at-most-once"
+	GenesisEventDeliveryGuaranteeExactlyOnce GenesisEventDeliveryGuarantee = "exactly-once"
+)
+
+// Valid indicates whether the value is a known member of the GenesisEventDeliveryGuarantee enum.
+func (e GenesisEventDeliveryGuarantee) Valid() bool {
+	switch e {
+	case GenesisEventDeliveryGuaranteeAtLeastOnce:
+		return true
+	case GenesisEventDeliveryGuaranteeAtMostOnce:
+		return true
+	case GenesisEventDeliveryGuaranteeExactlyOnce:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisEventType.
+const (
+	GenesisEventTypeEVENT GenesisEventType = "EVENT"
+)
+
+// Valid indicates whether the value is a known member of the GenesisEventType enum.
+func (e GenesisEventType) Valid() bool {
+	switch e {
+	case GenesisEventTypeEVENT:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisEventVersion.
+const (
+	GenesisEventVersionN10 GenesisEventVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the GenesisEventVersion enum.
+func (e GenesisEventVersion) Valid() bool {
+	switch e {
+	case GenesisEventVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisRequestPriority.
+const (
+	GenesisRequestPriorityCRITICAL GenesisRequestPriority = "CRITICAL"
+	GenesisRequestPriorityHIGH     GenesisRequestPriority = "HIGH"
+	GenesisRequestPriorityLOW      GenesisRequestPriority = "LOW"
+	GenesisRequestPriorityNORMAL   GenesisRequestPriority = "NORMAL"
+)
+
+// Valid indicates whether the value is a known member of the GenesisRequestPriority enum.
+func (e GenesisRequestPriority) Valid() bool {
+	switch e {
+	case GenesisRequestPriorityCRITICAL:
+		return true
+	case GenesisRequestPriorityHIGH:
+		return true
+	case GenesisRequestPriorityLOW:
+		return true
+	case GenesisRequestPriorityNORMAL:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisRequestType.
+const (
+	GenesisRequestTypeREQUEST GenesisRequestType = "REQUEST"
+)
+
+// Valid indicates whether the value is a known member of the GenesisRequestType enum.
+func (e GenesisRequestType) Valid() bool {
+	switch e {
+	case GenesisRequestTypeREQUEST:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisRequestVersion.
+const (
+	GenesisRequestVersionN10 GenesisRequestVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the GenesisRequestVersion enum.
+func (e GenesisRequestVersion) Valid() bool {
+	switch e {
+	case GenesisRequestVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisResponseStatus.
+const (
+	GenesisResponseStatusFAILURE GenesisResponseStatus = "FAILURE"
+	GenesisResponseStatusPARTIAL GenesisResponseStatus = "PARTIAL"
+	GenesisResponseStatusSUCCESS GenesisResponseStatus = "SUCCESS"
+)
+
+// Valid indicates whether the value is a known member of the GenesisResponseStatus enum.
+func (e GenesisResponseStatus) Valid() bool {
+	switch e {
+	case GenesisResponseStatusFAILURE:
+		return true
+	case GenesisResponseStatusPARTIAL:
+		return true
+	case GenesisResponseStatusSUCCESS:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisResponseType.
+const (
+	GenesisResponseTypeRESPONSE GenesisResponseType = "RESPONSE"
+)
+
+// Valid indicates whether the value is a known member of the GenesisResponseType enum.
+func (e GenesisResponseType) Valid() bool {
+	switch e {
+	case GenesisResponseTypeRESPONSE:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GenesisResponseVersion.
+const (
+	GenesisResponseVersionN10 GenesisResponseVersion = "1.0"
+)
+
+// Valid indicates whether the value is a known member of the GenesisResponseVersion enum.
+func (e GenesisResponseVersion) Valid() bool {
+	switch e {
+	case GenesisResponseVersionN10:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for HealthStatusStatus.
 const (
 	HealthStatusStatusAlive       HealthStatusStatus = "alive"
@@ -4692,6 +4902,532 @@ type FieldError struct {
 	//
 	// Example: frequency_level
 	Rule string `json:"rule" yaml:"rule"`
+}
+
+// GenesisEntity A value that was found in a text.
+type GenesisEntity struct {
+	// Confidence How certain the sender is.
+	//
+	// Example: 0.99
+	Confidence float64 `json:"confidence" yaml:"confidence"`
+
+	// EndOffset In UTF-16 code units.
+	//
+	// Example: 16
+	EndOffset *int64 `json:"endOffset,omitempty" yaml:"endOffset,omitempty"`
+
+	// Metadata More about the entity.
+	Metadata *map[string]interface{} `json:"metadata,omitempty" yaml:"metadata,omitempty"`
+
+	// StartOffset In UTF-16 code units.
+	//
+	// Example: 4
+	StartOffset *int64 `json:"startOffset,omitempty" yaml:"startOffset,omitempty"`
+
+	// Type The type of the entity.
+	//
+	// Example: agent_name
+	Type string `json:"type" yaml:"type"`
+
+	// Value The text that was found.
+	//
+	// Example: data-analyst
+	Value string `json:"value" yaml:"value"`
+}
+
+// GenesisError Reports a failure that is not an agent's own response (Genesis §4).
+type GenesisError struct {
+	// CorrelationID That of the REQUEST that failed.
+	//
+	// Example: order-7
+	CorrelationID *string `json:"correlationId,omitempty" yaml:"correlationId,omitempty"`
+
+	// Details `problems` of an invalid message, `supported` intents.
+	Details *map[string]interface{} `json:"details,omitempty" yaml:"details,omitempty"`
+
+	// ErrorCode The code of the error; docs/genesis.md lists them.
+	//
+	// Example: INVALID_MESSAGE
+	ErrorCode string `json:"errorCode" yaml:"errorCode"`
+
+	// ErrorType The class of the error.
+	//
+	// Example: VALIDATION_ERROR
+	ErrorType GenesisErrorErrorType `json:"errorType" yaml:"errorType"`
+
+	// FallbackSuggestion Another agent that offers the intent.
+	//
+	// Example: data-analyst-2
+	FallbackSuggestion *string `json:"fallbackSuggestion,omitempty" yaml:"fallbackSuggestion,omitempty"`
+
+	// From The agent that sends the message, or any name that is not the id of an agent for a token that is not bound to one.
+	//
+	// Example: dashboard
+	From string `json:"from" yaml:"from"`
+
+	// ID Each message has its own id; the same message sent again has no further effect.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	ID openapi_types.UUID `json:"id" yaml:"id"`
+
+	// Message A message for people.
+	//
+	// Example: /priority must be LOW, NORMAL, HIGH or CRITICAL, or its number from 0 to 3, not "SOON"
+	Message string `json:"message" yaml:"message"`
+
+	// OriginalMessageID The id of the message that failed.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440002
+	OriginalMessageID *string `json:"originalMessageId,omitempty" yaml:"originalMessageId,omitempty"`
+
+	// PublicKey The key of the signatures, 32 bytes in base64 or another form of docs/genesis.md.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey *string `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
+
+	// RetryAfter In milliseconds.
+	//
+	// Example: 1000
+	RetryAfter *int64 `json:"retryAfter,omitempty" yaml:"retryAfter,omitempty"`
+
+	// Signature The Ed25519 signature of the profile v1 in base64. It may be missing if a token names the sender and none of its keys is required.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	Signature *string `json:"signature,omitempty" yaml:"signature,omitempty"`
+
+	// SignatureJcs The signature of the whole message (RFC 8785), the profile jcs.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	SignatureJcs *string `json:"signatureJcs,omitempty" yaml:"signatureJcs,omitempty"`
+
+	// Timestamp The time in nanoseconds since 1970, at most 5 minutes from comet's.
+	//
+	// Example: 1767225600123456000
+	Timestamp int64 `json:"timestamp" yaml:"timestamp"`
+
+	// To `nova`, which forwards it.
+	//
+	// Example: nova
+	To string `json:"to" yaml:"to"`
+
+	// Type Always `ERROR`.
+	//
+	// Example: ERROR
+	Type GenesisErrorType `json:"type" yaml:"type"`
+
+	// Version The version of the protocol.
+	//
+	// Example: 1.0
+	Version GenesisErrorVersion `json:"version" yaml:"version"`
+}
+
+// GenesisErrorErrorType The class of the error.
+//
+// Example: VALIDATION_ERROR
+type GenesisErrorErrorType string
+
+// GenesisErrorType Always `ERROR`.
+//
+// Example: ERROR
+type GenesisErrorType string
+
+// GenesisErrorVersion The version of the protocol.
+//
+// Example: 1.0
+type GenesisErrorVersion string
+
+// GenesisErrorDetails The failure of an agent.
+type GenesisErrorDetails struct {
+	// Code The code of the error.
+	//
+	// Example: NO_DATA
+	Code string `json:"code" yaml:"code"`
+
+	// Details More about the error.
+	Details *map[string]interface{} `json:"details,omitempty" yaml:"details,omitempty"`
+
+	// Message A message for people.
+	//
+	// Example: the table is empty
+	Message string `json:"message" yaml:"message"`
+
+	// Retryable Whether another agent may succeed.
+	//
+	// Example: false
+	Retryable bool `json:"retryable" yaml:"retryable"`
+
+	// Stack Accepted, neither stored nor forwarded.
+	//
+	// Example: at line 7
+	Stack *string `json:"stack,omitempty" yaml:"stack,omitempty"`
+}
+
+// GenesisEvent Tells subscribers what happened (Genesis §3).
+type GenesisEvent struct {
+	// DeduplicationID Required with `exactly-once`.
+	//
+	// Example: etl-pipeline-123
+	DeduplicationID *string `json:"deduplicationId,omitempty" yaml:"deduplicationId,omitempty"`
+
+	// DeliveryGuarantee How often it reaches a subscriber.
+	//
+	// Example: at-least-once
+	DeliveryGuarantee GenesisEventDeliveryGuarantee `json:"deliveryGuarantee" yaml:"deliveryGuarantee"`
+
+	// EventName A name for people.
+	//
+	// Example: Workflow completed
+	EventName string `json:"eventName" yaml:"eventName"`
+
+	// EventType Words separated by full stops.
+	//
+	// Example: workflow.completed
+	EventType string `json:"eventType" yaml:"eventType"`
+
+	// From The agent that sends the message, or any name that is not the id of an agent for a token that is not bound to one.
+	//
+	// Example: dashboard
+	From string `json:"from" yaml:"from"`
+
+	// ID Each message has its own id; the same message sent again has no further effect.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	ID openapi_types.UUID `json:"id" yaml:"id"`
+
+	// Metadata Describes the payload of an EVENT.
+	Metadata GenesisMetadata `json:"metadata" yaml:"metadata"`
+
+	// Payload Any JSON value, also null.
+	Payload interface{} `json:"payload" yaml:"payload"`
+
+	// PublicKey The key of the signatures, 32 bytes in base64 or another form of docs/genesis.md.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey *string `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
+
+	// Signature The Ed25519 signature of the profile v1 in base64. It may be missing if a token names the sender and none of its keys is required.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	Signature *string `json:"signature,omitempty" yaml:"signature,omitempty"`
+
+	// SignatureJcs The signature of the whole message (RFC 8785), the profile jcs.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	SignatureJcs *string `json:"signatureJcs,omitempty" yaml:"signatureJcs,omitempty"`
+
+	// Timestamp The time in nanoseconds since 1970, at most 5 minutes from comet's.
+	//
+	// Example: 1767225600123456000
+	Timestamp int64 `json:"timestamp" yaml:"timestamp"`
+
+	// To An agent, or all subscribers.
+	//
+	// Example: broadcast
+	To *string `json:"to,omitempty" yaml:"to,omitempty"`
+
+	// Type Always `EVENT`.
+	//
+	// Example: EVENT
+	Type GenesisEventType `json:"type" yaml:"type"`
+
+	// Version The version of the protocol.
+	//
+	// Example: 1.0
+	Version GenesisEventVersion `json:"version" yaml:"version"`
+}
+
+// GenesisEventDeliveryGuarantee How often it reaches a subscriber.
+//
+// Example: at-least-once
+type GenesisEventDeliveryGuarantee string
+
+// GenesisEventType Always `EVENT`.
+//
+// Example: EVENT
+type GenesisEventType string
+
+// GenesisEventVersion The version of the protocol.
+//
+// Example: 1.0
+type GenesisEventVersion string
+
+// GenesisMessage One message of the Genesis protocol: common members around those of one of four types. `type` says which. Unknown members are accepted.
+type GenesisMessage struct {
+	union json.RawMessage
+}
+
+// GenesisMetadata Describes the payload of an EVENT.
+type GenesisMetadata struct {
+	// ContentType The media type of the payload.
+	//
+	// Example: application/json
+	ContentType string `json:"contentType" yaml:"contentType"`
+
+	// OriginalFrom The sender of an event that comet passes on.
+	//
+	// Example: shop
+	OriginalFrom *string `json:"originalFrom,omitempty" yaml:"originalFrom,omitempty"`
+
+	// OriginalID The id that the sender gave it.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440004
+	OriginalID *string `json:"originalId,omitempty" yaml:"originalId,omitempty"`
+
+	// SchemaVersion The version of the payload's schema.
+	//
+	// Example: 1
+	SchemaVersion string `json:"schemaVersion" yaml:"schemaVersion"`
+}
+
+// GenesisOptions The options of a REQUEST.
+type GenesisOptions struct {
+	// AllowPartialResponse Whether partial responses are sent to the inbox of the agent.
+	//
+	// Example: true
+	AllowPartialResponse *bool `json:"allowPartialResponse,omitempty" yaml:"allowPartialResponse,omitempty"`
+
+	// MaxResponseTime The total time in milliseconds.
+	//
+	// Example: 30000
+	MaxResponseTime *int64 `json:"maxResponseTime,omitempty" yaml:"maxResponseTime,omitempty"`
+
+	// RequiresAck Whether an acknowledgement is sent back over a connection.
+	//
+	// Example: false
+	RequiresAck *bool `json:"requiresAck,omitempty" yaml:"requiresAck,omitempty"`
+
+	// RequiresResponse False if the end is not sent to the inbox of the agent.
+	//
+	// Example: true
+	RequiresResponse *bool `json:"requiresResponse,omitempty" yaml:"requiresResponse,omitempty"`
+
+	// Stream As `allowPartialResponse`, with events about progress.
+	//
+	// Example: false
+	Stream *bool `json:"stream,omitempty" yaml:"stream,omitempty"`
+}
+
+// GenesisRequest Asks for work (Genesis §1).
+type GenesisRequest struct {
+	// Confidence How certain the sender is of the intent.
+	//
+	// Example: 0.98
+	Confidence float64 `json:"confidence" yaml:"confidence"`
+
+	// Context Passed to the agent; `maxTokens` is the budget of the task.
+	Context map[string]interface{} `json:"context" yaml:"context"`
+
+	// CorrelationID The id that the RESPONSE repeats, that of the message by default.
+	//
+	// Example: order-7
+	CorrelationID *string `json:"correlationId,omitempty" yaml:"correlationId,omitempty"`
+
+	// Entities What was found in a text.
+	Entities []GenesisEntity `json:"entities" yaml:"entities"`
+
+	// From The agent that sends the message, or any name that is not the id of an agent for a token that is not bound to one.
+	//
+	// Example: dashboard
+	From string `json:"from" yaml:"from"`
+
+	// ID Each message has its own id; the same message sent again has no further effect.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	ID openapi_types.UUID `json:"id" yaml:"id"`
+
+	// Intent A capability, or an intent that comet fulfils.
+	//
+	// Example: analyze_data
+	Intent string `json:"intent" yaml:"intent"`
+
+	// Options The options of a REQUEST.
+	Options GenesisOptions `json:"options" yaml:"options"`
+
+	// Payload Any JSON value, also null.
+	Payload interface{} `json:"payload" yaml:"payload"`
+
+	// Priority A waiting task of a higher priority goes first. The numbers 0 to 3 are accepted too.
+	//
+	// Example: NORMAL
+	Priority GenesisRequestPriority `json:"priority" yaml:"priority"`
+
+	// PublicKey The key of the signatures, 32 bytes in base64 or another form of docs/genesis.md.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey *string `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
+
+	// Signature The Ed25519 signature of the profile v1 in base64. It may be missing if a token names the sender and none of its keys is required.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	Signature *string `json:"signature,omitempty" yaml:"signature,omitempty"`
+
+	// SignatureJcs The signature of the whole message (RFC 8785), the profile jcs.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	SignatureJcs *string `json:"signatureJcs,omitempty" yaml:"signatureJcs,omitempty"`
+
+	// Timeout The total time in milliseconds.
+	//
+	// Example: 30000
+	Timeout *int64 `json:"timeout,omitempty" yaml:"timeout,omitempty"`
+
+	// Timestamp The time in nanoseconds since 1970, at most 5 minutes from comet's.
+	//
+	// Example: 1767225600123456000
+	Timestamp int64 `json:"timestamp" yaml:"timestamp"`
+
+	// To An agent, `nova` for comet itself, or `broadcast` for any agent that offers the intent.
+	//
+	// Example: broadcast
+	To string `json:"to" yaml:"to"`
+
+	// TTL The time since `timestamp` in milliseconds.
+	//
+	// Example: 60000
+	TTL *int64 `json:"ttl,omitempty" yaml:"ttl,omitempty"`
+
+	// Type Always `REQUEST`.
+	//
+	// Example: REQUEST
+	Type GenesisRequestType `json:"type" yaml:"type"`
+
+	// Version The version of the protocol.
+	//
+	// Example: 1.0
+	Version GenesisRequestVersion `json:"version" yaml:"version"`
+}
+
+// GenesisRequestPriority A waiting task of a higher priority goes first. The numbers 0 to 3 are accepted too.
+//
+// Example: NORMAL
+type GenesisRequestPriority string
+
+// GenesisRequestType Always `REQUEST`.
+//
+// Example: REQUEST
+type GenesisRequestType string
+
+// GenesisRequestVersion The version of the protocol.
+//
+// Example: 1.0
+type GenesisRequestVersion string
+
+// GenesisResponse The response to a REQUEST (Genesis §2).
+type GenesisResponse struct {
+	// Confidence How certain the agent is of its data.
+	//
+	// Example: 0.9
+	Confidence *float64 `json:"confidence,omitempty" yaml:"confidence,omitempty"`
+
+	// CorrelationID That of the REQUEST that the sender got.
+	//
+	// Example: order-7
+	CorrelationID string `json:"correlationId" yaml:"correlationId"`
+
+	// Data Any JSON value.
+	Data interface{} `json:"data,omitempty" yaml:"data,omitempty"`
+
+	// Error Required with FAILURE.
+	Error *GenesisErrorDetails `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// From The agent that sends the message, or any name that is not the id of an agent for a token that is not bound to one.
+	//
+	// Example: dashboard
+	From string `json:"from" yaml:"from"`
+
+	// ID Each message has its own id; the same message sent again has no further effect.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440001
+	ID openapi_types.UUID `json:"id" yaml:"id"`
+
+	// ProcessingTime In milliseconds.
+	//
+	// Example: 12.5
+	ProcessingTime *float64 `json:"processingTime,omitempty" yaml:"processingTime,omitempty"`
+
+	// PublicKey The key of the signatures, 32 bytes in base64 or another form of docs/genesis.md.
+	//
+	// Example: Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+	PublicKey *string `json:"publicKey,omitempty" yaml:"publicKey,omitempty"`
+
+	// RequestID The id of that REQUEST.
+	//
+	// Example: 550e8400-e29b-41d4-a716-446655440002
+	RequestID openapi_types.UUID `json:"requestId" yaml:"requestId"`
+
+	// Sequence The number of a partial response.
+	//
+	// Example: 1
+	Sequence *int64 `json:"sequence,omitempty" yaml:"sequence,omitempty"`
+
+	// Signature The Ed25519 signature of the profile v1 in base64. It may be missing if a token names the sender and none of its keys is required.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	Signature *string `json:"signature,omitempty" yaml:"signature,omitempty"`
+
+	// SignatureJcs The signature of the whole message (RFC 8785), the profile jcs.
+	//
+	// Example: a2V5cyBhbmQgdGV4dHMgb2YgdGhpcyBleGFtcGxlIGRvIG5vdCBiZWxvbmcgdG9nZXRoZXIsIGhlcmUhIQ==
+	SignatureJcs *string `json:"signatureJcs,omitempty" yaml:"signatureJcs,omitempty"`
+
+	// Sources Where the data come from.
+	Sources *[]string `json:"sources,omitempty" yaml:"sources,omitempty"`
+
+	// Status Whether the work has ended.
+	//
+	// Example: SUCCESS
+	Status GenesisResponseStatus `json:"status" yaml:"status"`
+
+	// Timestamp The time in nanoseconds since 1970, at most 5 minutes from comet's.
+	//
+	// Example: 1767225600123456000
+	Timestamp int64 `json:"timestamp" yaml:"timestamp"`
+
+	// To `nova`, which forwards it.
+	//
+	// Example: nova
+	To string `json:"to" yaml:"to"`
+
+	// Type Always `RESPONSE`.
+	//
+	// Example: RESPONSE
+	Type GenesisResponseType `json:"type" yaml:"type"`
+
+	// Usage What the work has used.
+	Usage *GenesisUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
+
+	// Version The version of the protocol.
+	//
+	// Example: 1.0
+	Version GenesisResponseVersion `json:"version" yaml:"version"`
+}
+
+// GenesisResponseStatus Whether the work has ended.
+//
+// Example: SUCCESS
+type GenesisResponseStatus string
+
+// GenesisResponseType Always `RESPONSE`.
+//
+// Example: RESPONSE
+type GenesisResponseType string
+
+// GenesisResponseVersion The version of the protocol.
+//
+// Example: 1.0
+type GenesisResponseVersion string
+
+// GenesisUsage What the work for a REQUEST has used.
+type GenesisUsage struct {
+	// Model The language model.
+	//
+	// Example: gpt-oss-20b
+	Model *string `json:"model,omitempty" yaml:"model,omitempty"`
+
+	// Tokens Tokens, which are charged to the agent.
+	//
+	// Example: 120
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
 }
 
 // HealthStatus The state of the server.
@@ -9884,6 +10620,21 @@ type Failure = Problem
 // Forbidden The body of every error response (RFC 9457). Some codes have further members.
 type Forbidden = Problem
 
+// GenesisBodyTooLarge Reports a failure that is not an agent's own response (Genesis §4).
+type GenesisBodyTooLarge = GenesisError
+
+// GenesisFailure Reports a failure that is not an agent's own response (Genesis §4).
+type GenesisFailure = GenesisError
+
+// GenesisTooManyRequests Reports a failure that is not an agent's own response (Genesis §4).
+type GenesisTooManyRequests = GenesisError
+
+// GenesisUnauthenticated Reports a failure that is not an agent's own response (Genesis §4).
+type GenesisUnauthenticated = GenesisError
+
+// GenesisUnsupportedMediaType Reports a failure that is not an agent's own response (Genesis §4).
+type GenesisUnsupportedMediaType = GenesisError
+
 // TooManyRequests The body of every error response (RFC 9457). Some codes have further members.
 type TooManyRequests = Problem
 
@@ -9936,6 +10687,12 @@ type StreamInboxParams struct {
 
 	// Protocol The protocol of the messages, by its name or its WebSocket subprotocol; the envelope protocol by default
 	Protocol *string `form:"protocol,omitempty" json:"protocol,omitempty" yaml:"protocol,omitempty"`
+}
+
+// SendGenesisMessageParams defines parameters for SendGenesisMessage.
+type SendGenesisMessageParams struct {
+	// Prefer How many seconds to wait for the end of the task, 60 at most; a malformed value is ignored (RFC 7240)
+	Prefer *string `json:"Prefer,omitempty" yaml:"Prefer,omitempty"`
 }
 
 // ListAgentsParams defines parameters for ListAgents.
@@ -10880,6 +11637,9 @@ type SendMessageJSONRequestBody = Envelope
 // PutPushRegistrationJSONRequestBody defines body for PutPushRegistration for application/json ContentType.
 type PutPushRegistrationJSONRequestBody = PushDraft
 
+// SendGenesisMessageJSONRequestBody defines body for SendGenesisMessage for application/json ContentType.
+type SendGenesisMessageJSONRequestBody = GenesisMessage
+
 // CreateAgentJSONRequestBody defines body for CreateAgent for application/json ContentType.
 type CreateAgentJSONRequestBody = AgentDraft
 
@@ -11181,6 +11941,179 @@ func (t Envelope) MarshalJSON() ([]byte, error) {
 }
 
 func (t *Envelope) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsGenesisRequest returns the union data inside the GenesisMessage as a GenesisRequest
+func (t GenesisMessage) AsGenesisRequest() (GenesisRequest, error) {
+	var body GenesisRequest
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromGenesisRequest overwrites any union data inside the GenesisMessage as the provided GenesisRequest
+func (t *GenesisMessage) FromGenesisRequest(v GenesisRequest) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"REQUEST"}`))
+	t.union = b
+	return err
+}
+
+// MergeGenesisRequest performs a merge with any union data inside the GenesisMessage, using the provided GenesisRequest
+func (t *GenesisMessage) MergeGenesisRequest(v GenesisRequest) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"REQUEST"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsGenesisResponse returns the union data inside the GenesisMessage as a GenesisResponse
+func (t GenesisMessage) AsGenesisResponse() (GenesisResponse, error) {
+	var body GenesisResponse
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromGenesisResponse overwrites any union data inside the GenesisMessage as the provided GenesisResponse
+func (t *GenesisMessage) FromGenesisResponse(v GenesisResponse) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"RESPONSE"}`))
+	t.union = b
+	return err
+}
+
+// MergeGenesisResponse performs a merge with any union data inside the GenesisMessage, using the provided GenesisResponse
+func (t *GenesisMessage) MergeGenesisResponse(v GenesisResponse) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"RESPONSE"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsGenesisEvent returns the union data inside the GenesisMessage as a GenesisEvent
+func (t GenesisMessage) AsGenesisEvent() (GenesisEvent, error) {
+	var body GenesisEvent
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromGenesisEvent overwrites any union data inside the GenesisMessage as the provided GenesisEvent
+func (t *GenesisMessage) FromGenesisEvent(v GenesisEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"EVENT"}`))
+	t.union = b
+	return err
+}
+
+// MergeGenesisEvent performs a merge with any union data inside the GenesisMessage, using the provided GenesisEvent
+func (t *GenesisMessage) MergeGenesisEvent(v GenesisEvent) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"EVENT"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsGenesisError returns the union data inside the GenesisMessage as a GenesisError
+func (t GenesisMessage) AsGenesisError() (GenesisError, error) {
+	var body GenesisError
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromGenesisError overwrites any union data inside the GenesisMessage as the provided GenesisError
+func (t *GenesisMessage) FromGenesisError(v GenesisError) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"ERROR"}`))
+	t.union = b
+	return err
+}
+
+// MergeGenesisError performs a merge with any union data inside the GenesisMessage, using the provided GenesisError
+func (t *GenesisMessage) MergeGenesisError(v GenesisError) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b, err = runtime.JSONMerge(b, []byte(`{"type":"ERROR"}`))
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t GenesisMessage) Discriminator() (string, error) {
+	var discriminator struct {
+		Discriminator string `json:"type"`
+	}
+	err := json.Unmarshal(t.union, &discriminator)
+	return discriminator.Discriminator, err
+}
+
+func (t GenesisMessage) ValueByDiscriminator() (interface{}, error) {
+	discriminator, err := t.Discriminator()
+	if err != nil {
+		return nil, err
+	}
+	switch discriminator {
+	case "ERROR":
+		return t.AsGenesisError()
+	case "EVENT":
+		return t.AsGenesisEvent()
+	case "REQUEST":
+		return t.AsGenesisRequest()
+	case "RESPONSE":
+		return t.AsGenesisResponse()
+	default:
+		return nil, errors.New("unknown discriminator value: " + discriminator)
+	}
+}
+
+func (t GenesisMessage) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *GenesisMessage) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -11619,6 +12552,32 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 	StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendGenesisMessageWithBody Send a Genesis message
+	//
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	//
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	//
+	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+	SendGenesisMessageWithBody(ctx context.Context, params *SendGenesisMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SendGenesisMessage Send a Genesis message
+	//
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	//
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	//
+	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+	SendGenesisMessage(ctx context.Context, params *SendGenesisMessageParams, body SendGenesisMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListAgents List agents
 	//
@@ -13541,6 +14500,52 @@ func (c *Client) PutPushRegistration(ctx context.Context, body PutPushRegistrati
 // Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewStreamInboxRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendGenesisMessageWithBody Send a Genesis message
+//
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+//
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+//
+// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+func (c *Client) SendGenesisMessageWithBody(ctx context.Context, params *SendGenesisMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendGenesisMessageRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SendGenesisMessage Send a Genesis message
+//
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+//
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+//
+// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+func (c *Client) SendGenesisMessage(ctx context.Context, params *SendGenesisMessageParams, body SendGenesisMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSendGenesisMessageRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -17412,6 +18417,61 @@ func NewStreamInboxRequest(server string, params *StreamInboxParams) (*http.Requ
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSendGenesisMessageRequest calls the generic SendGenesisMessage builder with application/json body
+func NewSendGenesisMessageRequest(server string, params *SendGenesisMessageParams, body SendGenesisMessageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSendGenesisMessageRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewSendGenesisMessageRequestWithBody constructs an http.Request for the SendGenesisMessage method, with any body, and a specified content type
+func NewSendGenesisMessageRequestWithBody(server string, params *SendGenesisMessageParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/genesis/messages")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.Prefer != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Prefer", *params.Prefer, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Prefer", headerParam0)
+		}
+
 	}
 
 	return req, nil
@@ -25332,6 +26392,32 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/agent/stream (the `StreamInbox` operationId).
 	StreamInboxWithResponse(ctx context.Context, params *StreamInboxParams, reqEditors ...RequestEditorFn) (*StreamInboxResponse, error)
 
+	// SendGenesisMessageWithBodyWithResponse Send a Genesis message
+	//
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	//
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	//
+	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+	SendGenesisMessageWithBodyWithResponse(ctx context.Context, params *SendGenesisMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendGenesisMessageResponse, error)
+
+	// SendGenesisMessageWithResponse Send a Genesis message
+	//
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	//
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	//
+	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+	SendGenesisMessageWithResponse(ctx context.Context, params *SendGenesisMessageParams, body SendGenesisMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendGenesisMessageResponse, error)
+
 	// ListAgentsWithResponse List agents
 	//
 	// Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
@@ -27919,6 +29005,131 @@ func (r StreamInboxResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r StreamInboxResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SendGenesisMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GenesisResponse
+	// JSON202 the response for an HTTP 202 `application/json` response
+	JSON202 *GenesisEvent
+	// JSON400 the response for an HTTP 400 `application/json` response
+	JSON400 *GenesisError
+	// JSON401 the response for an HTTP 401 `application/json` response
+	JSON401 *GenesisUnauthenticated
+	// JSON403 the response for an HTTP 403 `application/json` response
+	JSON403 *GenesisError
+	// JSON409 the response for an HTTP 409 `application/json` response
+	JSON409 *GenesisError
+	// JSON413 the response for an HTTP 413 `application/json` response
+	JSON413 *GenesisBodyTooLarge
+	// JSON415 the response for an HTTP 415 `application/json` response
+	JSON415 *GenesisUnsupportedMediaType
+	// JSON422 the response for an HTTP 422 `application/json` response
+	JSON422 *GenesisError
+	// JSON429 the response for an HTTP 429 `application/json` response
+	JSON429 *GenesisTooManyRequests
+	// JSON503 the response for an HTTP 503 `application/json` response
+	JSON503 *GenesisError
+	// JSON504 the response for an HTTP 504 `application/json` response
+	JSON504 *GenesisError
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *GenesisFailure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON200() *GenesisResponse {
+	return r.JSON200
+}
+
+// GetJSON202 returns the response for an HTTP 202 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON202() *GenesisEvent {
+	return r.JSON202
+}
+
+// GetJSON400 returns the response for an HTTP 400 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON400() *GenesisError {
+	return r.JSON400
+}
+
+// GetJSON401 returns the response for an HTTP 401 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON401() *GenesisUnauthenticated {
+	return r.JSON401
+}
+
+// GetJSON403 returns the response for an HTTP 403 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON403() *GenesisError {
+	return r.JSON403
+}
+
+// GetJSON409 returns the response for an HTTP 409 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON409() *GenesisError {
+	return r.JSON409
+}
+
+// GetJSON413 returns the response for an HTTP 413 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON413() *GenesisBodyTooLarge {
+	return r.JSON413
+}
+
+// GetJSON415 returns the response for an HTTP 415 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON415() *GenesisUnsupportedMediaType {
+	return r.JSON415
+}
+
+// GetJSON422 returns the response for an HTTP 422 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON422() *GenesisError {
+	return r.JSON422
+}
+
+// GetJSON429 returns the response for an HTTP 429 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON429() *GenesisTooManyRequests {
+	return r.JSON429
+}
+
+// GetJSON503 returns the response for an HTTP 503 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON503() *GenesisError {
+	return r.JSON503
+}
+
+// GetJSON504 returns the response for an HTTP 504 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON504() *GenesisError {
+	return r.JSON504
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SendGenesisMessageResponse) GetJSONDefault() *GenesisFailure {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SendGenesisMessageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SendGenesisMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SendGenesisMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SendGenesisMessageResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -38687,6 +39898,44 @@ func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, param
 	return ParseStreamInboxResponse(rsp)
 }
 
+// SendGenesisMessageWithBodyWithResponse Send a Genesis message
+//
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+//
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+//
+// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+func (c *ClientWithResponses) SendGenesisMessageWithBodyWithResponse(ctx context.Context, params *SendGenesisMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SendGenesisMessageResponse, error) {
+	rsp, err := c.SendGenesisMessageWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendGenesisMessageResponse(rsp)
+}
+
+// SendGenesisMessageWithResponse Send a Genesis message
+//
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+//
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+//
+// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/genesis/messages (the `SendGenesisMessage` operationId).
+func (c *ClientWithResponses) SendGenesisMessageWithResponse(ctx context.Context, params *SendGenesisMessageParams, body SendGenesisMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*SendGenesisMessageResponse, error) {
+	rsp, err := c.SendGenesisMessage(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSendGenesisMessageResponse(rsp)
+}
+
 // ListAgentsWithResponse List agents
 //
 // Returns agents in pages, by `limit` and `offset` or by `cursor`, whose cost does not grow with the position. The `Link` header with `rel="next"` and `next_cursor` lead to the next page. `total` is counted unless a cursor is sent. Without `active` the list includes inactive agents.
@@ -42146,6 +43395,119 @@ func ParseStreamInboxResponse(rsp *http.Response) (*StreamInboxResponse, error) 
 			return nil, err
 		}
 		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSendGenesisMessageResponse parses an HTTP response from a SendGenesisMessageWithResponse call
+func ParseSendGenesisMessageResponse(rsp *http.Response) (*SendGenesisMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SendGenesisMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GenesisResponse
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 202:
+		var dest GenesisEvent
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON202 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest GenesisUnauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest GenesisBodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest GenesisUnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest GenesisTooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 504:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON504 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest GenesisFailure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/event-stream) unsupported
 
 	}
 

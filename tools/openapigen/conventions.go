@@ -57,7 +57,7 @@ func addTag(where string, op *openapi3.Operation) {
 		{"/api/v1/agents", "agents"}, {"/api/v1/hierarchy", "hierarchy"}, {"/api/v1/roster", "roster"},
 		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"}, {"/api/v1/publications", "publications"}, {"/api/v1/dead-letters", "publications"}, {"/api/v1/schedules", "schedules"},
 		{"/api/v1/tools", "tools"}, {"/api/v1/upstreams", "tools"}, {"/api/v1/workflow", "workflows"}, {"/api/v1/webhooks", "webhooks"}, {"/x-webhooks", "webhooks"},
-		{"/api/v1/events", "events"}, {"/api/agent/", "agent connections"}, {"/api/v5/", "agent connections"},
+		{"/api/v1/events", "events"}, {"/api/agent/", "agent connections"}, {"/api/v5/", "agent connections"}, {"/api/genesis/", "agent connections"},
 		{"/api/v1/service", "service"}, {"/.well-known", "service"}, {"/healthz", "service"}, {"/readyz", "service"}, {"/metrics", "service"}, {"/openapi.", "service"}, {"/docs", "service"}, {"/problems", "service"}, {"/", "service"},
 	} {
 		if len(op.Tags) == 0 && strings.HasPrefix(path, t.prefix) {
@@ -158,6 +158,9 @@ func addAgentConventions(where string, op *openapi3.Operation) {
 		failures = "ErrorEnvelope"
 	case strings.Contains(where, " /api/v5/"):
 		failures = lineFailures
+	case strings.Contains(where, " /api/genesis/"):
+		failures = "GenesisError"
+		op.Responses.Value("200").Value.Content["text/event-stream"] = &openapi3.MediaType{Schema: openapi3.NewStringSchema().NewRef()}
 	default:
 		return
 	}

@@ -60,7 +60,7 @@ func sharedResponses() []sharedResponse {
 	always := func(*openapi3.Operation) bool { return true }
 	hasBody := func(op *openapi3.Operation) bool { return op.RequestBody != nil }
 	problems := func(op *openapi3.Operation) bool { return secured(op) && failuresOf(op) == "" }
-	return append(append(envelopeResponses(hasBody), lineResponses(hasBody)...), []sharedResponse{
+	return append(append(append(envelopeResponses(hasBody), lineResponses(hasBody)...), genesisResponses()...), []sharedResponse{
 		{"401", "Unauthenticated", "The token is missing, unknown, expired or revoked.", []string{"WWW-Authenticate"}, secured, ""},
 		{"403", "Forbidden", "The token lacks the scope in `scope`, or its agent is inactive.", []string{"WWW-Authenticate"}, problems, ""},
 		{"413", "BodyTooLarge", "The body exceeds the maximum size.", nil, hasBody, ""},
@@ -83,6 +83,21 @@ func lineResponses(hasBody func(*openapi3.Operation) bool) []sharedResponse {
 		{"429", "LineTooManyRequests", "E31: the token exceeds its rate limit, or the queue is full. E90: too many requests with invalid tokens from this address. E17: the budget is exceeded.",
 			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, applies, lineFailures},
 		{"default", "LineFailure", "Any other error; see the seventh segment, ERR.", []string{"Retry-After"}, applies, lineFailures},
+	}
+}
+
+// genesisResponses are the same answers as messages of the Genesis protocol.
+func genesisResponses() []sharedResponse {
+	const schema = "GenesisError"
+	applies := func(op *openapi3.Operation) bool { return failuresOf(op) == schema }
+	return []sharedResponse{
+		{"401", "GenesisUnauthenticated", "AUTH_FAILED: no valid token, and no valid signature of a key that replaces one. KEY_UNKNOWN, SIGNATURE_REQUIRED, SIGNATURE_INVALID.",
+			[]string{"WWW-Authenticate"}, applies, schema},
+		{"413", "GenesisBodyTooLarge", "INVALID_MESSAGE: the body exceeds the maximum size.", nil, applies, schema},
+		{"415", "GenesisUnsupportedMediaType", "INVALID_MESSAGE: the media type of the body is not supported.", nil, applies, schema},
+		{"429", "GenesisTooManyRequests", "RATE_LIMITED: too many requests of the token, or invalid signatures from this address. BUDGET_EXCEEDED.",
+			[]string{"Retry-After", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}, applies, schema},
+		{"default", "GenesisFailure", "Any other error; see `errorCode`.", []string{"Retry-After"}, applies, schema},
 	}
 }
 

@@ -41,7 +41,7 @@ func (p *Protocol) verify(ctx context.Context, agentID string, m wire.Message) (
 func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, error) {
 	m, err := wire.Parse(raw)
 	switch {
-	case codeOf(err) == wire.CodeSignatureRequired:
+	case codeOf(err) == wire.CodeSignatureRequired, err != nil && m.SignedValue("signature", wire.JCS) == nil:
 		return models.Principal{}, errs.Wrap(errs.Unauthenticated, err, "the message has no token and is not signed")
 	case err != nil: // so that the sender learns its mistake
 		return models.Principal{}, errs.Wrap(errs.InvalidRequest, err, "the message is invalid")
