@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"comet/cmd/comet/forward"
 	"comet/cmd/comet/viewtext"
 	"comet/internal/background"
 	"comet/openapi/client"
@@ -27,7 +28,7 @@ const (
 
 // listen receives events until ctx ends, which is no error.
 func listen(ctx context.Context, c *call) (err error) {
-	forward, err := parseForward(given[string](c, "forward"))
+	target, err := parseForward(given[string](c, "forward"))
 	if err != nil {
 		return err
 	}
@@ -46,8 +47,8 @@ func listen(ctx context.Context, c *call) (err error) {
 	}
 	ctx, stop := untilClosed(ctx)
 	defer stop()
-	r := newReceiver(verifier, forward, &printer{out: c.out, messages: c.messages})
-	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forwardTimeout}
+	r := newReceiver(verifier, target, &printer{out: c.out, messages: c.messages})
+	server := &http.Server{Handler: r, ReadHeaderTimeout: removeTimeout, ReadTimeout: forward.Timeout}
 	go func() { r.fail(server.Serve(socket)) }()
 	defer func() { _ = server.Close() }()
 

@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -18,6 +16,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"comet/cmd/comet/forward"
 	"comet/cmd/comet/viewtext"
 	"comet/internal/errs"
 	"comet/webhooks/signature"
@@ -26,10 +25,6 @@ import (
 const (
 	// maxEvent is the largest request a listener reads, in bytes.
 	maxEvent = 1 << 20
-	// maxForwarded is how much of a forwarded request's response is returned.
-	maxForwarded = 64 << 10
-	// forwardTimeout limits the forwarded request; comet itself does not wait longer.
-	forwardTimeout = 15 * time.Second
 	// maxSeen is how many events the listener remembers to recognise redeliveries.
 	maxSeen = 100_000
 )
@@ -40,14 +35,7 @@ type received struct {
 	Type      string          `json:"type"`
 	Timestamp string          `json:"timestamp"`
 	Data      json.RawMessage `json:"data"`
-	Forwarded *forwarded      `json:"forwarded,omitempty"`
-}
-
-// forwarded is the result of forwarding an event.
-type forwarded struct {
-	Status     int    `json:"status,omitempty"`
-	DurationMS int64  `json:"duration_ms"`
-	Error      string `json:"error,omitempty"`
+	Forwarded *forward.Result `json:"forwarded,omitempty"`
 }
 
 // receiver handles comet's requests.
@@ -112,7 +100,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (r *receiver) handleEvent(w http.ResponseWriter, req *http.Request, event received, body []byte) {
 	accepted := true
 	if r.forward != nil {
-		event.Forwarded = forwardTo(r.forward, w, req, body)
+		event.Forwarded = forward.To(r.forward, w, req, body)
 		accepted = event.Forwarded.Status >= 200 && event.Forwarded.Status < 300
 	}
 	if accepted && !r.remember(event.ID) {
@@ -139,38 +127,6 @@ func parseForward(address string) (*url.URL, error) {
 		return nil, usagef("--forward must be a URL such as http://127.0.0.1:3000/webhook")
 	}
 	return u, nil
-}
-
-// forwardTo sends the same request to another server and returns its response.
-func forwardTo(to *url.URL, w http.ResponseWriter, req *http.Request, body []byte) *forwarded {
-	begun, out := time.Now(), &forwarded{}
-	ctx, cancel := context.WithTimeout(req.Context(), forwardTimeout)
-	defer cancel()
-	req = req.WithContext(ctx)
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	proxy := httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL, r.Out.Host = to, ""
-			if to.User != nil {
-				password, _ := to.User.Password()
-				r.Out.SetBasicAuth(to.User.Username(), password)
-			}
-		},
-		ModifyResponse: func(resp *http.Response) error {
-			defer resp.Body.Close()
-			text, err := io.ReadAll(io.LimitReader(resp.Body, maxForwarded))
-			out.Status, resp.Body = resp.StatusCode, io.NopCloser(bytes.NewReader(text))
-			resp.Header.Del("Content-Length") // of the whole body
-			return err
-		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			out.Status, out.Error = 0, err.Error()
-			w.WriteHeader(http.StatusBadGateway)
-		},
-	}
-	proxy.ServeHTTP(w, req)
-	out.DurationMS = time.Since(begun).Milliseconds()
-	return out
 }
 
 // printer prints events, each in one write.
