@@ -19,7 +19,7 @@ func TestDocumentation(t *testing.T) {
 	require.NoError(t, err)
 	doc := string(data)
 	rows := map[string]string{} // command → its row
-	for _, m := range regexp.MustCompile("(?m)^\\| `(comet[a-z -]*)`.*$").FindAllStringSubmatch(doc, -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(comet[a-z0-9 -]*)`.*$").FindAllStringSubmatch(doc, -1) {
 		rows[m[1]] = m[0]
 	}
 	root, _ := newRootCommand()
