@@ -41,8 +41,7 @@ func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request,
 
 // The stages of an acknowledgement.
 const (
-	stageAccepted  = "accepted"  // the effect is committed
-	stageDelivered = "delivered" // the worker has received the request
+	stageAccepted = "accepted" // the effect is committed
 )
 
 // ack returns the acknowledgement of a REQUEST.
