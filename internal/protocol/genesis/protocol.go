@@ -132,14 +132,15 @@ func (p *Protocol) Token(raw []byte) (token string, rest []byte) { return "", ra
 // Class is the class of the tasks that this protocol submits, a key of orchestrator.Options.Classes.
 const Class = Name
 
-// Policy returns the time-outs, retries and limits of the class. A worker that breaks the protocol counts as one that
-// could not read its task; another worker is tried.
+// Policy returns the time-outs, retries and limits of the class. A retry prefers another agent, so that five attempts go
+// to the three selected agents and the two alternatives (Genesis §Routing Algorithm). A worker that breaks the protocol
+// counts as one that could not read its task.
 func Policy() orchestrator.Policy {
 	return orchestrator.Policy{
 		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
-		Retries: 3, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
+		Retries: 4, Backoff: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second},
 		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
-		ReassignOn:      []orchestrator.Failure{orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
+		ReassignOn:      []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
 		BreakerFailures: 5, BreakerPause: time.Minute,
 		MaxDepth: 4, MaxQuestions: 2, Weighted: true,
 	}

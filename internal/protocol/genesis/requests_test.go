@@ -231,7 +231,7 @@ func TestFailures(t *testing.T) {
 			f.agent(t, "boss")
 			f.agent(t, "analyst", "analyze_data")
 			_, reply := f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
-			for range 4 {
+			for range 5 {
 				var m []wire.Message
 				require.Eventually(t, func() bool {
 					f.db.Clock.Advance(time.Second)
