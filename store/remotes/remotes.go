@@ -34,7 +34,7 @@ type Agent struct {
 	CheckedAt time.Time
 	// Error is that of the last check, "" if it succeeded.
 	Error string
-	// Holder is the connection that takes the agent's inbox, "" for none. Version changes with what clients set.
+	// Holder is the connection that processes the agent's inbox, "" for none. Version changes with what clients set.
 	Holder               string
 	Version              int64
 	CreatedBy            string
