@@ -1,6 +1,6 @@
-// Package remote has remote A2A agents execute the tasks of agents of the registry. One replica at a time processes the inbox of such an
-// agent: it sends each attempt to the remote agent as a message, follows the task that the remote agent makes of it, and passes on its
-// output, its questions and cancellations (docs/adr/0061-remote-a2a-agents.md).
+// Package remote makes remote A2A agents execute the tasks of agents of the registry. One replica at a time processes the
+// inbox of such an agent: it sends each attempt to the remote agent as a message, follows the task that the remote agent
+// creates for it, and forwards output, questions and cancellations (docs/adr/0061-remote-a2a-agents.md).
 package remote
 
 import (
