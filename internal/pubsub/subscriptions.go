@@ -32,7 +32,7 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 		return err
 	}
 	if len(list) > MaxPatterns {
-		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have %d", len(list), MaxPatterns)
+		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have at most %d", len(list), MaxPatterns)
 	}
 	rows := make([]pubsub.Subscription, 0, max(len(list), 1))
 	for _, s := range list {

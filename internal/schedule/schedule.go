@@ -124,7 +124,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 // check validates a request and the authority for it, and sets its defaults.
 func (s *Service) check(ctx context.Context, by models.Principal, r *Request) error {
 	if by.Issued != nil {
-		return errs.New(errs.InvalidRequest, "a schedule outlives the token %q of the issuer; create it with a token of comet", by.Name)
+		return errs.New(errs.InvalidRequest, "comet does not store the token %q, which an OIDC issuer has issued; create the schedule with a token of comet", by.Name)
 	}
 	switch _, err := s.Auth.Standing(ctx, by); {
 	case err != nil:
