@@ -73,14 +73,14 @@ type publicationDraft struct {
 	Metadata struct {
 		SchemaVersion string `json:"schema_version" validate:"omitempty,text,max=64" maxLength:"64" example:"1.0" default:"1.0"`                           // The version of the payload's schema.
 		ContentType   string `json:"content_type" validate:"omitempty,text,max=128" maxLength:"128" example:"application/json" default:"application/json"` // The media type of the payload.
-	} `json:"metadata"`
+	} `json:"metadata"` // What describes the payload.
 	Guarantee       string  `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" default:"at-least-once" example:"exactly-once"` // How often receivers get it.
 	DeduplicationID *string `json:"deduplication_id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`              // Unique for the sender within 24 hours; required for exactly-once.
 	Retry           struct {
 		MaxAttempts        int     `json:"max_attempts" validate:"omitempty,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5"`                              // Deliveries without an acknowledgement.
 		InitialIntervalMS  int64   `json:"initial_interval_ms" validate:"omitempty,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000"` // How long a receiver may take to acknowledge the first delivery.
 		BackoffCoefficient float64 `json:"backoff_coefficient" validate:"omitempty,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2"`                       // The factor by which the time for an acknowledgement grows with each further delivery.
-	} `json:"retry"`
+	} `json:"retry"` // How the event is delivered again; not with at-most-once.
 }
 
 // published is the response to a request to publish.

@@ -268,12 +268,12 @@ func (s *Server) rotateServiceKey(r request, _ struct{}) (any, error) {
 
 // jwk is a public key of comet as a JSON Web Key (RFC 8037).
 type jwk struct {
-	KeyType   string `json:"kty" example:"OKP"`
-	Curve     string `json:"crv" example:"Ed25519"`
+	KeyType   string `json:"kty" example:"OKP"`                                       // The type of the key.
+	Curve     string `json:"crv" example:"Ed25519"`                                   // The curve.
 	X         string `json:"x" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE"` // The public key: 32 bytes in base64url.
-	KeyID     string `json:"kid" example:"e744c0791320c328"`
-	Use       string `json:"use" example:"sig"`
-	Algorithm string `json:"alg" example:"EdDSA"`
+	KeyID     string `json:"kid" example:"e744c0791320c328"`                          // The id of the key, which signatures name.
+	Use       string `json:"use" example:"sig"`                                       // What it is for: signatures.
+	Algorithm string `json:"alg" example:"EdDSA"`                                     // The algorithm of its signatures.
 }
 
 // jwkSet is a JSON Web Key Set (RFC 7517).

@@ -32,6 +32,7 @@ type transaction struct {
 	request    string // the id of the request that caused it, "" for none
 	statements []statement
 	rolledBack bool
+	protocol   bool // a protocol began it
 }
 
 // touches reports whether the transaction has a statement of a shape, for example "INSERT jobs".
@@ -105,7 +106,7 @@ func (r *recorder) add(b *batch, s storetest.Statement) {
 		return
 	}
 	if b.current == nil || b.caller != s.Context {
-		b.current, b.caller = &transaction{}, s.Context
+		b.current, b.caller = &transaction{protocol: byProtocol()}, s.Context
 		b.members = append(b.members, b.current)
 	}
 	b.current.request = id
@@ -115,6 +116,9 @@ func (r *recorder) add(b *batch, s storetest.Statement) {
 func (r *recorder) end(b *batch, rolledBack bool) {
 	for _, tx := range b.members {
 		if tx.touches("UPSERT replicas") { // this process shows once a second that it is alive
+			continue
+		}
+		if tx.request == "" && !tx.protocol && !slices.ContainsFunc(tx.statements, statement.writes) { // a poll that finds nothing to do
 			continue
 		}
 		tx.rolledBack = tx.rolledBack || rolledBack

@@ -5592,19 +5592,29 @@ type InboxMessages struct {
 
 // Jwk A public key of comet as a JSON Web Key (RFC 8037).
 type Jwk struct {
-	// Alg Example: EdDSA
+	// Alg The algorithm of its signatures.
+	//
+	// Example: EdDSA
 	Alg string `json:"alg" yaml:"alg"`
 
-	// Crv Example: Ed25519
+	// Crv The curve.
+	//
+	// Example: Ed25519
 	Crv string `json:"crv" yaml:"crv"`
 
-	// Kid Example: e744c0791320c328
+	// Kid The id of the key, which signatures name.
+	//
+	// Example: e744c0791320c328
 	Kid string `json:"kid" yaml:"kid"`
 
-	// Kty Example: OKP
+	// Kty The type of the key.
+	//
+	// Example: OKP
 	Kty string `json:"kty" yaml:"kty"`
 
-	// Use Example: sig
+	// Use What it is for: signatures.
+	//
+	// Example: sig
 	Use string `json:"use" yaml:"use"`
 
 	// X The public key: 32 bytes in base64url.
@@ -6000,7 +6010,9 @@ type PublicationDraft struct {
 	// ID An id of the sender, which receivers see.
 	//
 	// Example: order-81-paid
-	ID       *string `json:"id,omitempty" yaml:"id,omitempty"`
+	ID *string `json:"id,omitempty" yaml:"id,omitempty"`
+
+	// Metadata What describes the payload.
 	Metadata *struct {
 		// ContentType The media type of the payload.
 		//
@@ -6020,7 +6032,9 @@ type PublicationDraft struct {
 
 	// Payload Any JSON value of at most 1 MiB.
 	Payload map[string]interface{} `json:"payload" yaml:"payload"`
-	Retry   *struct {
+
+	// Retry How the event is delivered again; not with at-most-once.
+	Retry *struct {
 		// BackoffCoefficient The factor by which the time for an acknowledgement grows with each further delivery.
 		//
 		// Example: 2
@@ -6604,22 +6618,22 @@ type RosterEntry struct {
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
-// RoutedAgent defines model for RoutedAgent.
+// RoutedAgent An agent that was considered for a task, with its score.
 type RoutedAgent struct {
 	// AgentID The agent's id.
 	//
 	// Example: research-web-01
-	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+	AgentID string `json:"agent_id" yaml:"agent_id"`
 
 	// Score 0.5 × similarity + 0.3 × availability + 0.2 × (1 − load).
 	//
 	// Example: 0.95
-	Score *float32 `json:"score,omitempty" yaml:"score,omitempty"`
+	Score float64 `json:"score" yaml:"score"`
 
 	// Similarity 1 for the name of a capability, 0.9 for the same name with other case or `-` for `_`.
 	//
 	// Example: 1
-	Similarity *float32 `json:"similarity,omitempty" yaml:"similarity,omitempty"`
+	Similarity float64 `json:"similarity" yaml:"similarity"`
 }
 
 // Routing Shows a decision of a class with Policy.Weighted.

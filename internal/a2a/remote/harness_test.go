@@ -27,6 +27,7 @@ import (
 	"comet/models"
 	"comet/store/seal"
 	"comet/store/storetest"
+	"comet/webhooks"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -139,7 +140,7 @@ func serve(t *testing.T, work *testkit.Work) *comet {
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 	tokens := auth.New(db.Store, nil)
 	c := &comet{Work: work}
-	handler := a2a.New(a2a.Dependencies{Store: db.Store, Auth: tokens, Orchestrator: c.Orchestrator, Feed: feed}, nil)
+	handler := a2a.New(a2a.Dependencies{Store: db.Store, Auth: tokens, Keys: auth.NewServiceKeys(db.Store, nil, nil), Webhooks: webhooks.New(db.Store, nil), Orchestrator: c.Orchestrator, Feed: feed}, nil)
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := r.URL.Query().Get("only") // leaves the interfaces of one kind in the card
 		if kind == "" {

@@ -47,7 +47,7 @@ type Routing struct {
 	Similarity   float64  `json:"similarity" example:"1"`                 // Similarity of the best agent; 0 without one.
 } // @name TaskRouting
 
-// Routed is an agent of a Routing.
+// Routed is an agent that was considered for a task, with its score.
 type Routed struct {
 	AgentID    string  `json:"agent_id" example:"research-web-01"` // The agent's id.
 	Score      float64 `json:"score" example:"0.95"`               // 0.5 × similarity + 0.3 × availability + 0.2 × (1 − load).

@@ -21,7 +21,7 @@ func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request,
 	reply := accepted(t.ID)
 	if !t.State.Ended() {
 		reply.SendBack = body.Options.RequiresAck
-		return p.replyWith(ctx, reply, p.ack(m.Message, stageAccepted, t))
+		return p.replyWith(ctx, reply, p.ack(m.Message, t))
 	}
 	stored, err := p.Work.TaskWithInput(ctx, t.ID)
 	if err != nil {
@@ -39,21 +39,18 @@ func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request,
 	return p.replyWith(ctx, reply, out)
 }
 
-// The stages of an acknowledgement.
-const (
-	stageAccepted  = "accepted"  // the effect is committed
-	stageDelivered = "delivered" // the worker has received the request
-)
+// stageAccepted is the stage of an acknowledgement: the effect of the message is committed.
+const stageAccepted = "accepted"
 
 // ack returns the acknowledgement of a REQUEST.
-func (p *Protocol) ack(m wire.Message, stage string, t models.Task) wire.Message {
+func (p *Protocol) ack(m wire.Message, t models.Task) wire.Message {
 	payload, _ := json.Marshal(struct { // marshals always
 		Original string           `json:"originalMessageId"`
 		Stage    string           `json:"stage"`
 		TaskID   string           `json:"taskId"`
 		State    models.TaskState `json:"state"`
 		Routing  *routing         `json:"routing,omitempty"`
-	}{m.ID, stage, t.ID, t.State, routingOf(t)})
+	}{m.ID, stageAccepted, t.ID, t.State, routingOf(t)})
 	return wire.Message{To: m.From, Body: event(eventAck, "message acknowledged", payload)}
 }
 

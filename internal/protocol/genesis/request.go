@@ -84,7 +84,7 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	parameters := m.value("payload", body.Payload)
 	stored := meta{
 		ID: m.ID, CorrelationID: cmp.Or(m.CorrelationID, m.ID), From: m.From, Confidence: body.Confidence, Entities: body.Entities,
-		Context: m.value("context", body.Context), Stream: body.Options.Stream, Partial: body.Options.AllowPartialResponse, Ack: body.Options.RequiresAck,
+		Context: m.value("context", body.Context), Stream: body.Options.Stream, Partial: body.Options.AllowPartialResponse,
 	}
 	if parameters[0] != '{' {
 		stored.Wrapped = true

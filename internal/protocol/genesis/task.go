@@ -28,7 +28,6 @@ type meta struct {
 	Wrapped bool `json:"wrapped,omitempty"`
 	Stream  bool `json:"stream,omitempty"`
 	Partial bool `json:"partial,omitempty"`
-	Ack     bool `json:"ack,omitempty"`
 }
 
 // task is a task with the stored part of its REQUEST.

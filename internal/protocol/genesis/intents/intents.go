@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -278,7 +279,23 @@ func (s *Service) scheduleTask(ctx context.Context, by models.Principal, q genes
 		return planned{row.ID, row.NextAt}
 	})
 	row, err := s.Schedules.Create(ctx, by, draft, o)
-	return finished(o, planned{row.ID, row.NextAt}, err)
+	return finished(o, planned{row.ID, row.NextAt}, inCamelCase(err))
+}
+
+// inCamelCase returns an error of a schedule with the names of the payload of schedule_task.
+func inCamelCase(err error) error {
+	e := errs.From(err)
+	if err == nil || len(e.Fields) == 0 {
+		return err
+	}
+	names := strings.NewReplacer("delay_ms", "delayMs", "every_ms", "everyMs", "time_zone", "timeZone")
+	out := *e
+	out.Detail, out.Fields = names.Replace(e.Detail), slices.Clone(e.Fields)
+	for i := range out.Fields {
+		f := &out.Fields[i]
+		f.Pointer, f.Detail = names.Replace(f.Pointer), names.Replace(f.Detail)
+	}
+	return &out
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(min(n, 1<<40)) * time.Millisecond }
