@@ -102,9 +102,8 @@ func parseKey(text []byte) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// Send sends a REQUEST to an agent, or to any agent that offers the intent if to is "", and returns the final RESPONSE or
-// ERROR. It calls each with the messages before: acknowledgement, partial responses and questions. It verifies the
-// signature of every message with the keys that the server publishes.
+// Send sends a REQUEST to an agent, with to "" to any that offers the intent, and returns the final RESPONSE or ERROR. It calls
+// each with the messages before that, such as partial responses. It verifies all of them with the keys that the server publishes.
 func (c *Client) Send(ctx context.Context, to, intent string, payload []byte, each func(Message) error) (end Message, err error) {
 	text, err := c.format(cmp.Or(to, wire.Broadcast), intent, payload)
 	if err != nil {

@@ -34,8 +34,7 @@ type Agent struct {
 	CheckedAt time.Time
 	// Error is that of the last check, "" if it succeeded.
 	Error string
-	// Holder is the connection that processes the agent's inbox, "" for none. Version changes when
-	// a client changes the settings.
+	// Holder is the connection that processes the agent's inbox, "" for none. Version counts changes of the settings.
 	Holder               string
 	Version              int64
 	CreatedBy            string

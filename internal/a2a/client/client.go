@@ -120,8 +120,7 @@ func (c *Client) Cancel(ctx context.Context, taskID string) (Event, error) {
 	return c.call(ctx, cancelTask, map[string]any{"id": taskID}, taskID, "task")
 }
 
-// Stream sends a message and calls each with the events of its task and their ids until the stream ends. It returns the
-// error of each.
+// Stream sends a message and calls each with the events of its task until the stream ends. It returns the error of each.
 func (c *Client) Stream(ctx context.Context, m Message, each func(id string, e Event) error) error {
 	return c.stream(ctx, streamMessage, c.messageParams(m), "", "", each)
 }

@@ -36,8 +36,7 @@ const (
 )
 
 var (
-	// errEnded says that the core has ended the attempt, errDone that the remote agent has ended it, and errWaiting that the
-	// remote agent waits for a reply.
+	// errEnded: the core has ended the attempt. errDone: the remote agent has ended it. errWaiting: it waits for a reply.
 	errEnded   = errors.New("the attempt has ended")
 	errDone    = errors.New("the remote task has ended")
 	errWaiting = errors.New("the remote task waits for a reply")
