@@ -68,7 +68,7 @@ type publicationDraft struct {
 	From     *string        `json:"from" validate:"omitnil,text,max=64" maxLength:"64" example:"shop" extensions:"x-nullable"`           // The name of the sender, default that of its token. Not for tokens that are bound to an agent, and not the id of an agent.
 	To       *string        `json:"to" validate:"omitnil,text,max=64" maxLength:"64" example:"finance-personal" extensions:"x-nullable"` // The only receiver; null for all agents that subscribe to the type.
 	Type     string         `json:"type" validate:"required,text,max=200" maxLength:"200" example:"order.paid"`                          // Words with dots between them.
-	Name     string         `json:"name" validate:"omitempty,text,max=200" maxLength:"200" example:"Order paid"`                         // A name for people.
+	Name     string         `json:"name" validate:"omitempty,text,max=200" maxLength:"200" example:"Order paid"`                         // A display name.
 	Payload  jsontext.Value `json:"payload" validate:"required" swaggertype:"object"`                                                    // Any JSON value of at most 1 MiB.
 	Metadata struct {
 		SchemaVersion string `json:"schema_version" validate:"omitempty,text,max=64" maxLength:"64" example:"1.0" default:"1.0"`                           // The version of the payload's schema.
@@ -79,7 +79,7 @@ type publicationDraft struct {
 	Retry           struct {
 		MaxAttempts        int     `json:"max_attempts" validate:"omitempty,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5"`                              // Deliveries without an acknowledgement.
 		InitialIntervalMS  int64   `json:"initial_interval_ms" validate:"omitempty,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000"` // How long a receiver may take to acknowledge the first delivery.
-		BackoffCoefficient float64 `json:"backoff_coefficient" validate:"omitempty,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2"`                       // Each further delivery has this many times as long.
+		BackoffCoefficient float64 `json:"backoff_coefficient" validate:"omitempty,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2"`                       // The factor by which the time for an acknowledgement grows with each further delivery.
 	} `json:"retry"` // How the event is delivered again; not with at-most-once.
 }
 
@@ -95,7 +95,7 @@ const publicationsPath = "/api/v1/publications"
 // publish publishes an event.
 //
 //	@Summary		Publish an event
-//	@Description	Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+//	@Description	Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 //	@Param			body	body	publicationDraft	true	"The event"
 //	@Success		202	{object}	published	"The event was accepted"
 //	@Header			202	{string}	Location
@@ -114,7 +114,7 @@ func (s *Server) publish(r request, d publicationDraft) (any, error) {
 	return reply{status: http.StatusAccepted, location: publicationsPath + "/" + p.ID, body: published(p)}, err
 }
 
-// publicationView is a publication and what has become of it.
+// publicationView is a publication with the state of its delivery.
 type publicationView struct {
 	ID              string         `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                                                     // The id, the same for every receiver.
 	MessageID       string         `json:"message_id,omitempty" example:"order-81-paid"`                                                          // The sender's own id; absent for none.
@@ -129,14 +129,14 @@ type publicationView struct {
 	Subscribers     int            `json:"subscribers" example:"12"`                                                                              // Number of receivers so far.
 	Distributing    bool           `json:"distributing" example:"false"`                                                                          // Whether there will be more receivers.
 	Delivered       int            `json:"delivered" example:"10"`                                                                                // Receivers that have acknowledged it.
-	Waiting         int            `json:"waiting" example:"1"`                                                                                   // Receivers that have not yet.
-	Dead            int            `json:"dead" example:"1"`                                                                                      // Receivers that do not get it.
+	Waiting         int            `json:"waiting" example:"1"`                                                                                   // Receivers that have not acknowledged it yet.
+	Dead            int            `json:"dead" example:"1"`                                                                                      // Receivers for which it is a dead letter.
 }
 
 // getPublication returns a publication.
 //
 //	@Summary		Get a publication
-//	@Description	Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+//	@Description	Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` can read only its own publications and those whose only receiver is its agent.
 //	@Success		200	{object}	publicationView	"The publication"
 func (s *Server) getPublication(r request) (any, error) {
 	p, err := s.core.PubSub.Status(r.Context(), r.caller, r.id)
@@ -154,8 +154,8 @@ type deadLetterView struct {
 	Type          string    `json:"type" example:"order.paid"`                                                             // The type.
 	Name          string    `json:"name" example:"Order paid"`                                                             // The name.
 	Attempts      int       `json:"attempts" example:"5"`                                                                  // Number of deliveries.
-	Reason        string    `json:"reason" enums:"unacknowledged,expired,queue_full,unsupported" example:"unacknowledged"` // No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
-	DeadAt        time.Time `json:"dead_at" example:"2026-01-10T15:35:10Z"`                                                // When it ended.
+	Reason        string    `json:"reason" enums:"unacknowledged,expired,queue_full,unsupported" example:"unacknowledged"` // No delivery was acknowledged; it waited for 24 hours; 1,000 newer publications waited for the agent; or the agent's protocol has no form for publications.
+	DeadAt        time.Time `json:"dead_at" example:"2026-01-10T15:35:10Z"`                                                // When it became a dead letter.
 }
 
 // deadLetterList is one page of dead letters.
@@ -167,7 +167,7 @@ type deadLetterList struct {
 // listDeadLetters lists publications that agents have not received.
 //
 //	@Summary		List dead letters
-//	@Description	Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+//	@Description	Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent receives those of its agent, or of the agent below it that `agent_id` selects.
 //	@Param			agent_id		query	string	false	"Only dead letters of this receiver"	maxlength(64)	example(research-web-01)
 //	@Param			publication_id	query	string	false	"Only dead letters of this publication"	maxlength(64)	example(01890a5d-ac96-774b-bcce-b302099a8057)
 //	@Param			type			query	string	false	"Only dead letters of this type"	maxlength(200)	example(order.paid)
@@ -205,7 +205,7 @@ type redeliveryFilter struct {
 // redeliverDeadLetters delivers dead letters again.
 //
 //	@Summary		Redeliver dead letters
-//	@Description	Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+//	@Description	Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 //	@Param			body	body	redeliveryFilter	true	"The dead letters; `{}` for all"
 //	@Success		202	{object}	redeliveryResult	"The number of dead letters"
 //	@Failure		400	"A field is malformed"

@@ -17,8 +17,8 @@ const schedulesPath = "/api/v1/schedules"
 
 // scheduleTimes states when a schedule is due.
 type scheduleTimes struct {
-	At      *time.Time `json:"at" example:"2026-01-11T09:00:00Z" extensions:"x-nullable"`                                                                           // The only time, at most 366 days ahead. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
-	DelayMS *int64     `json:"delay_ms" validate:"omitnil,min=1,max=31622400000" example:"60000" minimum:"1" maximum:"31622400000" extensions:"x-nullable"`         // The only time, in milliseconds from now; it becomes `at`.
+	At      *time.Time `json:"at" example:"2026-01-11T09:00:00Z" extensions:"x-nullable"`                                                                           // The time of a single run, at most 366 days in the future. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
+	DelayMS *int64     `json:"delay_ms" validate:"omitnil,min=1,max=31622400000" example:"60000" minimum:"1" maximum:"31622400000" extensions:"x-nullable"`         // The time of a single run, in milliseconds from now; it is stored as `at`.
 	EveryMS *int64     `json:"every_ms" validate:"omitnil,min=1000,max=31622400000" example:"3600000" minimum:"1000" maximum:"31622400000" extensions:"x-nullable"` // An interval in milliseconds that begins now.
 	Cron    *string    `json:"cron" validate:"omitnil,min=1,max=200" example:"30 8 * * 1-5" minLength:"1" maxLength:"200" extensions:"x-nullable"`                  // Minute, hour, day of the month, month and day of the week.
 	// IANA time zone of `cron`; UTC by default.
@@ -48,24 +48,24 @@ type scheduleDraft struct {
 type schedulePatch struct {
 	scheduleTimes
 
-	Enabled *bool `json:"enabled" example:"false" extensions:"x-nullable"` // `false` pauses the schedule, `true` resumes it; times in the pause are not caught up.
+	Enabled *bool `json:"enabled" example:"false" extensions:"x-nullable"` // `false` pauses the schedule, `true` resumes it; due times during the pause are not caught up.
 }
 
 // scheduleView is a schedule.
 type scheduleView struct {
 	ID             string            `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`      // The schedule's id.
-	At             *time.Time        `json:"at" example:"2026-01-11T09:00:00Z"`                      // The only time; null for a schedule with several.
+	At             *time.Time        `json:"at" example:"2026-01-11T09:00:00Z"`                      // The time of a single run; null for a schedule with several runs.
 	EveryMS        *int64            `json:"every_ms" example:"3600000"`                             // The interval in milliseconds; null without one.
 	Cron           *string           `json:"cron" example:"30 8 * * 1-5"`                            // The cron expression; null without one.
 	TimeZone       *string           `json:"time_zone" example:"Europe/Paris"`                       // The time zone of `cron`; null for UTC.
 	Task           *taskDraft        `json:"task"`                                                   // The task that it submits; null if it starts a workflow.
 	Workflow       *workflow.Request `json:"workflow"`                                               // The workflow that it starts; null if it submits a task.
-	Enabled        bool              `json:"enabled" example:"true"`                                 // Whether it is due again.
-	DisabledReason *string           `json:"disabled_reason" example:"the token is revoked"`         // Why comet has disabled it; null if it has not.
-	NextAt         *time.Time        `json:"next_at" example:"2026-01-11T09:00:00Z"`                 // When it is due next; null for never.
-	LastAt         *time.Time        `json:"last_at" example:"2026-01-10T09:00:00Z"`                 // When the last run was due; null before the first.
+	Enabled        bool              `json:"enabled" example:"true"`                                 // Whether it has a next due time.
+	DisabledReason *string           `json:"disabled_reason" example:"the token is revoked"`         // Why comet disabled the schedule; null if comet did not disable it.
+	NextAt         *time.Time        `json:"next_at" example:"2026-01-11T09:00:00Z"`                 // The next due time; null if there is none.
+	LastAt         *time.Time        `json:"last_at" example:"2026-01-10T09:00:00Z"`                 // The due time of the last run; null before the first run.
 	LastID         *string           `json:"last_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // The id of the task or workflow of the last run; null without one.
-	LastError      *string           `json:"last_error" example:"no agent offers web_search"`        // Why the last run has created none; null if it has.
+	LastError      *string           `json:"last_error" example:"no agent offers web_search"`        // Why the last run created no task or workflow; null if it created one.
 	CreatedBy      string            `json:"created_by" example:"ops"`                               // The name of the token whose authority it has.
 	CreatedAt      time.Time         `json:"created_at" example:"2026-01-10T15:30:00Z"`
 	UpdatedAt      time.Time         `json:"updated_at" example:"2026-01-10T15:30:00Z"`
@@ -141,7 +141,7 @@ func (s *Server) createSchedule(r request, d scheduleDraft, once *models.Idempot
 // listSchedules lists schedules.
 //
 //	@Summary		List schedules
-//	@Description	Returns the schedules of the token in the order of creation, for `admin` those of all tokens. Schedules with a single time are deleted 7 days after their run.
+//	@Description	Returns the schedules of the token in the order of creation; for a token with `admin` that is bound to no agent or to `nova`, those of all tokens. Schedules with a single time are deleted 7 days after their run.
 //	@Success		200	{object}	scheduleList	"A page of results"
 func (s *Server) listSchedules(r request) (any, error) {
 	q := newQuery(r.Request, "limit", "cursor")
@@ -167,7 +167,7 @@ func (s *Server) getSchedule(r request) (any, error) {
 // updateSchedule changes a schedule.
 //
 //	@Summary		Change a schedule
-//	@Description	Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+//	@Description	Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 //	@Param			If-Match	header	string			false	"Change the schedule only if this entity tag has its current version"
 //	@Param			body		body	schedulePatch	true	"The members to change"
 //	@Success		200	{object}	scheduleView	"The schedule"

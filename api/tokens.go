@@ -190,10 +190,10 @@ func (s *Server) getPublicKey(r request) (any, error) {
 // pinPublicKey adds a public key to an agent.
 //
 //	@Summary		Pin a public key to an agent
-//	@Description	Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+//	@Description	Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //	@Param			body			body	auth.PublicKeyDraft	true	"The key"
 //	@Success		201	{object}	publicKeyView	"The key was added"
-//	@Failure		400	"A field is missing or malformed, the key is not a public key of Ed25519, or it would expire in the past"
+//	@Failure		400	"A field is missing or malformed, the key is not a public key of Ed25519, or its expiry is in the past"
 //	@Failure		409	"This or another agent has or had the key, or the Idempotency-Key was used with a different request"
 //	@Failure		422	"The agent has four valid keys"
 func (s *Server) pinPublicKey(r request, d auth.PublicKeyDraft, once *models.Idempotency) (out models.AgentKey, err error) {
@@ -259,7 +259,7 @@ func (s *Server) listServiceKeys(r request) (any, error) {
 // rotateServiceKey replaces the key of comet.
 //
 //	@Summary		Rotate the key of the service
-//	@Description	Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+//	@Description	Creates a new key, with which all replicas sign within a second. The private key of the previous key is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
 //	@Success		200	{object}	serviceKeyView	"The new key"
 func (s *Server) rotateServiceKey(r request, _ struct{}) (any, error) {
 	key, err := s.core.ServiceKeys.Rotate(r.Context(), r.caller)

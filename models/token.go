@@ -99,7 +99,7 @@ func (p Principal) Administers() bool {
 }
 
 // AgentKey is a key that verifies the messages of an agent. An agent has at most one key of hmac-sha256.
-// That key signs messages to the agent as well, so it is stored as it is; APIs return it only when it is issued.
+// That key also signs messages to the agent, so it is stored encrypted and not hashed; APIs return it only when it is issued.
 type AgentKey struct {
 	AgentID string `gorm:"primaryKey"`
 	// KeyID is 16 hexadecimal digits. It reveals nothing about a secret.

@@ -1,5 +1,5 @@
-// Package genesis sends requests in the Genesis protocol 1.0, for comet send and for programs in Go that are no agents
-// of their own connection.
+// Package genesis sends requests over the Genesis protocol 1.0: for comet send, and for Go programs that have no
+// connection as an agent.
 package genesis
 
 import (
@@ -34,16 +34,16 @@ type Client struct {
 type Options struct {
 	// Server is the address, such as http://127.0.0.1:8080.
 	Server string
-	// Token is "" for none. Owner is its agent, or its name.
+	// Token is "" for none. Owner is the agent of the token, or its name if it is bound to no agent.
 	Token, Owner string
 	// From is the sender, "" for the owner of the token.
 	From string
-	// Key is an Ed25519 private key in PKCS #8, encoded as PEM, with which messages are signed; nil for none. The signature replaces the
-	// token of another owner than the sender.
+	// Key is an Ed25519 private key in PKCS #8, encoded as PEM, with which messages are signed; nil for none. If the token
+	// is not that of the sender, the signature replaces it.
 	Key []byte
 }
 
-// New returns a client. The error is about the key.
+// New returns a client. It returns an error for an invalid key.
 func New(o Options) (*Client, error) {
 	c := &Client{server: o.Server, token: o.Token, from: cmp.Or(o.From, o.Owner)}
 	if o.Key == nil {
@@ -89,7 +89,7 @@ const maxLine = wire.MaxSize + 16
 func parseKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, errors.New(`it has no "PRIVATE KEY" in PEM; openssl genpkey -algorithm ed25519 makes one`)
+		return nil, errors.New(`it has no "PRIVATE KEY" in PEM; "openssl genpkey -algorithm ed25519" creates one`)
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -97,13 +97,13 @@ func parseKey(text []byte) (ed25519.PrivateKey, error) {
 	}
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("it is a key of another algorithm (%T); openssl genpkey -algorithm ed25519 makes one of Ed25519", parsed)
+		return nil, fmt.Errorf("it is not an Ed25519 key (%T); \"openssl genpkey -algorithm ed25519\" creates one", parsed)
 	}
 	return key, nil
 }
 
-// Send sends a REQUEST to an agent, or with to "" to any that offers the intent, and returns its end, a RESPONSE or an ERROR. It calls each with the messages before it: acknowledgement,
-// partial responses and questions. comet's signature of each is verified with the keys that the server publishes.
+// Send sends a REQUEST to an agent, with to "" to any that offers the intent, and returns the final RESPONSE or ERROR. It calls
+// each with the messages before that, such as partial responses. It verifies all of them with the keys that the server publishes.
 func (c *Client) Send(ctx context.Context, to, intent string, payload []byte, each func(Message) error) (end Message, err error) {
 	text, err := c.format(cmp.Or(to, wire.Broadcast), intent, payload)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"comet/webhooks"
 )
 
-// A push notification is a delivery of a webhook (docs/adr/0060-push-notifications-are-webhooks.md): the engine of webhooks has the
-// order, the retries and the limits, and Render makes the bodies.
+// A push notification is a delivery of a webhook (docs/adr/0060-push-notifications-are-webhooks.md): package webhooks
+// implements the order, the retries and the limits, and Render makes the bodies.
 
 // The formats of the webhooks: the versions of A2A.
 const (
@@ -27,7 +27,7 @@ const (
 	legacyPushFormat = "a2a-0.3"
 )
 
-// PushedEvents are the events that are pushed, for webhooks.Options: those that change what a client sees of a task.
+// PushedEvents are the events that are pushed, for webhooks.Options: those that change the A2A form of a task.
 func PushedEvents() []models.EventType {
 	return []models.EventType{
 		events.TaskCreated, events.TaskAssigned, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskSubtask,
@@ -256,7 +256,7 @@ func (s *service) Render(ctx context.Context, hook models.Webhook, d models.Deli
 	return body, mediaType, err
 }
 
-// pushed returns what a delivery tells of a task.
+// pushed returns the body of a delivery about a task.
 func (s *service) pushed(ctx context.Context, taskID string, whole bool, d models.Delivery) (a2a.Event, error) {
 	var data events.TaskData
 	if err := json.Unmarshal(d.Data, &data); err != nil {

@@ -337,7 +337,7 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 	return err
 }
 
-// closed emits the end of a task that the core does not have.
+// closed emits the end of a task that is not a task of the core.
 func closed(tx *store.Tx, t rows.Task, state models.TaskState, reason string) error {
 	kind := map[models.TaskState]models.EventType{models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled}[state]
 	return tx.Events().Emit(kind, t.ID, events.TaskData{TaskID: t.ID, SessionID: t.ContextID, State: state, Error: reason})

@@ -41,7 +41,7 @@ type Keys struct {
 
 type keyID struct{ agentID, algorithm string }
 
-// reading is the valid keys as read, the newest first.
+// reading is a cached list of valid keys, the newest first.
 type reading struct {
 	keys  []models.AgentKey
 	until time.Time // on the monotonic clock
@@ -66,8 +66,8 @@ func NewKeys(s *store.Store, opts *KeysOptions) *Keys {
 	return k
 }
 
-// Signing returns the key of an algorithm with which an agent signs, the newest of several, and whether any of
-// them is required; the zero AgentKey for none. A change takes effect at once on this replica and within a second
+// Signing returns the key of an algorithm with which an agent signs, the newest one if there are several; its Required
+// says whether any of them is required. It returns the zero AgentKey if there is none. A change takes effect at once on this replica and within a second
 // on others.
 func (k *Keys) Signing(ctx context.Context, agentID, algorithm string) (models.AgentKey, error) {
 	keys, err := k.live(ctx, agentID, algorithm)
@@ -262,7 +262,7 @@ func differences(before, after models.AgentKey) []models.Change {
 	return all
 }
 
-// settings returns what an audit log tells of a key, null for the zero AgentKey.
+// settings returns the settings of a key for the audit log, null for the zero AgentKey.
 func settings(key models.AgentKey) []models.Change {
 	all := []models.Change{{Field: "key"}, {Field: "key_required"}, {Field: "key_profile"}, {Field: "key_speaks"}, {Field: "key_not_after"}}
 	if key == (models.AgentKey{}) {

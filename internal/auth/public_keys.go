@@ -126,7 +126,7 @@ func (k *Keys) List(ctx context.Context, agentID string) ([]models.AgentKey, err
 	return signatures.Keys(k.store.Reads(ctx), agentID, maxListedKeys)
 }
 
-// Public returns a public key of an agent, also an expired or revoked one, or errs.NotFound.
+// Public returns a public key of an agent, even an expired or revoked one, or errs.NotFound.
 func (k *Keys) Public(ctx context.Context, agentID, id string) (models.AgentKey, error) {
 	key, err := signatures.Key(k.store.Reads(ctx), agentID, id)
 	return key, publicMissing(err, agentID, id)
@@ -240,9 +240,9 @@ type SignedMessage struct {
 }
 
 // VerifyMessage verifies a message that claims to be from an agent and returns the key that has signed it, the zero
-// AgentKey for an unsigned message of an agent whose keys do not require a signature. A signature is verified also
-// if none is required. The signature must be that of the key's profile; of both signatures that of ProfileJCS
-// is verified, because it covers more. An error of a message that is not accepted is errs.Unauthenticated with
+// AgentKey for an unsigned message of an agent whose keys do not require a signature. A signature is verified
+// even if none is required. The message must have a signature of the key's profile; if it has both, that of
+// ProfileJCS is verified, because it covers more. An error of a message that is not accepted is errs.Unauthenticated with
 // a Refusal. A new key takes effect at once, another change within a second on other replicas.
 func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessage) (models.AgentKey, error) {
 	keys, err := k.live(ctx, agentID, Ed25519)
@@ -281,8 +281,8 @@ func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessag
 	return keys[i], nil
 }
 
-// speakerPrefix begins the TokenID of an agent whose signature replaces a token. The rest is the agent, not the key,
-// so that what the agent owns stays its own when it rotates its keys.
+// speakerPrefix begins the TokenID of an agent whose signature replaces a token. The rest is the id of the agent,
+// not of the key, so that the agent still owns its tasks after a rotation of its keys.
 const speakerPrefix = "key:"
 
 // Principal returns the principal of an agent that has signed a message with a key and sends no token. It is bound

@@ -16,7 +16,7 @@ import (
 	"comet/store/signatures"
 )
 
-// retiredFor is how long a retired key of comet is published, so that what it has signed can be verified.
+// retiredFor is how long a retired key of comet is published, so that its signatures can be verified.
 const retiredFor = 30 * 24 * time.Hour
 
 // seedColumn is the purpose of sealed seeds.
@@ -39,7 +39,7 @@ type serviceReading struct {
 
 // ServiceKey is a key of comet.
 type ServiceKey struct {
-	// ID is 16 hexadecimal digits of the SHA-256 of the public key.
+	// ID is the first 16 hexadecimal digits of the SHA-256 of the public key.
 	ID     string
 	Public ed25519.PublicKey
 	// Private is nil for a retired key.
@@ -147,7 +147,7 @@ func (k *ServiceKeys) open(row signatures.ServiceKey) (ServiceKey, error) {
 	return key, err
 }
 
-// Rotate replaces the current key, whose private key is erased, and returns the new one without its private key. A
+// Rotate replaces the current key, erases its private key, and returns the new key without the private key. A
 // concurrent rotation has the same result. It takes effect at once on this replica and within a second on others.
 func (k *ServiceKeys) Rotate(ctx context.Context, by models.Principal) (ServiceKey, error) {
 	var current ServiceKey

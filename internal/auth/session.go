@@ -14,9 +14,9 @@ import (
 // sessionFor is how long a token of Session is valid.
 const sessionFor = 15 * time.Minute
 
-// Session issues a token with the scopes of a principal that is bound to an agent, for that agent. It expires after 15 minutes, or
-// with the principal's own token. A signature that replaces a token is sufficient; a token that was issued for it outlives a
-// revocation of the key by at most that time.
+// Session issues a token for the agent of a principal, with the principal's scopes. It expires after 15 minutes, or with the
+// principal's own token if that is earlier. The principal may be a signature that replaces a token; the issued token then
+// outlives a revocation of the key by at most 15 minutes. Session returns errs.ForeignAgent for a principal without an agent.
 func (a *Auth) Session(ctx context.Context, by models.Principal, once *models.Idempotency) (Issued, error) {
 	if by.AgentID == nil {
 		return Issued{}, errs.New(errs.ForeignAgent, "the token %q is bound to no agent", by.Name)

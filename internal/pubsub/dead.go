@@ -10,11 +10,11 @@ import (
 	"comet/store/pubsub"
 )
 
-// Status is what has become of a publication.
+// Status is a publication with the state of its delivery.
 type Status struct {
 	models.Publication
-	// Subscribers is the number of receivers so far, and Distributing says that there will be more. Delivered is how many
-	// have acknowledged it, Waiting how many have not yet, and Dead how many will not get it.
+	// Subscribers is the number of receivers so far; Distributing says that more will follow. Delivered is the number of
+	// receivers that have acknowledged it, Waiting of those that have not yet, and Dead of those with a dead letter.
 	Subscribers, Delivered, Waiting, Dead int
 	Distributing                          bool
 }

@@ -55,7 +55,7 @@ type Published struct {
 	ID string
 	// Subscribers is the number of receivers.
 	Subscribers int
-	// Replayed says that the sender has published it before, with the same deduplication id.
+	// Replayed says that the sender had published it before, with the same deduplication id.
 	Replayed bool
 }
 
@@ -63,7 +63,7 @@ var types = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}$`)
 
 // Publish publishes a draft. With a stored guarantee the first receivers and the publication are committed when it
 // returns; further receivers follow in a job. It returns errs.InvalidRequest for an invalid draft, errs.NotFound or
-// errs.AgentInactive for the receiver, errs.ForeignAgent for a From that is an agent, errs.Conflict for a deduplication
+// errs.AgentInactive for the receiver, errs.ForeignAgent if From is the id of an agent, errs.Conflict for a deduplication
 // id that the sender has used for other content, and errs.LimitReached for more than MaxSubscribers.
 func (p *PubSub) Publish(ctx context.Context, by models.Principal, d Draft) (Published, error) {
 	row, err := p.newPublication(ctx, by, d)

@@ -52,7 +52,7 @@ const Kind = "publication"
 const (
 	// AtMostOnce reaches the connections that are open now. Nothing is stored.
 	AtMostOnce = "at-most-once"
-	// AtLeastOnce is delivered until the receiver acknowledges it or the last attempt fails.
+	// AtLeastOnce delivers a publication until the receiver acknowledges it or the last attempt fails.
 	AtLeastOnce = "at-least-once"
 	// ExactlyOnce is AtLeastOnce, and a repeated publication with the same deduplication id has no effect.
 	ExactlyOnce = "exactly-once"
@@ -71,17 +71,17 @@ type EventData struct {
 
 // Options configures New; nil means defaults.
 type Options struct {
-	// Bus carries publications that are delivered at most once; without it they are refused.
+	// Bus carries publications that are delivered at most once; without a bus they are rejected.
 	Bus *bus.Bus
 	// Wake is called with the agents that have new messages.
 	Wake func(agentIDs []string)
-	// Protocols are the protocols whose agents receive all publications of others unless they have chosen.
+	// Protocols are the protocols whose agents receive all publications of other senders until their subscriptions are set.
 	Protocols []string
 	// Registerer registers the metrics, nil for none.
 	Registerer prometheus.Registerer
 }
 
-// PubSub publishes and keeps subscriptions. It is safe for concurrent use.
+// PubSub publishes events and stores subscriptions. It is safe for concurrent use.
 type PubSub struct {
 	store *store.Store
 	opts  Options
@@ -93,7 +93,7 @@ type PubSub struct {
 	published *prometheus.CounterVec
 	attempts  prometheus.Counter
 	dead      *prometheus.CounterVec
-	// Dropped counts publications that an open connection did not get at most once, because it was too slow.
+	// Dropped counts the publications with AtMostOnce that were not delivered because a connection was too slow.
 	Dropped prometheus.Counter
 }
 
@@ -104,11 +104,11 @@ const maxCached, maxCachedBytes = 256, 64 << 10
 const (
 	// Unacknowledged: the agent has acknowledged none of the attempts.
 	Unacknowledged = "unacknowledged"
-	// Expired: the agent was not connected for Window.
+	// Expired: the message was not acknowledged within Window.
 	Expired = "expired"
 	// QueueFull: MaxWaiting newer publications wait for the agent.
 	QueueFull = "queue_full"
-	// Unsupported: the agent's protocol cannot express it.
+	// Unsupported: the agent's protocol has no form for publications.
 	Unsupported = "unsupported"
 )
 

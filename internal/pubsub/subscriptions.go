@@ -32,7 +32,7 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 		return err
 	}
 	if len(list) > MaxPatterns {
-		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have %d", len(list), MaxPatterns)
+		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have at most %d", len(list), MaxPatterns)
 	}
 	rows := make([]pubsub.Subscription, 0, max(len(list), 1))
 	for _, s := range list {
@@ -55,8 +55,8 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 	})
 }
 
-// Subscriptions returns the subscriptions of an agent. chosen is false for an agent that has never set them: it then
-// receives everything if it has connected in one of Options.Protocols, and otherwise nothing.
+// Subscriptions returns the subscriptions of an agent. chosen is false if they were never set: the agent then
+// receives everything if it has connected with one of Options.Protocols, and otherwise nothing.
 func (p *PubSub) Subscriptions(ctx context.Context, agentID string) (list []Pattern, chosen bool, err error) {
 	if _, err := p.store.Agents(ctx).Get(agentID); err != nil {
 		return nil, false, err

@@ -25,7 +25,7 @@ type EventData struct {
 	AgentID    string `json:"agent_id,omitempty"` // of the token
 	Enabled    bool   `json:"enabled"`
 	// DueAt belongs to a run; Missed is how many later due times have passed as well. ID is the task or
-	// workflow of the run, and Error why there is none.
+	// workflow of the run; Error is the reason if there is none.
 	DueAt   time.Time `json:"due_at,omitzero"`
 	Missed  int       `json:"missed,omitempty"`
 	ID      string    `json:"created_id,omitempty"`

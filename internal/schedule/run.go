@@ -14,8 +14,8 @@ import (
 	"comet/store/schedules"
 )
 
-// run runs a schedule that is due. A refusal is stored, and the schedule continues with its next due time; after
-// an error that may pass, such as a full queue, the job runs again.
+// run runs a schedule that is due. If the run is refused, the reason is stored, and the schedule continues with
+// its next due time; after a transient error, such as a full queue, the job runs again.
 func (s *Service) run(ctx context.Context, job *jobs.Job) error {
 	row, err := schedules.Get(s.Store.Reads(ctx), job.Key)
 	if errs.Is(err, errs.NotFound) || err == nil && !row.Enabled {
@@ -45,7 +45,7 @@ func (s *Service) run(ctx context.Context, job *jobs.Job) error {
 	return s.Store.Write(ctx, func(tx *store.Tx) error { return settle(tx, job, by, row) })
 }
 
-// mayPass reports whether an error is one of the moment.
+// mayPass reports whether an error is transient.
 func mayPass(err error) bool {
 	switch errs.CodeOf(err) {
 	case errs.Internal, errs.Unavailable, errs.Busy, errs.Timeout, errs.RateLimited:

@@ -1,7 +1,7 @@
 // Package schedule submits tasks and starts workflows at given times: once, at intervals, or by a cron
 // expression in a time zone. A schedule acts with the authority that its token has when it is due. Each due
-// time has one effect, whichever replica runs it and whenever that one is killed: the task or workflow is
-// created in the transaction that sets the next due time.
+// time has exactly one effect, even if a replica is killed during the run: the task or workflow is created in
+// the transaction that sets the next due time.
 package schedule
 
 import (
@@ -124,7 +124,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 // check validates a request and the authority for it, and sets its defaults.
 func (s *Service) check(ctx context.Context, by models.Principal, r *Request) error {
 	if by.Issued != nil {
-		return errs.New(errs.InvalidRequest, "a schedule outlives the token %q of the issuer; create it with a token of comet", by.Name)
+		return errs.New(errs.InvalidRequest, "comet does not store the token %q, which an OIDC issuer has issued; create the schedule with a token of comet", by.Name)
 	}
 	switch _, err := s.Auth.Standing(ctx, by); {
 	case err != nil:
@@ -219,7 +219,7 @@ func visible(by models.Principal, row Schedule, id string, err error) (Schedule,
 	return row, err
 }
 
-// List returns up to limit schedules that the principal sees, as for Get, after the id after, "" for the first.
+// List returns up to limit schedules that the principal sees, as for Get, that follow the id after, "" for the first ones.
 func (s *Service) List(ctx context.Context, by models.Principal, after string, limit int) ([]Schedule, error) {
 	owner := by.TokenID
 	if by.Administers() {

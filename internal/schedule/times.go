@@ -13,7 +13,7 @@ import (
 
 // Limits of times.
 const (
-	// MaxAhead is how far ahead a single time may be, and the longest interval.
+	// MaxAhead limits how far in the future a single time may be, and the length of intervals.
 	MaxAhead = 366 * 24 * time.Hour
 	// MinInterval is the shortest interval.
 	MinInterval = time.Second
@@ -24,7 +24,7 @@ const (
 
 // Timing states when a schedule is due. Exactly one of At, Delay, Every and Cron is set.
 type Timing struct {
-	// At is the only time. Delay is the same from now on.
+	// At is the time of a single run. Delay is the same as a time from now.
 	At    time.Time
 	Delay time.Duration
 	// Every is an interval that begins now.

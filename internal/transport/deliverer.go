@@ -304,7 +304,7 @@ func (d *deliverer) recordSent(ctx context.Context, sent []models.InboxMessage) 
 	}
 }
 
-// endUnsupported ends a publication that the protocol of the agent cannot express.
+// endUnsupported ends a publication for which the protocol of the agent has no form.
 func (d *deliverer) endUnsupported(ctx context.Context, m models.InboxMessage) {
 	d.server.logWarning("cannot end an unsupported publication", m.AgentID, d.server.core.PubSub.End(ctx, m, pubsub.Unsupported))
 }

@@ -29,7 +29,7 @@ func (s *Server) receivePublications(ctx context.Context) {
 	sub.Unsubscribe()
 }
 
-// passOn passes a publication to those of the connected agents that receive it.
+// passOn passes a publication to the connected agents that subscribe to it.
 func (s *Server) passOn(ctx context.Context, p *models.Publication) error {
 	var agents []string
 	for _, c := range s.connections.appendAll(nil) {

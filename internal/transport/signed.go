@@ -40,12 +40,12 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request, proto *des
 	return httpkit.Identity{Principal: p}, s.authenticator.Admit(w, r, p)
 }
 
-// wantsStream reports whether a request asks for the messages that answer its message.
+// wantsStream reports whether a request asks for the replies to its message as a stream.
 func wantsStream(r *http.Request, proto *describedProtocol) bool {
 	return proto.info.Stream != nil && strings.Contains(strings.Join(r.Header["Accept"], ","), "text/event-stream")
 }
 
-// streamReplies receives a message and sends the messages that answer it as server-sent events.
+// streamReplies receives a message and sends the replies to it as server-sent events.
 func (s *Server) streamReplies(w http.ResponseWriter, r *http.Request, from httpkit.Identity, proto *describedProtocol, raw []byte) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

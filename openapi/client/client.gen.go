@@ -4346,7 +4346,7 @@ type DeadLetterView struct {
 	// Example: 5
 	Attempts int `json:"attempts" yaml:"attempts"`
 
-	// DeadAt When it ended.
+	// DeadAt When it became a dead letter.
 	//
 	// Example: 2026-01-10T15:35:10Z
 	DeadAt time.Time `json:"dead_at" yaml:"dead_at"`
@@ -4366,7 +4366,7 @@ type DeadLetterView struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	PublicationID string `json:"publication_id" yaml:"publication_id"`
 
-	// Reason No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
+	// Reason No delivery was acknowledged; it waited for 24 hours; 1,000 newer publications waited for the agent; or the agent's protocol has no form for publications.
 	//
 	// Example: unacknowledged
 	Reason DeadLetterViewReason `json:"reason" yaml:"reason"`
@@ -4377,7 +4377,7 @@ type DeadLetterView struct {
 	Type string `json:"type" yaml:"type"`
 }
 
-// DeadLetterViewReason No delivery was acknowledged; the agent was away for 24 hours; 1,000 newer ones waited for the agent; or the agent's protocol cannot express it.
+// DeadLetterViewReason No delivery was acknowledged; it waited for 24 hours; 1,000 newer publications waited for the agent; or the agent's protocol has no form for publications.
 //
 // Example: unacknowledged
 type DeadLetterViewReason string
@@ -6025,7 +6025,7 @@ type PublicationDraft struct {
 		SchemaVersion *string `json:"schema_version,omitempty" yaml:"schema_version,omitempty"`
 	} `json:"metadata,omitempty" yaml:"metadata,omitempty"`
 
-	// Name A name for people.
+	// Name A display name.
 	//
 	// Example: Order paid
 	Name *string `json:"name,omitempty" yaml:"name,omitempty"`
@@ -6035,7 +6035,7 @@ type PublicationDraft struct {
 
 	// Retry How the event is delivered again; not with at-most-once.
 	Retry *struct {
-		// BackoffCoefficient Each further delivery has this many times as long.
+		// BackoffCoefficient The factor by which the time for an acknowledgement grows with each further delivery.
 		//
 		// Example: 2
 		BackoffCoefficient *float32 `json:"backoff_coefficient,omitempty" yaml:"backoff_coefficient,omitempty"`
@@ -6067,14 +6067,14 @@ type PublicationDraft struct {
 // Example: exactly-once
 type PublicationDraftGuarantee string
 
-// PublicationView A publication and what has become of it.
+// PublicationView A publication with the state of its delivery.
 type PublicationView struct {
 	// CreatedAt When it was published.
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
 
-	// Dead Receivers that do not get it.
+	// Dead Receivers for which it is a dead letter.
 	//
 	// Example: 1
 	Dead int `json:"dead" yaml:"dead"`
@@ -6137,7 +6137,7 @@ type PublicationView struct {
 	// Example: order.paid
 	Type string `json:"type" yaml:"type"`
 
-	// Waiting Receivers that have not yet.
+	// Waiting Receivers that have not acknowledged it yet.
 	//
 	// Example: 1
 	Waiting int `json:"waiting" yaml:"waiting"`
@@ -6662,7 +6662,7 @@ type Routing struct {
 
 // ScheduleDraft The body of a request to create a schedule.
 type ScheduleDraft struct {
-	// At The only time, at most 366 days ahead. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
+	// At The time of a single run, at most 366 days in the future. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
 	//
 	// Example: 2026-01-11T09:00:00Z
 	At *time.Time `json:"at,omitempty" yaml:"at,omitempty"`
@@ -6672,7 +6672,7 @@ type ScheduleDraft struct {
 	// Example: 30 8 * * 1-5
 	Cron *string `json:"cron,omitempty" yaml:"cron,omitempty"`
 
-	// DelayMS The only time, in milliseconds from now; it becomes `at`.
+	// DelayMS The time of a single run, in milliseconds from now; it is stored as `at`.
 	//
 	// Example: 60000
 	DelayMS *int64 `json:"delay_ms,omitempty" yaml:"delay_ms,omitempty"`
@@ -6707,7 +6707,7 @@ type ScheduleList struct {
 
 // SchedulePatch The body of a request to change a schedule.
 type SchedulePatch struct {
-	// At The only time, at most 366 days ahead. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
+	// At The time of a single run, at most 366 days in the future. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
 	//
 	// Example: 2026-01-11T09:00:00Z
 	At *time.Time `json:"at,omitempty" yaml:"at,omitempty"`
@@ -6717,12 +6717,12 @@ type SchedulePatch struct {
 	// Example: 30 8 * * 1-5
 	Cron *string `json:"cron,omitempty" yaml:"cron,omitempty"`
 
-	// DelayMS The only time, in milliseconds from now; it becomes `at`.
+	// DelayMS The time of a single run, in milliseconds from now; it is stored as `at`.
 	//
 	// Example: 60000
 	DelayMS *int64 `json:"delay_ms,omitempty" yaml:"delay_ms,omitempty"`
 
-	// Enabled `false` pauses the schedule, `true` resumes it; times in the pause are not caught up.
+	// Enabled `false` pauses the schedule, `true` resumes it; due times during the pause are not caught up.
 	//
 	// Example: false
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
@@ -6740,7 +6740,7 @@ type SchedulePatch struct {
 
 // ScheduleView A schedule.
 type ScheduleView struct {
-	// At The only time; null for a schedule with several.
+	// At The time of a single run; null for a schedule with several runs.
 	//
 	// Example: 2026-01-11T09:00:00Z
 	At *time.Time `json:"at" yaml:"at"`
@@ -6760,12 +6760,12 @@ type ScheduleView struct {
 	// Example: 30 8 * * 1-5
 	Cron *string `json:"cron" yaml:"cron"`
 
-	// DisabledReason Why comet has disabled it; null if it has not.
+	// DisabledReason Why comet disabled the schedule; null if comet did not disable it.
 	//
 	// Example: the token is revoked
 	DisabledReason *string `json:"disabled_reason" yaml:"disabled_reason"`
 
-	// Enabled Whether it is due again.
+	// Enabled Whether it has a next due time.
 	//
 	// Example: true
 	Enabled bool `json:"enabled" yaml:"enabled"`
@@ -6780,12 +6780,12 @@ type ScheduleView struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
 	ID string `json:"id" yaml:"id"`
 
-	// LastAt When the last run was due; null before the first.
+	// LastAt The due time of the last run; null before the first run.
 	//
 	// Example: 2026-01-10T09:00:00Z
 	LastAt *time.Time `json:"last_at" yaml:"last_at"`
 
-	// LastError Why the last run has created none; null if it has.
+	// LastError Why the last run created no task or workflow; null if it created one.
 	//
 	// Example: no agent offers web_search
 	LastError *string `json:"last_error" yaml:"last_error"`
@@ -6795,7 +6795,7 @@ type ScheduleView struct {
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
 	LastID *string `json:"last_id" yaml:"last_id"`
 
-	// NextAt When it is due next; null for never.
+	// NextAt The next due time; null if there is none.
 	//
 	// Example: 2026-01-11T09:00:00Z
 	NextAt *time.Time `json:"next_at" yaml:"next_at"`
@@ -12571,7 +12571,7 @@ type ClientInterface interface {
 	//
 	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
-	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
 	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 	//
@@ -12584,7 +12584,7 @@ type ClientInterface interface {
 	//
 	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
-	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
 	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 	//
@@ -12846,7 +12846,7 @@ type ClientInterface interface {
 
 	// PinPublicKeyWithBody Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -12857,7 +12857,7 @@ type ClientInterface interface {
 
 	// PinPublicKey Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -13072,7 +13072,7 @@ type ClientInterface interface {
 
 	// ListDeadLetters List dead letters
 	//
-	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent receives those of its agent, or of the agent below it that `agent_id` selects.
 	//
 	// Requires the scope `tasks:read`.
 	//
@@ -13081,7 +13081,7 @@ type ClientInterface interface {
 
 	// RedeliverDeadLettersWithBody Redeliver dead letters
 	//
-	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -13092,7 +13092,7 @@ type ClientInterface interface {
 
 	// RedeliverDeadLetters Redeliver dead letters
 	//
-	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -13152,7 +13152,7 @@ type ClientInterface interface {
 
 	// PublishWithBody Publish an event
 	//
-	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -13163,7 +13163,7 @@ type ClientInterface interface {
 
 	// Publish Publish an event
 	//
-	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -13174,7 +13174,7 @@ type ClientInterface interface {
 
 	// GetPublication Get a publication
 	//
-	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` can read only its own publications and those whose only receiver is its agent.
 	//
 	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
@@ -13214,7 +13214,7 @@ type ClientInterface interface {
 
 	// ListSchedules List schedules
 	//
-	// Returns the schedules of the token in the order of creation, for `admin` those of all tokens. Schedules with a single time are deleted 7 days after their run.
+	// Returns the schedules of the token in the order of creation; for a token with `admin` that is bound to no agent or to `nova`, those of all tokens. Schedules with a single time are deleted 7 days after their run.
 	//
 	// Requires one of the scopes `messages:send`, `tools:call`.
 	//
@@ -13267,7 +13267,7 @@ type ClientInterface interface {
 
 	// UpdateScheduleWithBody Change a schedule
 	//
-	// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+	// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 	//
 	// Requires one of the scopes `messages:send`, `tools:call`.
 	//
@@ -13278,7 +13278,7 @@ type ClientInterface interface {
 
 	// UpdateSchedule Change a schedule
 	//
-	// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+	// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 	//
 	// Requires one of the scopes `messages:send`, `tools:call`.
 	//
@@ -13298,7 +13298,7 @@ type ClientInterface interface {
 
 	// RotateServiceKey Rotate the key of the service
 	//
-	// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+	// Creates a new key, with which all replicas sign within a second. The private key of the previous key is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14528,7 +14528,7 @@ func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, req
 //
 // Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
-// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
 // Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 //
@@ -14551,7 +14551,7 @@ func (c *Client) SendGenesisMessageWithBody(ctx context.Context, params *SendGen
 //
 // Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
-// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
 // Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 //
@@ -15073,7 +15073,7 @@ func (c *Client) ListPublicKeys(ctx context.Context, agentID string, params *Lis
 
 // PinPublicKeyWithBody Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -15094,7 +15094,7 @@ func (c *Client) PinPublicKeyWithBody(ctx context.Context, agentID string, param
 
 // PinPublicKey Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -15519,7 +15519,7 @@ func (c *Client) ResetUsage(ctx context.Context, agentID string, params *ResetUs
 
 // ListDeadLetters List dead letters
 //
-// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent receives those of its agent, or of the agent below it that `agent_id` selects.
 //
 // Requires the scope `tasks:read`.
 //
@@ -15538,7 +15538,7 @@ func (c *Client) ListDeadLetters(ctx context.Context, params *ListDeadLettersPar
 
 // RedeliverDeadLettersWithBody Redeliver dead letters
 //
-// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 //
 // Requires the scope `messages:send`.
 //
@@ -15559,7 +15559,7 @@ func (c *Client) RedeliverDeadLettersWithBody(ctx context.Context, contentType s
 
 // RedeliverDeadLetters Redeliver dead letters
 //
-// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 //
 // Requires the scope `messages:send`.
 //
@@ -15679,7 +15679,7 @@ func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...R
 
 // PublishWithBody Publish an event
 //
-// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 //
 // Requires the scope `messages:send`.
 //
@@ -15700,7 +15700,7 @@ func (c *Client) PublishWithBody(ctx context.Context, contentType string, body i
 
 // Publish Publish an event
 //
-// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 //
 // Requires the scope `messages:send`.
 //
@@ -15721,7 +15721,7 @@ func (c *Client) Publish(ctx context.Context, body PublishJSONRequestBody, reqEd
 
 // GetPublication Get a publication
 //
-// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` can read only its own publications and those whose only receiver is its agent.
 //
 // Requires one of the scopes `tasks:read`, `messages:send`.
 //
@@ -15801,7 +15801,7 @@ func (c *Client) ImportRoster(ctx context.Context, params *ImportRosterParams, b
 
 // ListSchedules List schedules
 //
-// Returns the schedules of the token in the order of creation, for `admin` those of all tokens. Schedules with a single time are deleted 7 days after their run.
+// Returns the schedules of the token in the order of creation; for a token with `admin` that is bound to no agent or to `nova`, those of all tokens. Schedules with a single time are deleted 7 days after their run.
 //
 // Requires one of the scopes `messages:send`, `tools:call`.
 //
@@ -15904,7 +15904,7 @@ func (c *Client) GetSchedule(ctx context.Context, scheduleID string, params *Get
 
 // UpdateScheduleWithBody Change a schedule
 //
-// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 //
 // Requires one of the scopes `messages:send`, `tools:call`.
 //
@@ -15925,7 +15925,7 @@ func (c *Client) UpdateScheduleWithBody(ctx context.Context, scheduleID string, 
 
 // UpdateSchedule Change a schedule
 //
-// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 //
 // Requires one of the scopes `messages:send`, `tools:call`.
 //
@@ -15965,7 +15965,7 @@ func (c *Client) ListServiceKeys(ctx context.Context, params *ListServiceKeysPar
 
 // RotateServiceKey Rotate the key of the service
 //
-// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+// Creates a new key, with which all replicas sign within a second. The private key of the previous key is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
 //
 // Requires the scope `admin`.
 //
@@ -26410,7 +26410,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
-	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
 	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 	//
@@ -26423,7 +26423,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
-	// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
 	// Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 	//
@@ -26709,7 +26709,7 @@ type ClientWithResponsesInterface interface {
 
 	// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -26720,7 +26720,7 @@ type ClientWithResponsesInterface interface {
 
 	// PinPublicKeyWithResponse Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -26951,7 +26951,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListDeadLettersWithResponse List dead letters
 	//
-	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+	// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent receives those of its agent, or of the agent below it that `agent_id` selects.
 	//
 	// Requires the scope `tasks:read`.
 	//
@@ -26962,7 +26962,7 @@ type ClientWithResponsesInterface interface {
 
 	// RedeliverDeadLettersWithBodyWithResponse Redeliver dead letters
 	//
-	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -26973,7 +26973,7 @@ type ClientWithResponsesInterface interface {
 
 	// RedeliverDeadLettersWithResponse Redeliver dead letters
 	//
-	// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+	// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -27043,7 +27043,7 @@ type ClientWithResponsesInterface interface {
 
 	// PublishWithBodyWithResponse Publish an event
 	//
-	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -27054,7 +27054,7 @@ type ClientWithResponsesInterface interface {
 
 	// PublishWithResponse Publish an event
 	//
-	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+	// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 	//
 	// Requires the scope `messages:send`.
 	//
@@ -27065,7 +27065,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetPublicationWithResponse Get a publication
 	//
-	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+	// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` can read only its own publications and those whose only receiver is its agent.
 	//
 	// Requires one of the scopes `tasks:read`, `messages:send`.
 	//
@@ -27109,7 +27109,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListSchedulesWithResponse List schedules
 	//
-	// Returns the schedules of the token in the order of creation, for `admin` those of all tokens. Schedules with a single time are deleted 7 days after their run.
+	// Returns the schedules of the token in the order of creation; for a token with `admin` that is bound to no agent or to `nova`, those of all tokens. Schedules with a single time are deleted 7 days after their run.
 	//
 	// Requires one of the scopes `messages:send`, `tools:call`.
 	//
@@ -27168,7 +27168,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateScheduleWithBodyWithResponse Change a schedule
 	//
-	// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+	// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 	//
 	// Requires one of the scopes `messages:send`, `tools:call`.
 	//
@@ -27179,7 +27179,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateScheduleWithResponse Change a schedule
 	//
-	// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+	// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 	//
 	// Requires one of the scopes `messages:send`, `tools:call`.
 	//
@@ -27201,7 +27201,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateServiceKeyWithResponse Rotate the key of the service
 	//
-	// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+	// Creates a new key, with which all replicas sign within a second. The private key of the previous key is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
 	//
 	// Requires the scope `admin`.
 	//
@@ -39916,7 +39916,7 @@ func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, param
 //
 // Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
-// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
 // Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 //
@@ -39935,7 +39935,7 @@ func (c *ClientWithResponses) SendGenesisMessageWithBodyWithResponse(ctx context
 //
 // Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
-// 202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
 // Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 //
@@ -40377,7 +40377,7 @@ func (c *ClientWithResponses) ListPublicKeysWithResponse(ctx context.Context, ag
 
 // PinPublicKeyWithBodyWithResponse Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -40394,7 +40394,7 @@ func (c *ClientWithResponses) PinPublicKeyWithBodyWithResponse(ctx context.Conte
 
 // PinPublicKeyWithResponse Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent can submit tasks and receive messages (the scope messages:send), and nothing else.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -40751,7 +40751,7 @@ func (c *ClientWithResponses) ResetUsageWithResponse(ctx context.Context, agentI
 
 // ListDeadLettersWithResponse List dead letters
 //
-// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent sees those of its agent, or of the agent below it that `agent_id` selects.
+// Returns publications that agents have not received, ordered by publication and agent. They are kept for seven days. A token that is bound to an agent receives those of its agent, or of the agent below it that `agent_id` selects.
 //
 // Requires the scope `tasks:read`.
 //
@@ -40768,7 +40768,7 @@ func (c *ClientWithResponses) ListDeadLettersWithResponse(ctx context.Context, p
 
 // RedeliverDeadLettersWithBodyWithResponse Redeliver dead letters
 //
-// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 //
 // Requires the scope `messages:send`.
 //
@@ -40785,7 +40785,7 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithBodyWithResponse(ctx conte
 
 // RedeliverDeadLettersWithResponse Redeliver dead letters
 //
-// Delivers the selected dead letters again, with all attempts: one, those of an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
+// Delivers the selected dead letters again, with the full number of attempts: those of a publication, an agent or a type, or all that the token may list. The publications keep their ids, so that receivers can recognize them.
 //
 // Requires the scope `messages:send`.
 //
@@ -40891,7 +40891,7 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 
 // PublishWithBodyWithResponse Publish an event
 //
-// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 //
 // Requires the scope `messages:send`.
 //
@@ -40908,7 +40908,7 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, c
 
 // PublishWithResponse Publish an event
 //
-// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent does not receive its own publications unless it subscribes to them by its id.
+// Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
 //
 // Requires the scope `messages:send`.
 //
@@ -40925,7 +40925,7 @@ func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, body Publ
 
 // GetPublicationWithResponse Get a publication
 //
-// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` sees its own publications only.
+// Returns a stored publication and how many receivers have acknowledged it. It is kept for seven days. A token without `tasks:read` can read only its own publications and those whose only receiver is its agent.
 //
 // Requires one of the scopes `tasks:read`, `messages:send`.
 //
@@ -40993,7 +40993,7 @@ func (c *ClientWithResponses) ImportRosterWithResponse(ctx context.Context, para
 
 // ListSchedulesWithResponse List schedules
 //
-// Returns the schedules of the token in the order of creation, for `admin` those of all tokens. Schedules with a single time are deleted 7 days after their run.
+// Returns the schedules of the token in the order of creation; for a token with `admin` that is bound to no agent or to `nova`, those of all tokens. Schedules with a single time are deleted 7 days after their run.
 //
 // Requires one of the scopes `messages:send`, `tools:call`.
 //
@@ -41082,7 +41082,7 @@ func (c *ClientWithResponses) GetScheduleWithResponse(ctx context.Context, sched
 
 // UpdateScheduleWithBodyWithResponse Change a schedule
 //
-// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 //
 // Requires one of the scopes `messages:send`, `tools:call`.
 //
@@ -41099,7 +41099,7 @@ func (c *ClientWithResponses) UpdateScheduleWithBodyWithResponse(ctx context.Con
 
 // UpdateScheduleWithResponse Change a schedule
 //
-// Pauses or resumes a schedule, or replaces its times. Times in a pause are not caught up.
+// Pauses or resumes a schedule, or replaces its times. Due times during a pause are not caught up.
 //
 // Requires one of the scopes `messages:send`, `tools:call`.
 //
@@ -41133,7 +41133,7 @@ func (c *ClientWithResponses) ListServiceKeysWithResponse(ctx context.Context, p
 
 // RotateServiceKeyWithResponse Rotate the key of the service
 //
-// Creates a new key, with which comet signs from now on, within a second on all replicas. The private key of the former one is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
+// Creates a new key, with which all replicas sign within a second. The private key of the previous key is erased; its public key stays in `/.well-known/jwks.json` for 30 days.
 //
 // Requires the scope `admin`.
 //

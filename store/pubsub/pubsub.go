@@ -32,7 +32,7 @@ func (Publication) TableName() string { return "publications" }
 // Subscription is a row of subscriptions.
 type Subscription struct {
 	AgentID string
-	// Pattern is "" for an agent that has chosen to receive nothing.
+	// Pattern is "" for an agent whose list of subscriptions was set to an empty one.
 	Pattern string
 	// FromName is the only sender, "" for all other agents.
 	FromName  string
@@ -59,7 +59,7 @@ func Subscribe(tx *store.Tx, agentID string, all []Subscription) error {
 	return store.Insert(tx, "ON CONFLICT DO NOTHING", all...)
 }
 
-// Subscriptions returns the subscriptions of an agent, none if it has never chosen.
+// Subscriptions returns the subscriptions of an agent, none if they were never set.
 func Subscriptions(from store.Source, agentID string) ([]Subscription, error) {
 	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+"WHERE agent_id = ? ORDER BY pattern, from_name", agentID)
 }
@@ -69,7 +69,7 @@ type Audience struct {
 	// Patterns match the type of the publication; From is its sender.
 	Patterns []string
 	From     string
-	// Protocols are the protocols whose agents receive everything unless they have chosen.
+	// Protocols are the protocols whose agents receive everything until their subscriptions are set.
 	Protocols []string
 	// Among are the only candidates, nil for all agents.
 	Among []string
@@ -179,7 +179,7 @@ const (
 	OfAgent = "agent_id = ? AND id "
 	// Ended selects the messages whose last attempt has failed, at a time.
 	Ended = "ends_at > 0 AND ends_at <= ?"
-	// Older selects the messages that wait since a time.
+	// Older selects the messages that have waited since before a time.
 	Older = "task_id IS NULL AND created_at < ?"
 )
 
@@ -197,7 +197,7 @@ type DeadQuery struct {
 	Limit int
 }
 
-// ListedLetter is a dead letter with what its publication says about itself.
+// ListedLetter is a dead letter with the type, the name and the sender of its publication.
 type ListedLetter struct {
 	DeadLetter
 	Type, Name, FromName string

@@ -34,7 +34,7 @@ type Agent struct {
 	CheckedAt time.Time
 	// Error is that of the last check, "" if it succeeded.
 	Error string
-	// Holder is the connection that takes the agent's inbox, "" for none. Version changes with what clients set.
+	// Holder is the connection that processes the agent's inbox, "" for none. Version counts changes of the settings.
 	Holder               string
 	Version              int64
 	CreatedBy            string
@@ -126,7 +126,7 @@ func SaveCard(tx *store.Tx, a Agent) error {
 	return err
 }
 
-// TaskOf returns what a remote agent has of an attempt, the zero Task for nothing.
+// TaskOf returns the remote task of an attempt, the zero Task if there is none.
 func TaskOf(from store.Source, taskID string, attempt int) (Task, error) {
 	t, err := store.Row[Task](from, columns.Of[Task]().Selects+"WHERE task_id = ? AND attempt = ?", taskID, attempt)
 	if errs.Is(err, errs.NotFound) {
@@ -135,7 +135,7 @@ func TaskOf(from store.Source, taskID string, attempt int) (Task, error) {
 	return t, err
 }
 
-// EarlierTasks returns the attempts at a task before one that an agent had.
+// EarlierTasks returns the remote tasks of the attempts at a task before one attempt of the same agent.
 func EarlierTasks(from store.Source, agentID, taskID string, attempt int) ([]Task, error) {
 	return store.Rows[Task](from, columns.Of[Task]().Selects+"WHERE task_id = ? AND attempt < ? AND agent_id = ? ORDER BY attempt", taskID, attempt, agentID)
 }
@@ -152,7 +152,7 @@ func ContextOf(from store.Source, agentID, sessionID string) (string, error) {
 	return id, err
 }
 
-// SaveTask stores what a remote agent has of an attempt.
+// SaveTask stores the remote task of an attempt.
 func SaveTask(tx *store.Tx, t Task) error {
 	return store.Insert(tx, "ON CONFLICT (task_id, attempt) DO UPDATE SET remote_id = excluded.remote_id, context_id = excluded.context_id, asked = excluded.asked", t)
 }

@@ -28,12 +28,12 @@ type Schedule struct {
 	Request json.RawMessage
 	// NextAt is when it is due, zero for never.
 	NextAt time.Time
-	// LastAt is when the last run was due, zero before the first. LastID is the id of the task or
-	// workflow of that run, and LastError why there is none.
+	// LastAt is the due time of the last run, zero before the first one. LastID is the id of the task or
+	// workflow of that run; LastError is the reason if there is none.
 	LastAt            time.Time
 	LastID, LastError string
 	Enabled           bool
-	// Reason is why comet has disabled it, "" if it has not.
+	// Reason is why comet disabled it, "" if comet did not.
 	Reason               string
 	Version              int64
 	CreatedAt, UpdatedAt time.Time
@@ -64,7 +64,7 @@ func Lock(tx *store.Tx, id string) (Schedule, error) {
 	return store.Row[Schedule](tx, "SELECT "+rowColumns+" FROM schedules WHERE id = ?"+store.ForUpdate(tx), id)
 }
 
-// List returns up to limit schedules of a token, of all for "", in the order of creation after the id after.
+// List returns up to limit schedules of a token, of all tokens for "", in the order of creation, that follow the id after.
 func List(from store.Source, tokenID, after string, limit int) ([]Schedule, error) {
 	var where filter.Clause
 	where.Optional("token_id = ?", tokenID)
@@ -73,7 +73,7 @@ func List(from store.Source, tokenID, after string, limit int) ([]Schedule, erro
 }
 
 // Count returns the number of schedules of a token without those that have ended. Transactions that count
-// schedules of the same token run one after the other if it is stored.
+// the schedules of the same stored token run one after the other.
 func Count(tx *store.Tx, tokenID string) (int, error) {
 	if _, err := store.Rows[string](tx, "SELECT id FROM tokens WHERE id = ?"+store.ForUpdate(tx), tokenID); err != nil {
 		return 0, err
@@ -81,8 +81,8 @@ func Count(tx *store.Tx, tokenID string) (int, error) {
 	return store.Row[int](tx, "SELECT count(*) FROM schedules WHERE token_id = ? AND NOT ("+ended+")", tokenID)
 }
 
-// Save writes a schedule that has its stored version, and sets the next one. ok is false if the version
-// is another one.
+// Save writes a schedule if its version is the stored one, and increments the version. ok is false if it
+// is not.
 func Save(tx *store.Tx, s *Schedule) (ok bool, err error) {
 	s.UpdatedAt, s.LastError, s.Reason = tx.Now(), columns.Text(s.LastError, maxText), columns.Text(s.Reason, maxText)
 	n, err := tx.Exec(`UPDATE schedules SET spec = ?, next_at = ?, last_at = ?, last_id = ?, last_error = ?, enabled = ?, reason = ?, version = version + 1, updated_at = ?

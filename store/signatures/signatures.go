@@ -62,7 +62,7 @@ func Retire(tx *store.Tx, before time.Time) error {
 	return err
 }
 
-// AddServiceKey stores a key of comet unless there is a current one, also one of a concurrent transaction.
+// AddServiceKey stores a key of comet unless there is a current one, even one of a concurrent transaction.
 func AddServiceKey(tx *store.Tx, k ServiceKey) (added bool, err error) {
 	n, err := tx.Exec("INSERT INTO service_keys (key_id, public_key, seed, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", k.KeyID, k.PublicKey, k.Seed, k.CreatedAt)
 	return n == 1, err

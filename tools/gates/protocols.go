@@ -15,7 +15,7 @@ type protocolRule struct {
 }
 
 // citation is the section of a document that a comment implements. Documents are cited anywhere.
-var citation = regexp.MustCompile(`PROTOCOL_V5 §[0-9.]+(, §[0-9.]+)*|Chiffon\s+§[\w ]+|Genesis §[\w’' -]+|decisions “Genesis[^”]*”`)
+var citation = regexp.MustCompile(`PROTOCOL_V5 §[0-9.]+(, §[0-9.]+)*|Chiffon\s+§[\w ]+|Genesis §[\w’' -]+`)
 
 // isPublicName reports whether a line describes a member or an operation of the public API, which
 // names protocols to its users.

@@ -88,7 +88,7 @@ func ParseCard(raw []byte) (c Card, err error) {
 	return c, nil
 }
 
-// Endpoint returns the first interface that this package supports and accept accepts. The error says why there is none.
+// Endpoint returns the first interface that this package supports and accept accepts. If there is none, the error says why.
 func (c Card) Endpoint(accept func(*url.URL) error) (Endpoint, error) {
 	var reasons []string
 	for _, e := range c.Interfaces {
@@ -122,8 +122,8 @@ func (c Card) HasSkill(id string) bool {
 	return false
 }
 
-// FetchCard reads the card at an address with the entity tag of a known card, "" for none. raw is nil if that is still current. The
-// errors are those of requests.
+// FetchCard reads the card at an address with the entity tag of a known card, "" for none. raw is nil if the known card is
+// still current. The errors are those of requests.
 func FetchCard(ctx context.Context, o *Options, address, etag string) (raw []byte, newTag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, CardTimeout)
 	defer cancel()

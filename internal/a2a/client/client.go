@@ -1,5 +1,5 @@
 // Package client sends requests of the A2A protocol to agents: version 1.0 over JSON-RPC and HTTP+JSON, and version 0.3 over
-// JSON-RPC. It limits what it reads, and tells failures of the connection from those of the agent
+// JSON-RPC. It limits the responses that it reads, and distinguishes failures of the connection from failures of the agent
 // (docs/adr/0061-remote-a2a-agents.md).
 package client
 
@@ -55,7 +55,7 @@ const (
 	Unauthorized Kind = "UNAUTHORIZED"
 	// Refused: the agent does not execute the request.
 	Refused Kind = "REFUSED"
-	// Invalid: the response is not one of A2A.
+	// Invalid: the response is not a response of A2A.
 	Invalid Kind = "INVALID_RESPONSE"
 	// TooLarge: a response, an event or a stream exceeds its limit.
 	TooLarge Kind = "LIMIT_EXCEEDED"
@@ -93,7 +93,7 @@ func New(o Options, e Endpoint) *Client {
 
 func (c *Client) legacy() bool { return c.endpoint.Version == "0.3" }
 
-// operation is a method in the bindings and versions. The verb of one that reads is "".
+// operation is a method in each binding and version. The verb of an operation that only reads is "".
 type operation struct{ name, legacy, verb string }
 
 //nolint:gochecknoglobals // constants
@@ -120,7 +120,7 @@ func (c *Client) Cancel(ctx context.Context, taskID string) (Event, error) {
 	return c.call(ctx, cancelTask, map[string]any{"id": taskID}, taskID, "task")
 }
 
-// Stream sends a message and calls each with the events of its task and their ids until the stream ends. The error of each is returned.
+// Stream sends a message and calls each with the events of its task until the stream ends. It returns the error of each.
 func (c *Client) Stream(ctx context.Context, m Message, each func(id string, e Event) error) error {
 	return c.stream(ctx, streamMessage, c.messageParams(m), "", "", each)
 }
@@ -213,7 +213,7 @@ func (c *Client) call(ctx context.Context, op operation, params map[string]any, 
 	return decodeEvent(raw, bare)
 }
 
-// result reads the result of a response that is no stream.
+// result reads the result of a response that is not a stream.
 func (c *Client) result(resp *http.Response) ([]byte, error) {
 	if err := checkStatus(resp); err != nil {
 		return nil, err
@@ -306,7 +306,7 @@ func (o *Options) send(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cause is the reason of a failed request without its address, which may have a secret.
+// cause is the reason of a failed request without its address, which may contain a secret.
 func cause(req *http.Request, err error) string {
 	if req.Context().Err() != nil {
 		return "it has not responded in time"
@@ -329,7 +329,7 @@ func readAll(resp *http.Response, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// checkStatus returns the error of a response that is no success.
+// checkStatus returns the error of a response without success.
 func checkStatus(resp *http.Response) error {
 	status := resp.StatusCode
 	if status/100 == 2 {

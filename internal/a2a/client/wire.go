@@ -10,7 +10,7 @@ import (
 	"comet/internal/input"
 )
 
-// The types below decode both versions: the members of 0.3 have other names, which no member of 1.0 has. Data keeps its text,
+// The types below decode both versions: the members of 0.3 have other names, which no member of 1.0 has. Data is kept as text,
 // because numbers would lose digits otherwise.
 
 // File is the content of a part of 0.3.
@@ -185,7 +185,7 @@ func normalize(parts []Part) {
 	}
 }
 
-// TaskState is the state of the event's task, "" if the event does not tell it.
+// TaskState is the state of the event's task, "" if the event has none.
 func (e Event) TaskState() a2a.TaskState {
 	switch {
 	case e.Task != nil:

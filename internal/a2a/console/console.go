@@ -111,7 +111,7 @@ type sending struct {
 // errOver ends a stream when there is nothing to wait for.
 var errOver = errors.New("the task does not continue")
 
-// Send sends a message and follows its task until it ends or asks. It writes artifacts to out as they arrive and calls note with
+// Send sends a message and follows its task until it ends or asks a question. It writes artifacts to out as they arrive and calls note with
 // messages about the progress. failure says why the task did not succeed, "" for a success.
 func (a *Agent) Send(ctx context.Context, m Message, out io.Writer, note func(text string)) (failure string, err error) {
 	s := &sending{Client: client.New(a.options, a.Endpoint), out: out, note: note, printed: map[string]string{}}

@@ -42,8 +42,8 @@ type Options struct {
 	UserAgent string
 	// Poll is how often the inbox is read without a wake-up, default 2 s.
 	Poll time.Duration
-	// Recheck is how often the card is read, default 1 h. After a failure it is read after RetryMin, then up to RetryMax, default 1 s
-	// and 1 min.
+	// Recheck is how often the card is read, default 1 h. After a failure it is read again after RetryMin, default 1 s; the
+	// wait then grows up to RetryMax, default 1 min.
 	Recheck, RetryMin, RetryMax time.Duration
 	// PollMin and PollMax are the shortest and the longest wait before a remote task is read again, default 500 ms and 10 s.
 	PollMin, PollMax time.Duration

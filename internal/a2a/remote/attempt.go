@@ -36,7 +36,7 @@ const (
 )
 
 var (
-	// errEnded says that the core has ended the attempt, errDone that the remote agent has, and errWaiting that it waits for a reply.
+	// errEnded: the core has ended the attempt. errDone: the remote agent has ended it. errWaiting: it waits for a reply.
 	errEnded   = errors.New("the attempt has ended")
 	errDone    = errors.New("the remote task has ended")
 	errWaiting = errors.New("the remote task waits for a reply")
@@ -53,7 +53,7 @@ type attemptKey struct {
 // reply is a reply to a question, with the id of its message in the inbox.
 type reply struct{ id, text string }
 
-// attempt has a remote agent execute an attempt at a task.
+// attempt makes a remote agent execute an attempt at a task.
 type attempt struct {
 	*agent
 	key     attemptKey
@@ -70,8 +70,8 @@ type attempt struct {
 	state  a2a.TaskState
 	status *client.Message
 	tokens int64
-	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted once events may be
-	// missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
+	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted if events
+	// may be missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
 	lastID      string
 	streams     bool
 	interrupted bool
@@ -190,7 +190,7 @@ func (a *attempt) follow(ctx context.Context) error {
 	}
 }
 
-// step sends what is to be sent, or else follows the stream of the task or reads it.
+// step sends the pending message if there is one, and otherwise follows the stream of the task or reads the task.
 func (a *attempt) step(ctx context.Context) error {
 	switch {
 	case a.pending != nil:

@@ -51,14 +51,14 @@ func (a *artifact) isText() bool { return len(a.text) > 0 && a.data == nil && a.
 // output collects the artifacts of a task. A single text is reported in pieces of {"text": …} as it arrives.
 type output struct {
 	artifacts []*artifact
-	// streaming is set once a text has arrived in pieces. told is what was reported of it, in toldBytes of JSON, and replaced is
-	// set if it may no longer be the beginning of the text.
+	// streaming is set once a text has arrived in pieces. told is the part of the text that was reported, as toldBytes
+	// of JSON; replaced is set if it may no longer be the beginning of the text.
 	streaming, replaced bool
 	told                []byte
 	toldBytes           int64
 }
 
-// add adds the content of an event. It returns a limit of maxResult.
+// add adds the content of an event. It returns an error if the content exceeds maxResult.
 func (o *output) add(e client.Event) error {
 	switch {
 	case e.Task != nil:
@@ -92,7 +92,7 @@ func (o *output) add(e client.Event) error {
 	return nil
 }
 
-// message makes a message the result. Each of its texts is a text of its own.
+// message makes a message the result. Its texts are separate texts.
 func (o *output) message(m *client.Message) {
 	o.artifacts, o.replaced = nil, true
 	for _, p := range m.Parts {

@@ -1,6 +1,6 @@
-// Package remote has remote A2A agents execute the tasks of agents of the registry. One replica at a time takes the inbox of such an
-// agent: it sends each attempt to the remote agent as a message, follows the task that the remote agent makes of it, and passes on its
-// output, its questions and cancellations (docs/adr/0061-remote-a2a-agents.md).
+// Package remote makes remote A2A agents execute the tasks of agents of the registry. One replica at a time processes the
+// inbox of such an agent: it sends each attempt to the remote agent as a message, follows the task that the remote agent
+// creates for it, and forwards output, questions and cancellations (docs/adr/0061-remote-a2a-agents.md).
 package remote
 
 import (
@@ -48,7 +48,7 @@ func (r *Remotes) run(ctx context.Context) {
 	r.poller.Run(ctx)
 }
 
-// worker waits for its turn to take the inbox of an agent.
+// worker waits for its turn to process the inbox of an agent.
 type worker struct {
 	remotes.Agent
 	cancel context.CancelFunc
@@ -85,7 +85,7 @@ func (r *Remotes) syncWorkers(ctx context.Context) error {
 	return nil
 }
 
-// runWorker takes the inbox of an agent whenever no other replica does, until ctx ends.
+// runWorker processes the inbox of an agent whenever no other replica does, until ctx ends.
 func (r *Remotes) runWorker(ctx context.Context, agentID string) {
 	retry := r.opts.RetryMin
 	for wait := time.Duration(0); sleep(ctx, wait) == nil; {

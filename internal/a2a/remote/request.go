@@ -52,7 +52,7 @@ type metadata struct {
 	Hops int `json:"comet_hops"`
 }
 
-// maxHops limits metadata.Hops: an agent whose remote agent is comet itself could pass its work to itself for ever.
+// maxHops limits metadata.Hops: an agent whose remote agent is comet itself could otherwise pass its tasks to itself endlessly.
 const maxHops = 4
 
 // hopsOf returns the hops of a task: those of the message that requested it or one of its parents.

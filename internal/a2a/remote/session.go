@@ -28,8 +28,8 @@ const (
 // errLost says that a session ended because its settings or its connection changed.
 var errLost = errors.New("the remote agent has new settings or another connection")
 
-// session takes the inbox of an agent with a card that was checked, until the card fails, its settings change or its connection
-// is lost. The remote tasks continue; the next session, on any replica, follows them.
+// session processes the inbox of an agent whose card was checked, until a check of the card fails, the settings change or the
+// connection is lost. The remote tasks continue; the next session, on any replica, follows them.
 type session struct {
 	*agent
 	// checked has the result of the last check; run alone uses it.
@@ -42,7 +42,7 @@ type session struct {
 	running    sync.WaitGroup
 }
 
-// run takes the inbox until ctx ends or the session is over, and returns why it is over.
+// run processes the inbox until ctx ends or the session is over, and returns why it is over.
 func (s *session) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	wake, over := s.work.Inbox(s.AgentID)

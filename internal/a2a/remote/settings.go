@@ -109,8 +109,8 @@ func (r *Remotes) Get(ctx context.Context, agentID string) (View, error) {
 	return r.view(a), nil
 }
 
-// Put makes a remote A2A agent execute the tasks of an agent, in place of an earlier one. It reads the card; its error is errs.InvalidRequest if
-// that fails, and errs.AddressRefused for an address that is not permitted. first reports that the agent had none.
+// Put sets the remote A2A agent of an agent and reads its card. It returns errs.InvalidRequest if the card cannot be read, and
+// errs.AddressRefused for an address that is not permitted. first reports that the agent had no remote agent before.
 func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, d Draft) (out View, first bool, err error) {
 	row := remotes.Agent{AgentID: agentID, CardURL: d.CardURL, AuthType: cmp.Or(d.Auth.Type, AuthNone), AuthHeader: d.Auth.Header, Concurrency: *cmp.Or(d.Concurrency, new(defaultConcurrency)), CreatedBy: by.Name}
 	if err := r.validate(&row, d.Auth.Secret); err != nil {
@@ -139,7 +139,7 @@ func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, 
 	return r.view(row), first, err
 }
 
-// Delete ends the work of a remote agent, or returns errs.NotFound.
+// Delete disconnects the remote agent of an agent, or returns errs.NotFound.
 func (r *Remotes) Delete(ctx context.Context, by models.Principal, agentID string) error {
 	return r.change(ctx, by, agentID, func(tx *store.Tx, _ string) (string, error) { return "", remotes.Delete(tx, agentID) })
 }

@@ -53,7 +53,7 @@ func (p *Protocol) responseTo(m wire.Message, body wire.Response) wire.Message {
 	return wire.Message{To: m.From, CorrelationID: cmp.Or(m.CorrelationID, m.ID), Body: body}
 }
 
-// newID returns the id of a new message. NewV7 fails only without randomness, which Go does not survive.
+// newID returns the id of a new message. NewV7 fails only if the system has no random numbers, and then Go ends the process.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // replyWith puts a signed message into a reply.
@@ -65,7 +65,7 @@ func (p *Protocol) replyWith(ctx context.Context, reply protocol.Reply, m wire.M
 
 const contentJSON = "application/json"
 
-// eventAck is the type of the EVENT that acknowledges a message (decisions “Genesis”).
+// eventAck is the type of the EVENT that acknowledges a message (docs/genesis.md “Acknowledgements”).
 const eventAck = "message.ack"
 
 // event returns an EVENT of comet.
@@ -98,13 +98,13 @@ func uuidOf(taskID string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("comet:task:"+taskID)).String()
 }
 
-// fingerprint returns a hash of what makes two messages with the same id equal: all bytes. A sender repeats a message as it was.
+// fingerprint returns a hash of all bytes of a message. Two messages with the same id are equal if their hashes are.
 func fingerprint(m received) string {
 	sum := sha256.Sum256(m.raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// The intents with a meaning of their own.
+// The intents that this package handles itself.
 const (
 	intentCancel = "cancel_task"
 	// intentClarify asks a question about a task, or answers one. The document has no message for it.

@@ -83,8 +83,8 @@ func routingOf(t models.Task) *routing {
 	return &routing{ids(r.Selected), r.Reason, r.Confidence, ids(r.Alternatives), r.Similarity}
 }
 
-// end returns the RESPONSE about the end of a task, or the ERROR if its failure is not an agent's own answer
-// (design: “ERROR or RESPONSE FAILURE?”), and the HTTP status. A result longer than limit bytes is left out, unless
+// end returns the RESPONSE about the end of a task, or the ERROR if its failure is not the response of an
+// agent (docs/genesis.md “Errors”), and the HTTP status. A result longer than limit bytes is left out, unless
 // limit is 0.
 func (p *Protocol) end(ctx context.Context, t task, to string, limit int) (wire.Message, int, error) {
 	out := wire.Message{To: to, CorrelationID: t.meta.CorrelationID}
@@ -150,7 +150,7 @@ func (p *Protocol) output(ctx context.Context, t models.Task, text bool, limit i
 // maxResult is the longest result in a message, in bytes. A longer one is only available over the REST API.
 const maxResult = 6 << 20
 
-// failureOf returns the ERROR about a task that failed without an agent's own answer.
+// failureOf returns the ERROR about a task that failed without a response of an agent.
 func (p *Protocol) failureOf(t task, f orchestrator.Failure) (wire.Failure, int) {
 	text := cmp.Or(t.Task.Error, "the work failed")
 	if t.Task.State == models.TaskCancelled {

@@ -1,6 +1,6 @@
-// Package genesis implements the Genesis protocol 1.0 (decisions “Genesis”): it maps signed messages to
-// operations of the orchestrator, and inbox messages to signed messages. It checks who may send what.
-// Package wire/genesis is the codec, package transport carries the messages.
+// Package genesis implements the Genesis protocol 1.0 (docs/genesis.md): it maps signed messages to operations
+// of the orchestrator, and inbox messages to signed messages. It checks which messages a sender may send.
+// Package wire/genesis is the codec; package transport carries the messages.
 package genesis
 
 import (
@@ -37,13 +37,13 @@ type Dependencies struct {
 	Keys *auth.Keys
 	// ServiceKeys are the keys with which comet signs its messages.
 	ServiceKeys *auth.ServiceKeys
-	// Intents answers the intents that the service itself fulfils.
+	// Intents fulfils the intents that need no agent.
 	Intents Intents
 	// Events publishes events.
 	Events *pubsub.PubSub
 }
 
-// Intents answers intents that need no agent.
+// Intents fulfils intents that need no agent.
 type Intents interface {
 	// Has reports whether the service fulfils an intent.
 	Has(intent string) bool
@@ -62,7 +62,7 @@ type Query struct {
 	Payload     json.RawMessage
 	Entities    map[string]string
 	Traceparent string
-	// Wait is how long the answer may wait for the end of what it starts.
+	// Wait is how long Answer may wait for the end of the task or workflow.
 	Wait time.Duration
 }
 

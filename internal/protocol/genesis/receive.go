@@ -18,7 +18,7 @@ import (
 //	@Summary		Send a Genesis message
 //	@Description	Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //	@Description
-//	@Description	202 means that the effect is committed. The body is the EVENT `message.ack` for a REQUEST that is a task, at `Location`, and for an EVENT; other messages get none. With `Prefer: wait` the response to a REQUEST waits for the RESPONSE or ERROR at its end, as it is if the task has ended already. With `Accept: text/event-stream` the acknowledgement, partial responses, questions and the end are server-sent events with the name `message`. An intent that comet fulfils itself is answered by a RESPONSE with the status 200.
+//	@Description	202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //	@Description
 //	@Description	Every failure is an ERROR that echoes the ids: VALIDATION_ERROR 400, 401, 403, 404, 409, 413 and 415; ROUTING_ERROR 409, 422, 429, 500 and 503; TIMEOUT 504; AGENT_ERROR 422 and 502.
 //	@ID				sendGenesisMessage
@@ -26,7 +26,7 @@ import (
 //	@Param			Prefer	header	string					false	"How many seconds to wait for the end of the task, 60 at most; a malformed value is ignored (RFC 7240)"	example(wait=30)
 //	@Param			message	body	schema.GenesisMessage	true	"The message"
 //	@x-comet-example	{"id":"550e8400-e29b-41d4-a716-446655440001","type":"REQUEST","version":"1.0","from":"dashboard","to":"broadcast","intent":"web_search","confidence":0.98,"entities":[{"type":"city","value":"Lisbon","confidence":0.99}],"payload":{"query":"trains to Lisbon"},"context":{"maxTokens":2000},"priority":"NORMAL","options":{"requiresResponse":true},"timestamp":1767225600123456000}
-//	@Success		200	{object}	schema.GenesisResponse	"The task has ended, or comet has fulfilled the intent"
+//	@Success		200	{object}	schema.GenesisResponse	"The task has ended, or comet has fulfilled or refused the intent"
 //	@Header			200	{string}	Location			"The task, under /api/v1/tasks"
 //	@Header			200	{string}	Preference-Applied
 //	@Success		202	{object}	schema.GenesisEvent	"The effect is committed"
@@ -128,7 +128,7 @@ func (p *Protocol) receive(ctx context.Context, m received, wait time.Duration) 
 	return protocol.Reply{}, errors.New("a valid message has no body")
 }
 
-// isAgent reports whether a name is the id of an agent. One that was created on another replica is known a moment later.
+// isAgent reports whether a name is the id of an agent. An agent that was created on another replica is known a moment later.
 func (p *Protocol) isAgent(name string) bool {
 	agent, _ := p.Work.Index().Agent(name)
 	return agent.Version != 0

@@ -50,7 +50,7 @@ func (r refusal) Error() string { return r.Message }
 // Unwrap returns the cause, nil if there is none.
 func (r refusal) Unwrap() error { return r.cause }
 
-// coded returns the refusal of a message because of the value at a JSON pointer, "" for the message.
+// coded returns the refusal of a message because of the value at a JSON pointer, "" for the whole message.
 func coded(kind wire.ErrorType, code wire.Code, status int, pointer, format string, args ...any) error {
 	detail := errs.New(errs.InvalidRequest, format, args...).Detail
 	details, _ := json.Marshal(map[string][]wire.Problem{"problems": {{Pointer: pointer, Detail: detail}}}) // marshals always
@@ -88,7 +88,7 @@ func (p *Protocol) refuse(ctx context.Context, m wire.Message, err error) protoc
 	return reply
 }
 
-// retryAfter returns when a refused message may be sent again, 0 if the failure does not say.
+// retryAfter returns how long to wait before a refused message is sent again, 0 if the failure does not say.
 func retryAfter(f wire.Failure) time.Duration {
 	if f.RetryAfterMS == nil {
 		return 0
@@ -192,7 +192,7 @@ func (p *Protocol) requestError(err error, m received, body wire.Request) error 
 	return err
 }
 
-// intentFailure returns the RESPONSE to a REQUEST that the service has refused: comet is the agent that has answered.
+// intentFailure returns the RESPONSE to a REQUEST that the service has refused; comet is the responding agent.
 func (p *Protocol) intentFailure(ctx context.Context, m received, err error) (protocol.Reply, error) {
 	e := errs.From(err)
 	if e.Code == errs.Internal {

@@ -51,7 +51,7 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 	return p.rendered(ctx, limit, tooLong, out)
 }
 
-// rendered signs a message. If it is longer than limit, it calls tooLong and there is none.
+// rendered signs a message. If the message is longer than limit, rendered calls tooLong and returns no message.
 func (p *Protocol) rendered(ctx context.Context, limit int, tooLong func(size int) error, m wire.Message) ([][]byte, error) {
 	text, err := p.sign(ctx, m)
 	if err != nil {
@@ -136,8 +136,8 @@ func intentOf(capabilities []string) string {
 // maxContext limits the context of a REQUEST, in bytes.
 const maxContext = 64 << 10
 
-// contextFor returns the context of the REQUEST to a worker: that of the requester, with originalFrom, its correlationId, the task
-// and the attempt.
+// contextFor returns the context of the REQUEST to a worker: that of the requester, with originalFrom, its
+// correlationId, the task and the attempt.
 func (p *Protocol) contextFor(t task) jsontext.Value {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(t.meta.Context, &members) != nil || members == nil {

@@ -15,7 +15,7 @@ import (
 	"comet/models"
 )
 
-// requireAgent rejects reports of senders that are no agents, and reports to others than comet.
+// requireAgent rejects reports whose sender is not an agent, and reports that are not addressed to comet.
 func requireAgent(m received) error {
 	if m.agentID == "" {
 		return coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/from", "only an agent may send a message of type %s, with its own token or key", m.Type)
@@ -117,8 +117,8 @@ func failureKind(f wire.Failure) orchestrator.Failure {
 	return orchestrator.FailureWork
 }
 
-// failInvalid ends the attempt of a worker whose RESPONSE breaks the protocol, so that another one may be tried. The worker
-// still gets the error of its message. An error is one of the core.
+// failInvalid ends the attempt of a worker whose RESPONSE violates the protocol, so that another worker can be tried. The
+// worker still receives the error of its message. A returned error is one of the core.
 func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) error {
 	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || !p.isTrusted(ctx, m) {
 		return nil
@@ -143,7 +143,7 @@ func (p *Protocol) isTrusted(ctx context.Context, m received) bool {
 	return err == nil
 }
 
-// clarify asks a question about a task of the worker, or answers one about a task of the requester.
+// clarify asks a question about a task of the worker, or replies to one about a task of the requester.
 func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (protocol.Reply, error) {
 	ref, err := readReference(m, body)
 	switch {
@@ -212,7 +212,7 @@ func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event)
 	return accepted(""), err
 }
 
-// event processes an EVENT (Genesis §3): an acknowledgement, or one for subscribers.
+// event processes an EVENT (Genesis §3): an acknowledgement, or an event for subscribers.
 func (p *Protocol) event(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
 	if body.EventType == eventAck && m.agentID != "" {
 		return p.acknowledge(ctx, m, body)

@@ -39,8 +39,8 @@ func (p *Protocol) request(ctx context.Context, m received, body wire.Request, w
 	return p.submit(ctx, m, body, wait)
 }
 
-// expiry returns when a request ends at the latest: after its timeout, its ttl or its maxResponseTime (decisions
-// “Genesis”). It is the zero time without any of them.
+// expiry returns when a request ends at the latest: after its timeout, its ttl or its maxResponseTime (docs/genesis.md
+// “Time limits”). It is the zero time without any of them.
 func expiry(m wire.Message, body wire.Request, now time.Time) (at time.Time) {
 	for _, limit := range []struct {
 		from time.Time
@@ -119,7 +119,7 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	return sub, nil
 }
 
-// traceparent returns a W3C traceparent whose trace id is a UUID, "" for another text.
+// traceparent returns a W3C traceparent with a UUID as its trace id, "" if the text is not a UUID.
 func traceparent(id string) string {
 	trace, err := uuid.Parse(id)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *Protocol) cancel(ctx context.Context, m received, body wire.Request) (p
 // maxReason limits the reason of a cancellation, in characters.
 const maxReason = 1000
 
-// answer lets the service fulfil an intent.
+// answer makes the service fulfil an intent.
 func (p *Protocol) answer(ctx context.Context, m received, body wire.Request, wait time.Duration) (protocol.Reply, error) {
 	q := Query{ID: strings.ToLower(m.ID), Agent: m.agentID, Intent: body.Intent, Payload: m.value("payload", body.Payload), Entities: map[string]string{}, Traceparent: m.trace, Wait: wait}
 	for _, e := range body.Entities {

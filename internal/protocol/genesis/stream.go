@@ -19,9 +19,9 @@ const (
 	idleTime   = 15 * time.Second
 )
 
-// stream processes a message and sends the messages that answer it: the acknowledgement, each partial result in order, and the end of the
-// task (Genesis §Request-Stream Pattern). idle is called when nothing was sent for a while; its error, or one of send, ends the stream. The
-// reply is that of a message that was refused or starts no task, after which nothing was sent.
+// stream processes a message and sends the messages about its task: the acknowledgement, each partial result in order, and
+// the end of the task (Genesis §Request-Stream Pattern). idle is called if nothing was sent for a while; an error of idle or
+// send ends the stream. If the message is refused or starts no task, nothing is sent, and stream returns the reply.
 func (p *Protocol) stream(ctx context.Context, from protocol.Peer, raw []byte, send func(message []byte) error, idle func() error) (protocol.Reply, error) {
 	m, err := p.read(ctx, from, raw)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *Protocol) stream(ctx context.Context, from protocol.Peer, raw []byte, s
 	return protocol.Reply{}, p.follow(ctx, m, id, send, idle)
 }
 
-// follow sends what happens to a task until it has ended.
+// follow sends the messages about a task until the task has ended.
 func (p *Protocol) follow(ctx context.Context, m received, id string, send func([]byte) error, idle func() error) error {
 	stored, err := p.Work.TaskWithInput(ctx, id)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"comet/models"
 )
 
-// meta is what is stored of a REQUEST, for the messages to the worker and to the requester.
+// meta is the stored part of a REQUEST, from which the messages to the worker and the requester are made.
 type meta struct {
 	ID            string          `json:"id"`
 	CorrelationID string          `json:"correlation_id"`
@@ -30,7 +30,7 @@ type meta struct {
 	Partial bool `json:"partial,omitempty"`
 }
 
-// task is a task with what is stored of its REQUEST.
+// task is a task with the stored part of its REQUEST.
 type task struct {
 	orchestrator.TaskWithInput
 
@@ -50,7 +50,7 @@ func taskOf(stored orchestrator.TaskWithInput) (task, error) {
 	return t, err
 }
 
-// detail is what is stored of a RESPONSE besides its data.
+// detail is the stored part of a RESPONSE, without its data.
 type detail struct {
 	Confidence *float64 `json:"confidence,omitempty"`
 	Sources    []string `json:"sources,omitempty"`

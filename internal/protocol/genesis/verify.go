@@ -37,7 +37,7 @@ func (p *Protocol) verify(ctx context.Context, agentID string, m wire.Message) (
 	return form, key, err
 }
 
-// sender returns the principal of a message without a token. Its signature must be that of an agent with a key that replaces a token.
+// sender returns the principal of a message without a token, which must be signed with a key that replaces a token.
 func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, error) {
 	m, err := wire.Parse(raw)
 	switch {

@@ -20,7 +20,7 @@ type registration struct {
 	Type         string   `json:"type"`
 	Capabilities []string `json:"capabilities"`
 	Description  string   `json:"description"`
-	// Level and Parent are those of agents that register themselves if they are missing: 2, below orch-my-team.
+	// Level is 2 by default. Parent is by default the agent of the token, or orch-my-team without one.
 	Level  *models.Level `json:"level"`
 	Parent *string       `json:"parentId"`
 	// PublicKey is pinned to the agent. With it, SignatureOnly lets a signature replace a token.
@@ -36,7 +36,7 @@ type registered struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// defaultParent is the parent of agents that register themselves (decisions “Registry”).
+// defaultParent is the parent of agents that register themselves (docs/genesis.md “Intents”).
 const defaultParent = "orch-my-team"
 
 func (s *Service) registerAgent(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
@@ -133,7 +133,7 @@ func agentOf(q genesis.Query) (string, error) {
 // capability is a capability with the agents that offer it.
 type capability struct {
 	Name string `json:"name"`
-	// Available says that an agent could do such work now.
+	// Available says that an agent can execute such a task now.
 	Available bool `json:"available"`
 }
 
@@ -239,8 +239,8 @@ type authenticated struct {
 	ExpiresAt *time.Time     `json:"expiresAt"`
 }
 
-// authenticate returns a token with which the agent can open connections. It expires soon. A repeated message gets the same answer
-// without the token.
+// authenticate returns a token with which the agent can open connections; Auth.Session gives its lifetime. The response to
+// a repeated message is the same without the token.
 func (s *Service) authenticate(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
 	if by.AgentID == nil {
 		return nil, errs.New(errs.ForeignAgent, "the token %q is bound to no agent, but authenticate is for agents", by.Name)

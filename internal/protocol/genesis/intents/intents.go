@@ -43,7 +43,7 @@ var _ genesis.Intents = (*Service)(nil)
 
 type handler func(s *Service, ctx context.Context, by models.Principal, q genesis.Query) (any, error)
 
-// handlers are the intents. An intent that is missing becomes a task.
+// handlers are the intents that comet fulfils. A REQUEST with another intent becomes a task.
 func handlers() map[string]handler {
 	return map[string]handler{
 		"execute_workflow": (*Service).executeWorkflow,
@@ -155,7 +155,7 @@ func (s *Service) workflow(ctx context.Context, by models.Principal, id string, 
 	return v, err
 }
 
-// status names what monitor_status and health_check are about.
+// status names the task, workflow or agent in the payload of monitor_status and health_check.
 type status struct {
 	TaskID     string `json:"taskId" validate:"max=64"`
 	RequestID  string `json:"requestId" validate:"max=128"`
