@@ -89,6 +89,15 @@ func (k *Keys) Pin(ctx context.Context, by models.Principal, agentID string, d P
 	return out, err
 }
 
+// IsPinned reports whether an agent has or had a public key.
+func (k *Keys) IsPinned(ctx context.Context, key ed25519.PublicKey) (bool, error) {
+	_, err := signatures.Public(k.store.Reads(ctx), base64.StdEncoding.EncodeToString(key))
+	if errs.Is(err, errs.NotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // checkLive returns errs.LimitReached if an agent with a new valid key would have more than maxLiveKeys.
 func checkLive(tx *store.Tx, key models.AgentKey) error {
 	live, err := signatures.Live(tx, key.AgentID, tx.Now())

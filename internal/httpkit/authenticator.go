@@ -120,6 +120,16 @@ func (a *Authenticator) AddressWait(client netip.Prefix) time.Duration {
 	return a.limits.addresses.wait(client, a.opts.Clock())
 }
 
+// SignatureWait returns how long an address must wait until a signature without a token is verified. A throttled
+// address is not locked out: its signatures are verified at a limited rate, because many agents may share it.
+func (a *Authenticator) SignatureWait(client netip.Prefix) time.Duration {
+	wait := a.AddressWait(client)
+	if wait > 0 && a.limits.addresses.allowAttempt(client, a.opts.Clock()) {
+		return 0
+	}
+	return wait
+}
+
 // AgentWait returns how long signatures of an agent without a token are not verified, 0 if they
 // are. It stops an attacker with many addresses.
 func (a *Authenticator) AgentWait(agentID string) time.Duration {

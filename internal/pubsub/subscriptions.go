@@ -21,6 +21,22 @@ type Pattern struct {
 
 var patterns = regexp.MustCompile(`^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)$`)
 
+// Check returns errs.InvalidRequest for patterns that Subscribe rejects.
+func Check(list []Pattern) error {
+	if len(list) > MaxPatterns {
+		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have at most %d", len(list), MaxPatterns)
+	}
+	for _, s := range list {
+		switch {
+		case !patterns.MatchString(s.Pattern) || len(s.Pattern) > 200:
+			return errs.New(errs.InvalidRequest, "the pattern %s is neither a type such as order.paid, nor the beginning of types such as order.*, nor *", input.Quote(s.Pattern))
+		case !isText(s.From, input.MaxID):
+			return errs.New(errs.InvalidRequest, "the sender of the pattern %s must be text of at most %d bytes", input.Quote(s.Pattern), input.MaxID)
+		}
+	}
+	return nil
+}
+
 // Subscribe replaces the subscriptions of an agent. With none it receives only what is published to it alone. It returns
 // errs.InvalidRequest for an invalid pattern, errs.NotFound for the agent, errs.MissingScope for a principal that may not
 // change agents, and errs.ForeignAgent for one that is bound to an agent which is neither this one nor above it.
@@ -31,17 +47,11 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 	if err := p.store.Agents(ctx).Confine(by, agentID); err != nil {
 		return err
 	}
-	if len(list) > MaxPatterns {
-		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have at most %d", len(list), MaxPatterns)
+	if err := Check(list); err != nil {
+		return err
 	}
 	rows := make([]pubsub.Subscription, 0, max(len(list), 1))
 	for _, s := range list {
-		switch {
-		case !patterns.MatchString(s.Pattern) || len(s.Pattern) > 200:
-			return errs.New(errs.InvalidRequest, "the pattern %s is neither a type such as order.paid, nor the beginning of types such as order.*, nor *", input.Quote(s.Pattern))
-		case !isText(s.From, input.MaxID):
-			return errs.New(errs.InvalidRequest, "the sender of the pattern %s must be text of at most %d bytes", input.Quote(s.Pattern), input.MaxID)
-		}
 		rows = append(rows, pubsub.Subscription{AgentID: agentID, Pattern: s.Pattern, FromName: s.From, CreatedAt: p.store.Now()})
 	}
 	if len(rows) == 0 {

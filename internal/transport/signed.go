@@ -22,7 +22,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request, proto *des
 		return s.authenticator.Authenticate(w, r)
 	}
 	client := httpkit.ClientPrefix(r)
-	if wait := s.authenticator.AddressWait(client); wait > 0 {
+	if wait := s.authenticator.SignatureWait(client); wait > 0 {
 		return httpkit.Identity{}, errTooManyBadSignatures(wait)
 	}
 	raw, _, err := httpkit.ReadBody(w, r, httpkit.BodyRules{Limit: maxSignedBytes, MediaTypes: proto.info.ContentTypes, TypeOptional: true})

@@ -70,7 +70,7 @@ func routingOf(t models.Task) *routing {
 		return nil
 	}
 	r := d.Routing()
-	if r == nil {
+	if r == nil || len(r.Selected) == 0 {
 		return nil
 	}
 	ids := func(agents []selection.Routed) []string {

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
@@ -81,14 +83,20 @@ type Protocol struct {
 
 	clock func() time.Time
 	log   *slog.Logger
+	// fleeting holds the content of the last events that are delivered at most once, by sender and id. They have no row.
+	fleeting *lru.Cache[[2]string, string]
 }
+
+// maxFleeting is how many events are remembered.
+const maxFleeting = 100_000
 
 var _ protocol.Protocol = (*Protocol)(nil)
 
 // New returns the protocol.
 func New(d Dependencies, opts *Options) *Protocol {
 	o := cmp.Or(opts, &Options{})
-	p := &Protocol{Dependencies: d, clock: o.Clock, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
+	fleeting, _ := lru.New[[2]string, string](maxFleeting) // New fails only for a size below 1
+	p := &Protocol{Dependencies: d, fleeting: fleeting, clock: o.Clock, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if p.clock == nil {
 		p.clock = time.Now
 	}
@@ -132,7 +140,7 @@ func (p *Protocol) Token(raw []byte) (token string, rest []byte) { return "", ra
 // Class is the class of the tasks that this protocol submits, a key of orchestrator.Options.Classes.
 const Class = Name
 
-// Policy returns the time-outs, retries and limits of the class. A retry prefers another agent, so that five attempts go
+// Policy returns the time limits, retries and limits of the class. A retry prefers another agent, so that five attempts go
 // to the three selected agents and the two alternatives (Genesis §Routing Algorithm). A worker that breaks the protocol
 // counts as one that could not read its task.
 func Policy() orchestrator.Policy {

@@ -31,20 +31,24 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	if m.To == wire.Broadcast || m.To == models.RootAgentID {
 		d.To = ""
 	}
-	if body.DeliveryGuarantee != wire.AtMostOnce && m.agentID != "" {
-		content := []byte(fingerprint(m))
-		d.With = func(tx *store.Tx) error {
-			repeated, err := p.Keys.TakeMessage(tx, Name, m.agentID, strings.ToLower(m.ID), content)
-			switch {
-			case repeated:
-				return errRepeated
-			case errs.Is(err, errs.Conflict):
-				return coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "%s", errs.From(err).Detail)
-			}
-			return err
+	content, err := fingerprint(m), error(nil)
+	switch {
+	case m.agentID == "":
+	case body.DeliveryGuarantee == wire.AtMostOnce:
+		first, repeated, _ := p.fleeting.PeekOrAdd([2]string{m.agentID, strings.ToLower(m.ID)}, content)
+		if repeated && first != content {
+			return protocol.Reply{}, coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "another event with the id %s was received before; give each message an id of its own", m.ID)
 		}
+		if repeated {
+			err = errRepeated
+		}
+	default:
+		d.With = func(tx *store.Tx) error { return p.once(tx, m, content) }
 	}
-	out, err := p.Events.Publish(ctx, m.by, d)
+	var out pubsub.Published
+	if err == nil {
+		out, err = p.Events.Publish(ctx, m.by, d)
+	}
 	switch {
 	case errors.Is(err, errRepeated):
 		out = pubsub.Published{Replayed: true}
@@ -53,7 +57,11 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	case err != nil:
 		return protocol.Reply{}, err
 	}
-	payload, err := json.Marshal(map[string]any{"originalMessageId": m.ID, "stage": stageAccepted, "eventId": out.ID, "subscribers": out.Subscribers, "replayed": out.Replayed})
+	ack := map[string]any{"originalMessageId": m.ID, "stage": stageAccepted, "replayed": out.Replayed}
+	if out.ID != "" { // a repeated message has none
+		ack["eventId"], ack["subscribers"] = out.ID, out.Subscribers
+	}
+	payload, err := json.Marshal(ack)
 	if err != nil {
 		return protocol.Reply{}, err
 	}
@@ -66,4 +74,16 @@ func published(of models.Publication) wire.Message {
 		EventType: of.Type, EventName: cmp.Or(of.Name, of.Type), Payload: printable(jsontext.Value(of.Payload)), DeliveryGuarantee: wire.Guarantee(of.Guarantee), DeduplicationID: of.DeduplicationID,
 		Metadata: wire.Metadata{SchemaVersion: of.SchemaVersion, ContentType: of.ContentType, OriginalFrom: of.From, OriginalID: of.MessageID},
 	}}
+}
+
+// once marks a message of an agent as accepted. It returns errRepeated for a message that was, and a refusal for another one with its id.
+func (p *Protocol) once(tx *store.Tx, m received, content string) error {
+	repeated, err := p.Keys.TakeMessage(tx, Name, m.agentID, strings.ToLower(m.ID), []byte(content))
+	switch {
+	case repeated:
+		return errRepeated
+	case errs.Is(err, errs.Conflict):
+		return coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "%s", errs.From(err).Detail)
+	}
+	return err
 }

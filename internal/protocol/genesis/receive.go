@@ -56,7 +56,8 @@ func (p *Protocol) Receive(ctx context.Context, from protocol.Peer, raw []byte, 
 func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (received, error) {
 	m, err := wire.Parse(raw)
 	out := received{Message: m, raw: raw, by: from.Principal, agentID: from.AgentID(), trace: from.Trace}
-	if err != nil && codeOf(err) != wire.CodeSignatureRequired {
+	unsigned := m.Signature == nil && m.PublicKey == nil
+	if err != nil && (codeOf(err) != wire.CodeSignatureRequired || !unsigned) {
 		if bad := p.failInvalid(ctx, out, err); bad != nil {
 			return out, bad
 		}

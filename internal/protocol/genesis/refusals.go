@@ -171,7 +171,7 @@ func (p *Protocol) requestError(err error, m received, body wire.Request) error 
 	e := errs.From(err)
 	switch e.Code {
 	case errs.RequestIDReused:
-		return refusal{wire.Failure{ErrorType: wire.ErrorValidation, ErrorCode: string(codeReplayed), Message: "the id " + m.ID + " was used before for another message; use a new id for each message"}, http.StatusConflict, err}
+		return replayed(m.ID, err)
 	case errs.UnsupportedWork:
 		return refusal{wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeUnsupported, Message: e.Detail, Details: p.supported("")}, http.StatusUnprocessableEntity, err}
 	case errs.NoAgent, errs.Unavailable:
@@ -206,4 +206,9 @@ func (p *Protocol) intentFailure(ctx context.Context, m received, err error) (pr
 // errorCode returns the code of a core error in the spelling of the protocol, such as AGENT_ID_EXISTS.
 func errorCode(c errs.Code) string {
 	return strings.ToUpper(strings.ReplaceAll(string(c), "-", "_"))
+}
+
+// replayed returns the refusal of a message whose id was used for another one.
+func replayed(id string, cause error) error {
+	return refusal{wire.Failure{ErrorType: wire.ErrorValidation, ErrorCode: string(codeReplayed), Message: "the id " + id + " was used before for another message; use a new id for each message"}, http.StatusConflict, cause}
 }

@@ -3,6 +3,7 @@ package genesis
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,7 +22,11 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 	if m.Publication != nil {
 		out := published(*m.Publication)
 		out.To = agent
-		return p.rendered(ctx, limit, nil, out)
+		parts, err := p.rendered(ctx, limit, nil, out)
+		if _, invalid := errors.AsType[*wire.Error](err); invalid { // such as a type of one word
+			return nil, nil
+		}
+		return parts, err
 	}
 	stored, err := p.Work.TaskOfMessage(ctx, m)
 	if errs.Is(err, errs.NotFound) {

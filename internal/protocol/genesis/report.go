@@ -158,7 +158,7 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 		}
 		return p.reply(ctx, t.ID, ref.Answer)
 	case m.agentID == "":
-		return protocol.Reply{}, requireAgent(m)
+		return protocol.Reply{}, coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/payload/question", "only the agent of a task may ask a question about it")
 	}
 	taskID := cmp.Or(ref.TaskID, ref.CorrelationID)
 	question := orchestrator.Question{Text: input.ClipBytes(ref.Question, maxQuestion), Options: ref.Options}

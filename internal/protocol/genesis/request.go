@@ -112,8 +112,8 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	var limits struct {
 		MaxTokens *int64 `json:"maxTokens"`
 	}
-	if err := json.Unmarshal(stored.Context, &limits); err != nil {
-		return sub, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/context/maxTokens", "context.maxTokens must be a number of tokens")
+	if err := json.Unmarshal(stored.Context, &limits); err != nil || limits.MaxTokens != nil && *limits.MaxTokens < 1 {
+		return sub, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/context/maxTokens", "context.maxTokens must be a number of tokens above 0")
 	}
 	sub.Budget = limits.MaxTokens
 	return sub, nil
@@ -158,6 +158,9 @@ func (p *Protocol) answer(ctx context.Context, m received, body wire.Request, wa
 		}
 	}
 	data, err := p.Intents.Answer(ctx, m.by, q)
+	if errs.Is(err, errs.IdempotencyKeyReused) {
+		return protocol.Reply{}, replayed(m.ID, err)
+	}
 	if err != nil {
 		return p.intentFailure(ctx, m, err)
 	}

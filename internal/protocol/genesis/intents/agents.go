@@ -1,7 +1,9 @@
 package intents
 
 import (
+	"cmp"
 	"context"
+	"crypto/ed25519"
 	"time"
 
 	"comet/internal/auth"
@@ -51,8 +53,15 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	if d.PublicKey != "" {
 		var err error
 		if key.PublicKey, err = wire.ParsePublicKey(d.PublicKey); err != nil {
-			return nil, input.Violated("/payload/publicKey", "public_key", "publicKey %s", err)
+			return nil, input.Violated("/payload/publicKey", "public_key", "publicKey cannot be used: %s", err)
 		}
+	}
+	list := make([]pubsub.Pattern, len(d.Subscriptions))
+	for i, text := range d.Subscriptions {
+		list[i].Pattern = text
+	}
+	if err := pubsub.Check(list); err != nil {
+		return nil, err
 	}
 	if d.Name == nil {
 		d.Name = d.ID
@@ -68,6 +77,9 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	}
 	draft := models.AgentDraft{ID: d.ID, Name: d.Name, Level: d.Level, ParentID: d.Parent, Type: d.Type, Capabilities: d.Capabilities, Description: d.Description}
 	o := once(by, q, func(any) any { return registered{AgentID: orEmpty(d.ID)} })
+	if pinned, err := s.isForeignKey(ctx, d, key.PublicKey); err != nil || pinned {
+		return nil, cmp.Or(err, error(errs.New(errs.Conflict, "another agent has or had this public key; generate a key pair for each agent")))
+	}
 	created, err := s.Registry.Create(ctx, by, draft, o)
 	if err != nil || o.Replay != nil {
 		return finished(o, nil, err)
@@ -83,16 +95,23 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 		}
 		out.KeyID = pinned.KeyID
 	}
-	if len(d.Subscriptions) > 0 {
-		list := make([]pubsub.Pattern, len(d.Subscriptions))
-		for i, text := range d.Subscriptions {
-			list[i].Pattern = text
-		}
+	if len(list) > 0 {
 		if err := s.Events.Subscribe(ctx, by, out.AgentID, list); err != nil {
 			return nil, inPayload(err)
 		}
 	}
 	return out, nil
+}
+
+// isForeignKey reports whether a key cannot be pinned to a new agent. An agent that exists already is reported later.
+func (s *Service) isForeignKey(ctx context.Context, d registration, key ed25519.PublicKey) (bool, error) {
+	if d.PublicKey == "" {
+		return false, nil
+	}
+	if _, err := s.Work.Agent(ctx, orEmpty(d.ID)); !errs.Is(err, errs.NotFound) {
+		return false, err
+	}
+	return s.Keys.IsPinned(ctx, key)
 }
 
 func orEmpty(text *string) string {
@@ -127,7 +146,7 @@ func agentOf(q genesis.Query) (string, error) {
 			return id, nil
 		}
 	}
-	return "", input.Violated("/payload/agentId", "required", "payload must have agentId, the id of an agent")
+	return "", input.Violated("/agentId", "required", "payload must have agentId, the id of an agent")
 }
 
 // capability is a capability with the agents that offer it.

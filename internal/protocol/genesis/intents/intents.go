@@ -80,17 +80,18 @@ func read(q genesis.Query, v any) error {
 	return inPayload(err)
 }
 
-// inPayload returns an error of an operation with the pointers of the message.
+// inPayload returns an error of an operation with the pointers and names of the message.
 func inPayload(err error) error {
 	e := errs.From(err)
 	if err == nil || e.Code == errs.Internal || len(e.Fields) == 0 {
 		return err
 	}
+	names := strings.NewReplacer("delay_ms", "delayMs", "every_ms", "everyMs", "time_zone", "timeZone", "parent_id", "parentId")
 	out := *e
-	out.Fields = make([]errs.Field, len(e.Fields))
-	for i, f := range e.Fields {
-		f.Pointer = "/payload" + f.Pointer
-		out.Fields[i] = f
+	out.Detail, out.Fields = names.Replace(e.Detail), slices.Clone(e.Fields)
+	for i := range out.Fields {
+		f := &out.Fields[i]
+		f.Pointer, f.Detail = "/payload"+names.Replace(f.Pointer), names.Replace(f.Detail)
 	}
 	return &out
 }
@@ -279,23 +280,7 @@ func (s *Service) scheduleTask(ctx context.Context, by models.Principal, q genes
 		return planned{row.ID, row.NextAt}
 	})
 	row, err := s.Schedules.Create(ctx, by, draft, o)
-	return finished(o, planned{row.ID, row.NextAt}, inCamelCase(err))
-}
-
-// inCamelCase returns an error of a schedule with the names of the payload of schedule_task.
-func inCamelCase(err error) error {
-	e := errs.From(err)
-	if err == nil || len(e.Fields) == 0 {
-		return err
-	}
-	names := strings.NewReplacer("delay_ms", "delayMs", "every_ms", "everyMs", "time_zone", "timeZone")
-	out := *e
-	out.Detail, out.Fields = names.Replace(e.Detail), slices.Clone(e.Fields)
-	for i := range out.Fields {
-		f := &out.Fields[i]
-		f.Pointer, f.Detail = names.Replace(f.Pointer), names.Replace(f.Detail)
-	}
-	return &out
+	return finished(o, planned{row.ID, row.NextAt}, err)
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(min(n, 1<<40)) * time.Millisecond }
@@ -317,6 +302,8 @@ func (s *Service) authorize(ctx context.Context, by models.Principal, q genesis.
 	switch {
 	case d.Tool != "" && d.Action != "" || d.Tool == "" && d.Action == "":
 		return nil, input.Violated("/payload/tool", "one_of", "payload must have either tool, the name of a tool, or action, a scope such as messages:send")
+	case d.Tool == "" && !slices.Contains(models.Scopes(), models.Scope(d.Action)):
+		return nil, input.Violated("/payload/action", "scope", "action must be a scope such as messages:send, not %s", input.Quote(d.Action))
 	case d.Tool == "":
 		err = auth.Require(by, models.Scope(d.Action))
 	default:
