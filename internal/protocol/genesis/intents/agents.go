@@ -2,6 +2,9 @@ package intents
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"comet/internal/auth"
@@ -9,6 +12,7 @@ import (
 	"comet/internal/input"
 	"comet/internal/protocol/genesis"
 	"comet/internal/pubsub"
+	"comet/internal/registry"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
@@ -47,6 +51,9 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	if err := read(q, &d); err != nil {
 		return nil, err
 	}
+	if d.SignatureOnly && by.AgentID != nil && !by.Administers() {
+		return nil, errs.New(errs.MissingScope, "the token %q is bound to an agent and cannot pin a key that replaces a token, because the key would outlive it; leave signatureOnly out", by.Name)
+	}
 	key := auth.PublicKeyDraft{Speaks: d.SignatureOnly}
 	if d.PublicKey != "" {
 		var err error
@@ -67,39 +74,63 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 		}
 	}
 	draft := models.AgentDraft{ID: d.ID, Name: d.Name, Level: d.Level, ParentID: d.Parent, Type: d.Type, Capabilities: d.Capabilities, Description: d.Description}
-	o := once(by, q, func(any) any { return registered{AgentID: orEmpty(d.ID)} })
+	o := once(by, q, func(result any) any {
+		return registeredAs(result.(registry.Created)) //nolint:forcetypeassert // of Registry.Create
+	})
 	created, err := s.Registry.Create(ctx, by, draft, o)
-	if err != nil || o.Replay != nil {
-		return finished(o, nil, err)
+	out := registeredAs(created)
+	if err == nil && o.Replay != nil { // the first time may have ended before the key and the subscriptions
+		err = json.Unmarshal(o.Replay.Body, &out)
 	}
+	if err != nil {
+		return nil, inPayload(err)
+	}
+	if d.PublicKey != "" {
+		if out.KeyID, err = s.pin(ctx, by, out.AgentID, key, o.Replay != nil); err != nil {
+			return nil, errs.Wrap(errs.CodeOf(err), err, "the agent %q is registered, but without a key: %s", out.AgentID, errs.From(err).Detail)
+		}
+	}
+	return out, inPayload(s.subscribe(ctx, by, out.AgentID, d.Subscriptions))
+}
+
+func registeredAs(created registry.Created) registered {
 	out := registered{AgentID: created.Agent.ID}
 	for _, w := range created.Warnings {
 		out.Warnings = append(out.Warnings, w.Detail)
 	}
-	if d.PublicKey != "" {
-		pinned, err := s.Keys.Pin(ctx, by, out.AgentID, key, nil)
-		if err != nil {
-			return nil, errs.Wrap(errs.CodeOf(err), err, "the agent %q is registered, but without a key: %s", out.AgentID, errs.From(err).Detail)
-		}
-		out.KeyID = pinned.KeyID
-	}
-	if len(d.Subscriptions) > 0 {
-		list := make([]pubsub.Pattern, len(d.Subscriptions))
-		for i, text := range d.Subscriptions {
-			list[i].Pattern = text
-		}
-		if err := s.Events.Subscribe(ctx, by, out.AgentID, list); err != nil {
-			return nil, inPayload(err)
-		}
-	}
-	return out, nil
+	return out
 }
 
-func orEmpty(text *string) string {
-	if text == nil {
-		return ""
+// pin pins a key to an agent, which may have it already if the message is repeated, and returns its id.
+func (s *Service) pin(ctx context.Context, by models.Principal, agentID string, key auth.PublicKeyDraft, repeated bool) (string, error) {
+	pinned, err := s.Keys.Pin(ctx, by, agentID, key, nil)
+	if !repeated || !errs.Is(err, errs.Conflict) {
+		return pinned.KeyID, err
 	}
-	return *text
+	keys, listErr := s.Keys.List(ctx, agentID)
+	if listErr != nil {
+		return "", listErr
+	}
+	text := base64.StdEncoding.EncodeToString(key.PublicKey)
+	if i := slices.IndexFunc(keys, func(k models.AgentKey) bool { return k.PublicKey == text && k.RevokedAt == nil }); i >= 0 {
+		return keys[i].KeyID, nil
+	}
+	return "", err
+}
+
+// subscribe sets the subscriptions of a new agent, unless it has chosen others since.
+func (s *Service) subscribe(ctx context.Context, by models.Principal, agentID string, types []string) error {
+	if len(types) == 0 {
+		return nil
+	}
+	if _, chosen, err := s.Events.Subscriptions(ctx, agentID); err != nil || chosen {
+		return err
+	}
+	list := make([]pubsub.Pattern, len(types))
+	for i, text := range types {
+		list[i].Pattern = text
+	}
+	return s.Events.Subscribe(ctx, by, agentID, list)
 }
 
 func (s *Service) unregisterAgent(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
