@@ -18,8 +18,8 @@ import (
 	"comet/store"
 )
 
-// errRepeated ends the transaction of an EVENT that was published before.
-var errRepeated = errors.New("the event was published before")
+// errRepeated ends the transaction of a message that has taken effect before.
+var errRepeated = errors.New("the message has taken effect before")
 
 // publish publishes an EVENT (Genesis §Publish-Subscribe Pattern). The body of the reply is an acknowledgement.
 func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {

@@ -3,7 +3,9 @@ package genesis
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
+	"comet/store"
 )
 
 // requireAgent rejects reports of senders that are no agents, and reports to others than comet.
@@ -156,7 +159,7 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return p.reply(ctx, t.ID, ref.Answer)
+		return p.reply(ctx, m, t.ID, ref.Answer)
 	case m.agentID == "":
 		return protocol.Reply{}, requireAgent(m)
 	}
@@ -183,11 +186,12 @@ func (p *Protocol) answerQuestion(ctx context.Context, m received, body wire.Res
 	if body.Status != wire.Succeeded {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/status", "status must be SUCCESS in an answer to a question")
 	}
-	return p.reply(ctx, t.ID, data)
+	return p.reply(ctx, m, t.ID, data)
 }
 
-// reply answers the question of a task: with a text, or an object with the text as answer.
-func (p *Protocol) reply(ctx context.Context, taskID string, data json.RawMessage) (protocol.Reply, error) {
+// reply answers the question of a task: with a text, or an object with the text as answer. A repeated message does not answer
+// the next question.
+func (p *Protocol) reply(ctx context.Context, m received, taskID string, data json.RawMessage) (protocol.Reply, error) {
 	answer, ok := textOf(data)
 	if !ok {
 		var object struct{ Answer string }
@@ -196,7 +200,23 @@ func (p *Protocol) reply(ctx context.Context, taskID string, data json.RawMessag
 		}
 		answer = object.Answer
 	}
-	t, err := p.Work.Reply(ctx, taskID, answer)
+	once := &models.Idempotency{
+		Principal: m.by.TokenID, Key: Name + " " + strings.ToLower(m.ID), RequestHash: sha256.Sum256(m.raw),
+		Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: http.StatusAccepted}, nil },
+	}
+	t, err := p.Work.Reply(ctx, taskID, answer, func(tx *store.Tx) error {
+		err := tx.Idempotent(once, func() (any, error) { return nil, nil })
+		if err == nil && once.Replay != nil {
+			err = errRepeated
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errRepeated):
+		return accepted(taskID), nil
+	case errs.Is(err, errs.IdempotencyKeyReused):
+		return protocol.Reply{}, coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "the id was used before for another message; use a new id for each message")
+	}
 	return accepted(t.ID), err
 }
 

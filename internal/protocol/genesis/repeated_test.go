@@ -1,0 +1,85 @@
+package genesis_test
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/orchestrator"
+	"comet/internal/protocol"
+	"comet/internal/pubsub"
+	wire "comet/internal/wire/genesis"
+	"comet/models"
+)
+
+// TestRepeatedAnswer sends the answer to a question again while the next question waits.
+func TestRepeatedAnswer(t *testing.T) {
+	t.Parallel()
+	runCase(t, "", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		m := f.one(t, "analyst")
+		ask := func(question string) wire.Message {
+			f.accepted(t, as("analyst"), f.request("analyst", "nova", "clarify", map[string]any{"taskId": m.CorrelationID, "question": question}, nil))
+			return f.one(t, "boss")
+		}
+		answer := f.answer(ask("which table?"), "SUCCESS", "b", nil)
+		f.accepted(t, as("boss"), answer)
+		f.one(t, "analyst")
+		second := ask("which column?")
+		f.accepted(t, as("boss"), answer)
+		require.Empty(t, f.inbox(t, "analyst"), "the repeated answer is not that to the next question")
+		answer["data"] = "c"
+		failure, refused := f.refused(t, as("boss"), answer)
+		require.Equal(t, []any{"MESSAGE_REPLAYED", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
+		f.accepted(t, as("boss"), f.answer(second, "SUCCESS", "x", nil))
+		require.Contains(t, string(f.one(t, "analyst").Body.(wire.Request).Payload), `"answer":"x"`)
+	})
+}
+
+// TestInexpressible covers what other protocols accept and a message cannot contain.
+func TestInexpressible(t *testing.T) {
+	t.Parallel()
+	runCase(t, "a result that escapes make too long", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		_, err := f.work.Complete(t.Context(), "analyst", f.one(t, "analyst").CorrelationID, orchestrator.Result{Output: bytes.Repeat([]byte{1}, 2<<20)})
+		require.NoError(t, err)
+		end := f.one(t, "boss").Body.(wire.Response)
+		require.Equal(t, wire.Succeeded, end.Status)
+		require.Contains(t, string(end.Data), `"truncated":true`)
+	})
+	runCase(t, "a request with numbers that JavaScript prints at length", func(t *testing.T, f *fixture) {
+		f.agent(t, "analyst", "analyze_data")
+		done, err := f.work.Submit(t.Context(), client("c"), orchestrator.Submission{
+			Capabilities: []string{"analyze_data"}, Parameters: []byte(`{"a":"` + strings.Repeat(`\"`, 3<<19) + `","b":[` + strings.Repeat("1e20,", 3<<18) + "0]}"),
+		}, nil)
+		require.NoError(t, err)
+		require.Empty(t, f.inbox(t, "analyst"))
+		out, err := f.work.Task(t.Context(), done.Task.ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, out.Attempt)
+		require.Equal(t, models.WaitForRetry, out.WaitingFor)
+	})
+	runCase(t, "a publication with a type of one word", func(t *testing.T, f *fixture) {
+		f.agent(t, "a1", "dig")
+		out, err := f.events.Publish(t.Context(), client("c"), pubsub.Draft{Type: "ping", Payload: []byte("1")})
+		require.NoError(t, err)
+		require.Equal(t, 1, out.Subscribers)
+		all, err := f.work.Messages(t.Context(), "a1", 10)
+		require.NoError(t, err)
+		m, ok, err := f.events.Open(t.Context(), all[0])
+		require.True(t, ok)
+		require.NoError(t, err)
+		agent, err := f.db.Agents(t.Context()).Get("a1")
+		require.NoError(t, err)
+		parts, err := f.Render(t.Context(), protocol.Peer{Agent: agent}, m, 0)
+		require.NoError(t, err)
+		require.Empty(t, parts, "so that it becomes a dead letter")
+	})
+}
