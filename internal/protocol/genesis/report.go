@@ -202,7 +202,9 @@ func (p *Protocol) reply(ctx context.Context, m received, taskID string, data js
 	}
 	once := &models.Idempotency{
 		Principal: m.by.TokenID, Key: Name + " " + strings.ToLower(m.ID), RequestHash: sha256.Sum256(m.raw),
-		Render: func(any) (models.StoredResponse, error) { return models.StoredResponse{Status: http.StatusAccepted}, nil },
+		Render: func(any) (models.StoredResponse, error) {
+			return models.StoredResponse{Status: http.StatusAccepted}, nil
+		},
 	}
 	t, err := p.Work.Reply(ctx, taskID, answer, func(tx *store.Tx) error {
 		err := tx.Idempotent(once, func() (any, error) { return nil, nil })
