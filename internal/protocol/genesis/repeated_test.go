@@ -41,6 +41,37 @@ func TestRepeatedAnswer(t *testing.T) {
 	})
 }
 
+// TestTextsOfTasks covers texts in payloads that are too long or that no database stores.
+func TestTextsOfTasks(t *testing.T) {
+	t.Parallel()
+	runCase(t, "", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		req := f.request("boss", "broadcast", "analyze_data", 1, nil)
+		f.accepted(t, as("boss"), req)
+		id := f.one(t, "analyst").CorrelationID
+		for _, c := range []struct {
+			from, intent, words string
+			payload             map[string]any
+		}{
+			{"boss", "cancel_task", "NUL", map[string]any{"taskId": "\x00"}},
+			{"boss", "cancel_task", "NUL", map[string]any{"taskId": id, "reason": "a\x00b"}},
+			{"analyst", "clarify", "options", map[string]any{"taskId": id, "question": "?", "options": make([]string, 101)}},
+			{"analyst", "clarify", "options", map[string]any{"taskId": id, "question": "?", "options": []string{strings.Repeat("x", 17<<10)}}},
+			{"boss", "clarify", "65537 bytes", map[string]any{"taskId": id, "answer": strings.Repeat("x", 64<<10+1)}},
+		} {
+			failure, refused := f.refused(t, as(c.from), f.request(c.from, "nova", c.intent, c.payload, nil))
+			require.Equal(t, []any{"INVALID_MESSAGE", http.StatusBadRequest}, []any{failure.ErrorCode, refused.Status})
+			require.Contains(t, failure.Message, c.words)
+		}
+		failure, _ := f.refused(t, as("boss"), f.message("boss", "EVENT", map[string]any{
+			"eventType": "message.ack", "eventName": "x", "payload": map[string]any{"originalMessageId": "\x00"},
+			"metadata": map[string]any{"schemaVersion": "1", "contentType": "x"}, "deliveryGuarantee": "at-most-once",
+		}, nil))
+		require.Equal(t, "INVALID_MESSAGE", failure.ErrorCode)
+	})
+}
+
 // TestInexpressible covers what other protocols accept and a message cannot contain.
 func TestInexpressible(t *testing.T) {
 	t.Parallel()

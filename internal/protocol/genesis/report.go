@@ -165,7 +165,7 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 	}
 	taskID := cmp.Or(ref.TaskID, ref.CorrelationID)
 	question := orchestrator.Question{Text: input.ClipBytes(ref.Question, maxQuestion), Options: ref.Options}
-	if t, err := p.Work.Task(ctx, taskID); err == nil && t.WaitingFor == models.WaitForReply { // a repeated message
+	if t, err := p.Work.Task(ctx, taskID); err == nil && t.AgentID == m.agentID && t.WaitingFor == models.WaitForReply { // a repeated message
 		if open, err := p.Work.OpenQuestion(ctx, t); err == nil && open.Text == question.Text {
 			return accepted(taskID), nil
 		}
@@ -174,8 +174,8 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 	return accepted(t.ID), taskError(err)
 }
 
-// maxQuestion limits a question, in bytes.
-const maxQuestion = 16 << 10
+// maxQuestion limits a question, and its options together, in bytes; maxOptions their number, and maxAnswer an answer, in bytes.
+const maxQuestion, maxOptions, maxAnswer = 16 << 10, 100, 64 << 10
 
 // answerQuestion processes the RESPONSE of a requester to a question about its task.
 func (p *Protocol) answerQuestion(ctx context.Context, m received, body wire.Response, taskID string, data json.RawMessage) (protocol.Reply, error) {
@@ -199,6 +199,9 @@ func (p *Protocol) reply(ctx context.Context, m received, taskID string, data js
 			return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/answer", "the answer must be a text")
 		}
 		answer = object.Answer
+	}
+	if len(answer) > maxAnswer {
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/answer", "the answer has %d bytes; the limit is %d", len(answer), maxAnswer)
 	}
 	once := &models.Idempotency{
 		Principal: m.by.TokenID, Key: Name + " " + strings.ToLower(m.ID), RequestHash: sha256.Sum256(m.raw),
@@ -227,7 +230,7 @@ func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event)
 	var payload struct {
 		Original string `json:"originalMessageId"`
 	}
-	if err := json.Unmarshal(m.value("payload", body.Payload), &payload); err != nil || payload.Original == "" {
+	if err := json.Unmarshal(m.value("payload", body.Payload), &payload); err != nil || payload.Original == "" || strings.Contains(payload.Original, "\x00") {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/originalMessageId", "payload.originalMessageId must be the id of the message that is acknowledged")
 	}
 	_, err := p.Work.Acknowledge(ctx, m.agentID, []string{payload.Original})

@@ -90,6 +90,16 @@ func readReference(m received, body wire.Request) (ref reference, err error) {
 	if err := json.Unmarshal(m.value("payload", body.Payload), &ref); err != nil {
 		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must be an object with taskId, requestId or correlationId of %s", body.Intent)
 	}
+	if strings.Contains(ref.TaskID+ref.RequestID+ref.CorrelationID+ref.Question+ref.Reason+strings.Join(ref.Options, ""), "\x00") {
+		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must not contain the NUL character (U+0000)")
+	}
+	options := 0
+	for _, o := range ref.Options {
+		options += len(o)
+	}
+	if len(ref.Options) > maxOptions || options > maxQuestion {
+		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/options", "payload must have at most %d options with %d bytes together", maxOptions, maxQuestion)
+	}
 	if ref.TaskID == "" && ref.RequestID == "" && ref.CorrelationID == "" {
 		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/taskId", "payload must name the task with taskId, requestId or correlationId")
 	}
