@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/pubsub"
@@ -31,7 +32,8 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	if m.To == wire.Broadcast || m.To == models.RootAgentID {
 		d.To = ""
 	}
-	if body.DeliveryGuarantee != wire.AtMostOnce && m.agentID != "" {
+	// Without a token, whoever has read a message could send it again.
+	if m.agentID != "" && (body.DeliveryGuarantee != wire.AtMostOnce || auth.Speaks(m.by)) {
 		content := []byte(fingerprint(m))
 		d.With = func(tx *store.Tx) error {
 			repeated, err := p.Keys.TakeMessage(tx, Name, m.agentID, strings.ToLower(m.ID), content)

@@ -2,12 +2,15 @@ package genesis_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/bus"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	"comet/internal/pubsub"
@@ -38,6 +41,41 @@ func TestRepeatedAnswer(t *testing.T) {
 		require.Equal(t, []any{"MESSAGE_REPLAYED", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
 		f.accepted(t, as("boss"), f.answer(second, "SUCCESS", "x", nil))
 		require.Contains(t, string(f.one(t, "analyst").Body.(wire.Request).Payload), `"answer":"x"`)
+	})
+}
+
+// TestRepeatedEvent sends a signed event at most once, without a token, again.
+func TestRepeatedEvent(t *testing.T) {
+	t.Parallel()
+	runCase(t, "", func(t *testing.T, f *fixture) {
+		b, err := bus.New(&bus.Options{Listen: "127.0.0.1:0"})
+		require.NoError(t, err)
+		require.NoError(t, b.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, b.Stop(context.Background())) })
+		f.Events = pubsub.New(f.db.Store, &pubsub.Options{Bus: b})
+		seen := make(chan string, 10)
+		_, err = b.Subscribe(string(bus.Publications), func(m bus.Message) {
+			var p models.Publication
+			_ = json.Unmarshal(m.Data, &p)
+			seen <- p.Name
+		})
+		require.NoError(t, err)
+		require.NoError(t, b.Flush(t.Context()))
+		f.agent(t, "boss")
+		speaker := as("boss")
+		speaker.TokenID = "key:boss"
+		event := func(name string) map[string]any {
+			return f.message("boss", "EVENT", map[string]any{
+				"to": nil, "eventType": "order.paid", "eventName": name, "payload": 1,
+				"metadata": map[string]any{"schemaVersion": "1", "contentType": "x"}, "deliveryGuarantee": "at-most-once",
+			}, nil)
+		}
+		first := event("first")
+		f.accepted(t, speaker, first)
+		_, reply := f.accepted(t, speaker, first)
+		require.Contains(t, string(reply.Body), `"replayed":true`)
+		f.accepted(t, speaker, event("second"))
+		require.Equal(t, []string{"first", "second"}, []string{<-seen, <-seen})
 	})
 }
 
