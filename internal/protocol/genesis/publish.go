@@ -32,7 +32,7 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	if m.To == wire.Broadcast || m.To == models.RootAgentID {
 		d.To = ""
 	}
-	// Without a token, whoever has read a message could send it again.
+	// Without a token, every reader of a message could send it again.
 	if m.agentID != "" && (body.DeliveryGuarantee != wire.AtMostOnce || auth.Speaks(m.by)) {
 		content := []byte(fingerprint(m))
 		d.With = func(tx *store.Tx) error {
