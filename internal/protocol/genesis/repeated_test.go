@@ -13,6 +13,7 @@ import (
 	"comet/internal/bus"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
+	"comet/internal/protocol/genesis"
 	"comet/internal/pubsub"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
@@ -41,6 +42,30 @@ func TestRepeatedAnswer(t *testing.T) {
 		require.Equal(t, []any{"MESSAGE_REPLAYED", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
 		f.accepted(t, as("boss"), f.answer(second, "SUCCESS", "x", nil))
 		require.Contains(t, string(f.one(t, "analyst").Body.(wire.Request).Payload), `"answer":"x"`)
+	})
+}
+
+// TestQuestionOfSubtask answers a question of an agent to which the worker has handed off.
+func TestQuestionOfSubtask(t *testing.T) {
+	t.Parallel()
+	runCase(t, "", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "other")
+		f.agent(t, "analyst", "analyze_data")
+		f.agentBelow(t, "analyst", "digger", "dig")
+		f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		sub, err := f.work.HandOff(t.Context(), as("analyst"), "analyst", f.one(t, "analyst").CorrelationID, orchestrator.Submission{Class: genesis.Class, Capabilities: []string{"dig"}, AgentID: "digger"})
+		require.NoError(t, err)
+		f.inbox(t, "digger")
+		_, err = f.work.Clarify(t.Context(), "digger", sub.Task.ID, orchestrator.Question{Text: "where?"})
+		require.NoError(t, err)
+		question := f.one(t, "boss")
+		answer := f.answer(question, "SUCCESS", "here", nil)
+		answer["from"] = "other"
+		failure, _ := f.refused(t, as("other"), answer)
+		require.Equal(t, "NOT_FOUND", failure.ErrorCode)
+		f.accepted(t, as("boss"), f.answer(question, "SUCCESS", "here", nil))
+		require.Contains(t, string(f.one(t, "digger").Body.(wire.Request).Payload), `"answer":"here"`)
 	})
 }
 

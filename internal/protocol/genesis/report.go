@@ -155,11 +155,11 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 	case ref.Question == "" && ref.Answer == nil:
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/question", "payload must have a question of the worker, or the answer of the requester")
 	case ref.Question == "":
-		t, err := p.ownTask(ctx, m, ref)
+		id, err := p.askedTask(ctx, m, ref)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return p.reply(ctx, m, t.ID, ref.Answer)
+		return p.reply(ctx, m, id, ref.Answer)
 	case m.agentID == "":
 		return protocol.Reply{}, requireAgent(m)
 	}
@@ -179,14 +179,14 @@ const maxQuestion, maxOptions, maxAnswer = 16 << 10, 100, 64 << 10
 
 // answerQuestion processes the RESPONSE of a requester to a question about its task.
 func (p *Protocol) answerQuestion(ctx context.Context, m received, body wire.Response, taskID string, data json.RawMessage) (protocol.Reply, error) {
-	t, err := p.ownTask(ctx, m, reference{TaskID: taskID})
+	id, err := p.askedTask(ctx, m, reference{TaskID: taskID})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if body.Status != wire.Succeeded {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/status", "status must be SUCCESS in an answer to a question")
 	}
-	return p.reply(ctx, m, t.ID, data)
+	return p.reply(ctx, m, id, data)
 }
 
 // reply answers the question of a task: with a text, or an object with the text as answer. A repeated message does not answer

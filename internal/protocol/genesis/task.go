@@ -125,6 +125,17 @@ func (p *Protocol) ownTask(ctx context.Context, m received, ref reference) (mode
 	return t, nil
 }
 
+// askedTask returns the id of a task about which the sender may answer a question: its own one, or a subtask of it.
+func (p *Protocol) askedTask(ctx context.Context, m received, ref reference) (string, error) {
+	asked, err := p.ownTask(ctx, m, ref)
+	for t, failed := asked, err; failed != nil && t.ParentID != nil; {
+		if t, failed = p.ownTask(ctx, m, reference{TaskID: *t.ParentID}); failed == nil {
+			return asked.ID, nil
+		}
+	}
+	return asked.ID, err
+}
+
 func (p *Protocol) unknownTask(err error, ref reference) error {
 	if !errs.Is(err, errs.NotFound) {
 		return err
