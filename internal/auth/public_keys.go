@@ -294,6 +294,9 @@ func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessag
 // not of the key, so that the agent still owns its tasks after a rotation of its keys.
 const speakerPrefix = "key:"
 
+// Speaks reports whether a principal is one of Keys.Principal.
+func Speaks(p models.Principal) bool { return strings.HasPrefix(p.TokenID, speakerPrefix) }
+
 // Principal returns the principal of an agent that has signed a message with a key and sends no token. It is bound
 // to the agent and has the scope messages:send. It returns errs.Unauthenticated unless the key is valid and
 // replaces a token, and errs.AgentInactive for a deactivated agent. The deactivation takes effect at once.

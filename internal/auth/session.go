@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"comet/internal/errs"
@@ -24,7 +23,7 @@ func (a *Auth) Session(ctx context.Context, by models.Principal, once *models.Id
 	var out Issued
 	err := a.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
 		d := TokenDraft{Name: new(input.ClipTo("session of "+by.Name, maxName)), Scopes: by.Scopes, AgentID: by.AgentID, ExpiresAt: new(tx.Now().Add(sessionFor))}
-		if strings.HasPrefix(by.TokenID, speakerPrefix) {
+		if Speaks(by) {
 			out, err = issue(tx, by, nil, d)
 			return out, err
 		}

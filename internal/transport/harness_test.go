@@ -56,12 +56,22 @@ type note struct {
 	Text  string `json:"text,omitzero"`
 	Token string `json:"token,omitzero"`
 	Key   string `json:"key,omitzero"`
+	// Signer is the agent whose signature replaces a token.
+	Signer string `json:"signer,omitzero"`
 }
 
 func (s *testProtocol) Info() protocol.Info {
 	return protocol.Info{
-		Name: "notes", Subprotocols: []string{"notes.v1"}, ContentTypes: []string{"application/json"}, Framed: true, Negotiate: s.negotiate,
+		Name: "notes", Subprotocols: []string{"notes.v1"}, ContentTypes: []string{"application/json"}, Framed: true, Negotiate: s.negotiate, Sender: s.sender,
 	}
+}
+
+func (s *testProtocol) sender(_ context.Context, raw []byte) (models.Principal, error) {
+	var n note
+	if json.Unmarshal(raw, &n) != nil || n.Signer == "" {
+		return models.Principal{}, errs.New(errs.Unauthenticated, "no signer")
+	}
+	return models.Principal{TokenID: "key:" + n.Signer, AgentID: &n.Signer}, nil
 }
 
 // Order returns the member "key", "none" for an independent message.

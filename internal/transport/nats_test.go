@@ -217,6 +217,19 @@ func TestNATS(t *testing.T) {
 		require.Equal(t, all[1].ID, c.next().ID, "no part of the long message is published")
 		f.waitForMetric(t, 1, "comet_transport_messages_total", "out", "nats")
 	})
+	runNATSCase(t, "accepts signed messages, but acknowledgements only with a token", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
+		c := newNATSClient(t, b, "ada", f.agent(t, "ada"))
+		c.join(t, f)
+		f.enqueue(t, "ada", 1)
+		id := f.WaitForInbox(t, "ada", 1)[0].ID
+		reply, err := requestOver(b, "ada", []byte(`{"id":"m1","signer":"ada"}`))
+		require.NoError(t, err)
+		require.JSONEq(t, `{"ack":["m1"]}`, string(reply))
+		reply, err = requestOver(b, "ada", []byte(`{"ack":["`+id+`"],"id":"m1","signer":"ada"}`))
+		require.NoError(t, err)
+		require.Contains(t, string(reply), "unauthenticated")
+		f.WaitForInbox(t, "ada", 1)
+	})
 	runNATSCase(t, "refuses messages for a full lane while other lanes continue", nil, func(t *testing.T, f *fixture, b *bus.Bus) {
 		ada, eve := newNATSClient(t, b, "ada", f.agent(t, "ada")), newNATSClient(t, b, "eve", f.agent(t, "eve"))
 		others := []*natsClient{eve}

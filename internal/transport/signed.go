@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
@@ -50,10 +51,22 @@ func (s *Server) streamReplies(w http.ResponseWriter, r *http.Request, from http
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.connections.accepting, cancel)()
+	signed := raw // is kept only if the sender has no token
+	if from.Token != "" {
+		signed = nil
+	}
+	checked := time.Now()
+	check := func() error {
+		if checked = time.Now(); s.isRevoked(ctx, proto, from, signed) {
+			return errRevoked
+		}
+		return nil
+	}
 	var events *httpkit.Stream
 	write := func(b []byte) error {
 		if events == nil {
 			events = httpkit.NewEventStream(w, s.opts.WriteTimeout)
+			httpkit.ReleaseBody(r) // the stream can take hours
 		}
 		if _, err := events.Write(b); err != nil {
 			return err
@@ -63,16 +76,24 @@ func (s *Server) streamReplies(w http.ResponseWriter, r *http.Request, from http
 	peer := protocol.Peer{Principal: from.Principal, Transport: "http", Trace: httpkit.Traceparent(r)}
 	s.metrics.countReceived(peer.Transport)
 	reply, err := proto.info.Stream(ctx, peer, raw, func(message []byte) error {
+		if time.Since(checked) > s.opts.Heartbeat {
+			if err := check(); err != nil {
+				return err
+			}
+		}
 		return write(httpkit.AppendEvent(nil, "", "message", message))
 	}, func() error {
-		if s.isRevoked(ctx, proto, from, raw) {
-			return errRevoked
+		if err := check(); err != nil {
+			return err
 		}
 		return write([]byte(": heartbeat\n\n"))
 	})
 	switch {
-	case events != nil:
-		return nil // the status was sent; the client sees the end of the stream
+	case events != nil: // the status was sent; the client sees the end of the stream
+		if err != nil && ctx.Err() == nil {
+			s.log.InfoContext(ctx, "a stream ended early", "reason", err)
+		}
+		return nil
 	case err != nil:
 		return err
 	}

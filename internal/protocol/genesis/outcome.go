@@ -134,7 +134,7 @@ func (p *Protocol) output(ctx context.Context, t models.Task, text bool, limit i
 		most = min(most, int64(limit)/6) // JSON may escape a byte as six
 	}
 	if t.OutputBytes > most {
-		return json.Marshal(map[string]any{"truncated": true, "bytes": t.OutputBytes, "location": "/api/v1/tasks/" + t.ID + "/output"})
+		return truncated(t.OutputBytes, t.ID, "output"), nil
 	}
 	var b strings.Builder
 	err := p.Work.Output(ctx, t, models.StreamResult, 0, func(o models.OutputChunk) error {
@@ -144,8 +144,21 @@ func (p *Protocol) output(ctx context.Context, t models.Task, text bool, limit i
 	if err != nil {
 		return nil, err
 	}
-	return resultValue(b.String(), text), nil
+	value := resultValue(b.String(), text)
+	if len(value) > maxValue { // because of escapes
+		value = truncated(t.OutputBytes, t.ID, "output")
+	}
+	return value, nil
 }
+
+// truncated returns what replaces a value of a task that is too long for a message. of is the path below the task where it is.
+func truncated(bytes int64, taskID, of string) jsontext.Value {
+	text, _ := json.Marshal(map[string]any{"truncated": true, "bytes": bytes, "location": "/api/v1/tasks/" + taskID + "/" + of}) // marshals always
+	return text
+}
+
+// maxValue is the longest value in a message, in bytes. wire.Fits has the same limit.
+const maxValue = wire.MaxSize - 1<<20
 
 // maxResult is the longest result in a message, in bytes. A longer one is only available over the REST API.
 const maxResult = 6 << 20

@@ -115,7 +115,7 @@ func (p *Protocol) Info() protocol.Info {
 // a worker read nothing outside of their transaction.
 func (p *Protocol) Order(raw []byte) protocol.Order {
 	h := wire.ReadHead(raw)
-	return protocol.Order{Key: h.CorrelationID, Atomic: h.Status == wire.Partial, Blind: h.Type == wire.TypeResponse}
+	return protocol.Order{Key: h.CorrelationID, Atomic: h.Type == wire.TypeResponse && h.Status == wire.Partial, Blind: h.Type == wire.TypeResponse}
 }
 
 // negotiate returns the version to use with an agent. There is only one.

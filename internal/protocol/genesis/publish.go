@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/pubsub"
@@ -18,8 +19,8 @@ import (
 	"comet/store"
 )
 
-// errRepeated ends the transaction of an EVENT that was published before.
-var errRepeated = errors.New("the event was published before")
+// errRepeated ends the transaction of a message that has taken effect before.
+var errRepeated = errors.New("the message has taken effect before")
 
 // publish publishes an EVENT (Genesis §Publish-Subscribe Pattern). The body of the reply is an acknowledgement.
 func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (protocol.Reply, error) {
@@ -34,7 +35,7 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	content, err := fingerprint(m), error(nil)
 	switch {
 	case m.agentID == "":
-	case body.DeliveryGuarantee == wire.AtMostOnce:
+	case body.DeliveryGuarantee == wire.AtMostOnce && !auth.Speaks(m.by): // without a token, every reader of a message could send it again
 		first, repeated, _ := p.fleeting.PeekOrAdd([2]string{m.agentID, strings.ToLower(m.ID)}, content)
 		if repeated && first != content {
 			return protocol.Reply{}, coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "another event with the id %s was received before; give each message an id of its own", m.ID)
@@ -47,7 +48,9 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	}
 	var out pubsub.Published
 	if err == nil {
-		out, err = p.Events.Publish(ctx, m.by, d)
+		if out, err = p.Events.Publish(ctx, m.by, d); err != nil {
+			p.fleeting.Remove([2]string{m.agentID, strings.ToLower(m.ID)}) // it may be sent again
+		}
 	}
 	switch {
 	case errors.Is(err, errRepeated):

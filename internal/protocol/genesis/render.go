@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
@@ -23,7 +24,8 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 		out := published(*m.Publication)
 		out.To = agent
 		parts, err := p.rendered(ctx, limit, nil, out)
-		if _, invalid := errors.AsType[*wire.Error](err); invalid { // such as a type of one word
+		if bad, ok := errors.AsType[*wire.Error](err); ok { // such as a type of one word
+			p.log.InfoContext(ctx, "the protocol cannot express a publication", "publication", m.ID, "agent", agent, "reason", bad)
 			return nil, nil
 		}
 		return parts, err
@@ -46,24 +48,27 @@ func (p *Protocol) Render(ctx context.Context, to protocol.Peer, m models.InboxM
 	if out.To = agent; out.ID == "" {
 		out.ID = m.ID
 	}
-	var tooLong func(size int) error
+	var fail func(reason string) error
 	if m.Kind == models.MessageAssign {
-		tooLong = func(int) error {
-			_, err := p.Work.Complete(ctx, agent, t.Task.ID, orchestrator.Result{Failure: orchestrator.FailureResource, Text: "the request is too long for the agent's transport"})
+		fail = func(reason string) error {
+			_, err := p.Work.Complete(ctx, agent, t.Task.ID, orchestrator.Result{Failure: orchestrator.FailureResource, Text: input.ClipBytes(reason, maxFailureText)})
 			return err
 		}
 	}
-	return p.rendered(ctx, limit, tooLong, out)
+	return p.rendered(ctx, limit, fail, out)
 }
 
-// rendered signs a message. If the message is longer than limit, rendered calls tooLong and returns no message.
-func (p *Protocol) rendered(ctx context.Context, limit int, tooLong func(size int) error, m wire.Message) ([][]byte, error) {
+// rendered signs a message. If it cannot be expressed or is longer than limit, it calls fail, unless that is nil, and there is none.
+func (p *Protocol) rendered(ctx context.Context, limit int, fail func(reason string) error, m wire.Message) ([][]byte, error) {
 	text, err := p.sign(ctx, m)
+	if bad, ok := errors.AsType[*wire.Error](err); ok && fail != nil {
+		return nil, fail("the request cannot be a message to the agent: " + bad.Error())
+	}
 	if err != nil {
 		return nil, err
 	}
-	if limit > 0 && len(text) > limit && tooLong != nil {
-		return nil, tooLong(len(text))
+	if limit > 0 && len(text) > limit && fail != nil {
+		return nil, fail("the request is too long for the agent's transport")
 	}
 	return [][]byte{text}, nil
 }
@@ -219,9 +224,13 @@ func (p *Protocol) partial(ctx context.Context, t task, m models.InboxMessage) (
 	return partialOf(t, found[0].Seq, found[0].Data), nil
 }
 
-// partialOf returns the RESPONSE with a partial result.
+// partialOf returns the RESPONSE with a partial result, or with its length if it is too long.
 func partialOf(t task, seq int64, data json.RawMessage) wire.Message {
-	return wire.Message{CorrelationID: t.meta.CorrelationID, Body: wire.Response{RequestID: t.id, Status: wire.Partial, Data: printable(jsontext.Value(data)), Sequence: seq}}
+	value := printable(jsontext.Value(data))
+	if len(value) > maxValue {
+		value = truncated(int64(len(data)), t.Task.ID, "partials")
+	}
+	return wire.Message{CorrelationID: t.meta.CorrelationID, Body: wire.Response{RequestID: t.id, Status: wire.Partial, Data: value, Sequence: seq}}
 }
 
 // progressOf returns the payload of an EVENT about the progress of a task.

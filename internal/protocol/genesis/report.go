@@ -3,7 +3,9 @@ package genesis
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -13,6 +15,7 @@ import (
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
+	"comet/store"
 )
 
 // requireAgent rejects reports whose sender is not an agent, and reports that are not addressed to comet.
@@ -152,17 +155,17 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 	case ref.Question == "" && ref.Answer == nil:
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/question", "payload must have a question of the worker, or the answer of the requester")
 	case ref.Question == "":
-		t, err := p.ownTask(ctx, m, ref)
+		id, err := p.askedTask(ctx, m, ref)
 		if err != nil {
 			return protocol.Reply{}, err
 		}
-		return p.reply(ctx, t.ID, ref.Answer)
+		return p.reply(ctx, m, id, ref.Answer)
 	case m.agentID == "":
 		return protocol.Reply{}, coded(wire.ErrorValidation, codeUnauthorized, http.StatusForbidden, "/payload/question", "only the agent of a task may ask a question about it")
 	}
 	taskID := cmp.Or(ref.TaskID, ref.CorrelationID)
 	question := orchestrator.Question{Text: input.ClipBytes(ref.Question, maxQuestion), Options: ref.Options}
-	if t, err := p.Work.Task(ctx, taskID); err == nil && t.WaitingFor == models.WaitForReply { // a repeated message
+	if t, err := p.Work.Task(ctx, taskID); err == nil && t.AgentID == m.agentID && t.WaitingFor == models.WaitForReply { // a repeated message
 		if open, err := p.Work.OpenQuestion(ctx, t); err == nil && open.Text == question.Text {
 			return accepted(taskID), nil
 		}
@@ -171,23 +174,24 @@ func (p *Protocol) clarify(ctx context.Context, m received, body wire.Request) (
 	return accepted(t.ID), taskError(err)
 }
 
-// maxQuestion limits a question, in bytes.
-const maxQuestion = 16 << 10
+// maxQuestion limits a question, and its options together, in bytes; maxOptions their number, and maxAnswer an answer, in bytes.
+const maxQuestion, maxOptions, maxAnswer = 16 << 10, 100, 64 << 10
 
 // answerQuestion processes the RESPONSE of a requester to a question about its task.
 func (p *Protocol) answerQuestion(ctx context.Context, m received, body wire.Response, taskID string, data json.RawMessage) (protocol.Reply, error) {
-	t, err := p.ownTask(ctx, m, reference{TaskID: taskID})
+	id, err := p.askedTask(ctx, m, reference{TaskID: taskID})
 	if err != nil {
 		return protocol.Reply{}, err
 	}
 	if body.Status != wire.Succeeded {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/status", "status must be SUCCESS in an answer to a question")
 	}
-	return p.reply(ctx, t.ID, data)
+	return p.reply(ctx, m, id, data)
 }
 
-// reply answers the question of a task: with a text, or an object with the text as answer.
-func (p *Protocol) reply(ctx context.Context, taskID string, data json.RawMessage) (protocol.Reply, error) {
+// reply answers the question of a task: with a text, or an object with the text as answer. A repeated message does not answer
+// the next question.
+func (p *Protocol) reply(ctx context.Context, m received, taskID string, data json.RawMessage) (protocol.Reply, error) {
 	answer, ok := textOf(data)
 	if !ok {
 		var object struct{ Answer string }
@@ -196,7 +200,28 @@ func (p *Protocol) reply(ctx context.Context, taskID string, data json.RawMessag
 		}
 		answer = object.Answer
 	}
-	t, err := p.Work.Reply(ctx, taskID, answer)
+	if len(answer) > maxAnswer {
+		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/answer", "the answer has %d bytes; the limit is %d", len(answer), maxAnswer)
+	}
+	once := &models.Idempotency{
+		Principal: m.by.TokenID, Key: Name + " " + strings.ToLower(m.ID), RequestHash: sha256.Sum256(m.raw),
+		Render: func(any) (models.StoredResponse, error) {
+			return models.StoredResponse{Status: http.StatusAccepted}, nil
+		},
+	}
+	t, err := p.Work.Reply(ctx, taskID, answer, func(tx *store.Tx) error {
+		err := tx.Idempotent(once, func() (any, error) { return nil, nil })
+		if err == nil && once.Replay != nil {
+			err = errRepeated
+		}
+		return err
+	})
+	switch {
+	case errors.Is(err, errRepeated):
+		return accepted(taskID), nil
+	case errs.Is(err, errs.IdempotencyKeyReused):
+		return protocol.Reply{}, coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "the id was used before for another message; use a new id for each message")
+	}
 	return accepted(t.ID), err
 }
 
@@ -205,7 +230,7 @@ func (p *Protocol) acknowledge(ctx context.Context, m received, body wire.Event)
 	var payload struct {
 		Original string `json:"originalMessageId"`
 	}
-	if err := json.Unmarshal(m.value("payload", body.Payload), &payload); err != nil || payload.Original == "" {
+	if err := json.Unmarshal(m.value("payload", body.Payload), &payload); err != nil || payload.Original == "" || strings.Contains(payload.Original, "\x00") {
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/originalMessageId", "payload.originalMessageId must be the id of the message that is acknowledged")
 	}
 	_, err := p.Work.Acknowledge(ctx, m.agentID, []string{payload.Original})

@@ -39,11 +39,11 @@ func (p *Protocol) stream(ctx context.Context, from protocol.Peer, raw []byte, s
 	if err := send(reply.Body); err != nil || reply.Status != http.StatusAccepted {
 		return protocol.Reply{}, err
 	}
-	return protocol.Reply{}, p.follow(ctx, m, id, send, idle)
+	return protocol.Reply{}, p.follow(ctx, m.From, m.by.TokenID, id, send, idle)
 }
 
-// follow sends the messages about a task until the task has ended.
-func (p *Protocol) follow(ctx context.Context, m received, id string, send func([]byte) error, idle func() error) error {
+// follow sends what happens to a task to its requester until it has ended. It keeps neither the message nor the input in memory.
+func (p *Protocol) follow(ctx context.Context, to, tokenID, id string, send func([]byte) error, idle func() error) error {
 	stored, err := p.Work.TaskWithInput(ctx, id)
 	if err != nil {
 		return err
@@ -52,8 +52,9 @@ func (p *Protocol) follow(ctx context.Context, m received, id string, send func(
 	if err != nil {
 		return err
 	}
+	t.Input.Parameters, t.Input.Meta, t.meta.Entities, t.meta.Context = nil, nil, nil, nil
 	emit := func(out wire.Message) error {
-		out.To = m.From
+		out.To = to
 		text, err := p.sign(ctx, out)
 		if err != nil {
 			return err
@@ -65,7 +66,7 @@ func (p *Protocol) follow(ctx context.Context, m received, id string, send func(
 			return err
 		}
 		if t.Task.State.Ended() {
-			out, _, err := p.end(ctx, t, m.From, 0)
+			out, _, err := p.end(ctx, t, to, 0)
 			if err != nil {
 				return err
 			}
@@ -80,7 +81,7 @@ func (p *Protocol) follow(ctx context.Context, m received, id string, send func(
 				return err
 			}
 		}
-		next, err := p.Work.WaitForChange(ctx, m.by.TokenID, id, t.Task.Version, idleTime)
+		next, err := p.Work.WaitForChange(ctx, tokenID, id, t.Task.Version, idleTime)
 		if err = cmp.Or(err, ctx.Err()); err != nil { // also with too many waiting requests
 			return err
 		}

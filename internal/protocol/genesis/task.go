@@ -90,6 +90,16 @@ func readReference(m received, body wire.Request) (ref reference, err error) {
 	if err := json.Unmarshal(m.value("payload", body.Payload), &ref); err != nil {
 		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must be an object with taskId, requestId or correlationId of %s", body.Intent)
 	}
+	if strings.Contains(ref.TaskID+ref.RequestID+ref.CorrelationID+ref.Question+ref.Reason+strings.Join(ref.Options, ""), "\x00") {
+		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must not contain the NUL character (U+0000)")
+	}
+	options := 0
+	for _, o := range ref.Options {
+		options += len(o)
+	}
+	if len(ref.Options) > maxOptions || options > maxQuestion {
+		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/options", "payload must have at most %d options with %d bytes together", maxOptions, maxQuestion)
+	}
 	if ref.TaskID == "" && ref.RequestID == "" && ref.CorrelationID == "" {
 		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload/taskId", "payload must name the task with taskId, requestId or correlationId")
 	}
@@ -113,6 +123,17 @@ func (p *Protocol) ownTask(ctx context.Context, m received, ref reference) (mode
 		return t, p.unknownTask(err, ref)
 	}
 	return t, nil
+}
+
+// askedTask returns the id of a task about which the sender may answer a question: its own one, or a subtask of it.
+func (p *Protocol) askedTask(ctx context.Context, m received, ref reference) (string, error) {
+	asked, err := p.ownTask(ctx, m, ref)
+	for t, failed := asked, err; failed != nil && t.ParentID != nil; {
+		if t, failed = p.ownTask(ctx, m, reference{TaskID: *t.ParentID}); failed == nil {
+			return asked.ID, nil
+		}
+	}
+	return asked.ID, err
 }
 
 func (p *Protocol) unknownTask(err error, ref reference) error {

@@ -236,10 +236,10 @@ func isSurrogate(text []byte, first, last byte) bool {
 	return len(text) > 3 && text[0] == '\\' && text[1] == 'u' && text[2]|lower == 'd' && text[3]|lower >= first && text[3]|lower <= last
 }
 
-// Fits reports whether a message that Sign signs may contain a value.
+// Fits reports whether a message that Sign signs may contain a value, of at most 7 MiB as JavaScript prints it.
 func Fits(value jsontext.Value) bool {
 	p := newPrinter(value)
-	if p.value() != nil || p.overflow != "" {
+	if p.value() != nil || p.overflow != "" || len(p.out) > MaxSize-1<<20 {
 		return false
 	}
 	canonical := jsontext.Value(p.out)

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"comet/internal/auth"
@@ -11,6 +14,7 @@ import (
 	"comet/internal/input"
 	"comet/internal/protocol/genesis"
 	"comet/internal/pubsub"
+	"comet/internal/registry"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
@@ -49,6 +53,9 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	if err := read(q, &d); err != nil {
 		return nil, err
 	}
+	if d.SignatureOnly && by.AgentID != nil && !by.Administers() {
+		return nil, errs.New(errs.MissingScope, "the token %q is bound to an agent and cannot pin a key that replaces a token, because the key would outlive it; leave signatureOnly out", by.Name)
+	}
 	key := auth.PublicKeyDraft{Speaks: d.SignatureOnly}
 	if d.PublicKey != "" {
 		var err error
@@ -76,49 +83,62 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 		}
 	}
 	draft := models.AgentDraft{ID: d.ID, Name: d.Name, Level: d.Level, ParentID: d.Parent, Type: d.Type, Capabilities: d.Capabilities, Description: d.Description}
-	o := once(by, q, func(any) any { return registered{AgentID: orEmpty(d.ID)} })
 	if pinned, err := s.isForeignKey(ctx, d, key.PublicKey); err != nil || pinned {
 		return nil, cmp.Or(err, error(errs.New(errs.Conflict, "another agent has or had this public key; generate a key pair for each agent")))
 	}
+	o := once(by, q, func(result any) any {
+		return registeredAs(result.(registry.Created)) //nolint:forcetypeassert // of Registry.Create
+	})
 	created, err := s.Registry.Create(ctx, by, draft, o)
-	if err != nil || o.Replay != nil {
-		return finished(o, nil, err)
+	out := registeredAs(created)
+	if err == nil && o.Replay != nil { // the first time may have ended before the key and the subscriptions
+		err = json.Unmarshal(o.Replay.Body, &out)
 	}
+	if err != nil {
+		return nil, inPayload(err)
+	}
+	if d.PublicKey != "" {
+		if out.KeyID, err = s.pin(ctx, by, out.AgentID, key, o.Replay != nil); err != nil {
+			return nil, errs.Wrap(errs.CodeOf(err), err, "the agent %q is registered, but without a key: %s", out.AgentID, errs.From(err).Detail)
+		}
+	}
+	return out, inPayload(s.subscribe(ctx, by, out.AgentID, list))
+}
+
+func registeredAs(created registry.Created) registered {
 	out := registered{AgentID: created.Agent.ID}
 	for _, w := range created.Warnings {
 		out.Warnings = append(out.Warnings, w.Detail)
 	}
-	if d.PublicKey != "" {
-		pinned, err := s.Keys.Pin(ctx, by, out.AgentID, key, nil)
-		if err != nil {
-			return nil, errs.Wrap(errs.CodeOf(err), err, "the agent %q is registered, but without a key: %s", out.AgentID, errs.From(err).Detail)
-		}
-		out.KeyID = pinned.KeyID
-	}
-	if len(list) > 0 {
-		if err := s.Events.Subscribe(ctx, by, out.AgentID, list); err != nil {
-			return nil, inPayload(err)
-		}
-	}
-	return out, nil
+	return out
 }
 
-// isForeignKey reports whether a key cannot be pinned to a new agent. An agent that exists already is reported later.
-func (s *Service) isForeignKey(ctx context.Context, d registration, key ed25519.PublicKey) (bool, error) {
-	if d.PublicKey == "" {
-		return false, nil
+// pin pins a key to an agent, which may have it already if the message is repeated, and returns its id.
+func (s *Service) pin(ctx context.Context, by models.Principal, agentID string, key auth.PublicKeyDraft, repeated bool) (string, error) {
+	pinned, err := s.Keys.Pin(ctx, by, agentID, key, nil)
+	if !repeated || !errs.Is(err, errs.Conflict) {
+		return pinned.KeyID, err
 	}
-	if _, err := s.Work.Agent(ctx, orEmpty(d.ID)); !errs.Is(err, errs.NotFound) {
-		return false, err
+	keys, listErr := s.Keys.List(ctx, agentID)
+	if listErr != nil {
+		return "", listErr
 	}
-	return s.Keys.IsPinned(ctx, key)
+	text := base64.StdEncoding.EncodeToString(key.PublicKey)
+	if i := slices.IndexFunc(keys, func(k models.AgentKey) bool { return k.PublicKey == text && k.RevokedAt == nil }); i >= 0 {
+		return keys[i].KeyID, nil
+	}
+	return "", err
 }
 
-func orEmpty(text *string) string {
-	if text == nil {
-		return ""
+// subscribe sets the subscriptions of a new agent, unless it has chosen others since.
+func (s *Service) subscribe(ctx context.Context, by models.Principal, agentID string, list []pubsub.Pattern) error {
+	if len(list) == 0 {
+		return nil
 	}
-	return *text
+	if _, chosen, err := s.Events.Subscriptions(ctx, agentID); err != nil || chosen {
+		return err
+	}
+	return s.Events.Subscribe(ctx, by, agentID, list)
 }
 
 func (s *Service) unregisterAgent(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
@@ -270,4 +290,22 @@ func (s *Service) authenticate(ctx context.Context, by models.Principal, q genes
 	})
 	issued, err := s.Auth.Session(ctx, by, o)
 	return finished(o, authenticated{*by.AgentID, issued.Token.Scopes, issued.Secret, issued.Token.ExpiresAt}, err)
+}
+
+// isForeignKey reports whether a key cannot be pinned to a new agent. An agent that exists already is reported later.
+func (s *Service) isForeignKey(ctx context.Context, d registration, key ed25519.PublicKey) (bool, error) {
+	if d.PublicKey == "" {
+		return false, nil
+	}
+	if _, err := s.Registry.Get(ctx, orEmpty(d.ID)); !errs.Is(err, errs.NotFound) {
+		return false, err
+	}
+	return s.Keys.IsPinned(ctx, key)
+}
+
+func orEmpty(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
