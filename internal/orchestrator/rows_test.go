@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/stretchr/testify/require"
@@ -109,14 +110,27 @@ func requireNone(t *testing.T, h *harness, why, query string) {
 	require.Empty(t, h.query(t, query), why)
 }
 
-// requireSound checks the invariants that hold between transactions.
+// requireSound checks the invariants that hold between transactions. The poll may assign a queued task between two reads, so
+// the slots in use are read until no attempt began or ended meanwhile.
 func requireSound(t *testing.T, h *harness) {
 	t.Helper()
 	workers, err := h.Work.Workers(t.Context(), "", "", 1000)
 	require.NoError(t, err)
 	for _, w := range workers {
-		open := h.query(t, "SELECT count(*) FROM all_attempts a WHERE a.state < 2 AND a.agent_id = '"+w.AgentID+"'")
-		require.Equal(t, open[0], fmt.Sprint(w.InFlight), "the slots in use of %s are its open attempts", w.AgentID)
+		open := func() string {
+			return h.query(t, "SELECT count(*) FROM all_attempts a WHERE a.state < 2 AND a.agent_id = '"+w.AgentID+"'")[0]
+		}
+		before := open()
+		require.Eventually(t, func() bool {
+			var again models.Worker
+			again, err = h.Work.Worker(t.Context(), w.AgentID)
+			w.InFlight = again.InFlight
+			earlier := before
+			before = open()
+			return err != nil || before == earlier
+		}, time.Minute, time.Millisecond)
+		require.NoError(t, err)
+		require.Equal(t, before, fmt.Sprint(w.InFlight), "the slots in use of %s are its open attempts", w.AgentID)
 	}
 	requireNone(t, h, "only the newest attempt at an open task is open", `SELECT a.task_id, a.attempt FROM all_attempts a JOIN tasks t ON t.id = a.task_id
 		WHERE a.state < 2 AND (t.state >= 2 OR a.attempt <> t.attempt OR t.waiting_for IN (1, 2))`)
