@@ -30,6 +30,16 @@ func (c *client) submits(t *testing.T, capability string, parameters any) (out t
 	return c.ends(t, made.ID)
 }
 
+// offers waits until the agent of an upstream offers its tools. It is registered after they can be called.
+func (c *client) offers(t *testing.T, agentID string, tools int) {
+	t.Helper()
+	eventually(t, func() bool {
+		status, body, err := c.do(t.Context(), http.MethodGet, "/api/v1/agents/"+agentID, nil)
+		var found agent
+		return err == nil && status == http.StatusOK && json.Unmarshal(body, &found) == nil && len(found.Capabilities) == tools
+	}, "its tools are its capabilities")
+}
+
 // ends waits for the end of a task.
 func (c *client) ends(t *testing.T, id string) (out toolTask) {
 	t.Helper()
@@ -55,7 +65,7 @@ func TestMCPUpstreamExecutesTasks(t *testing.T) {
 		agentID := get[struct {
 			AgentID string `json:"agent_id"`
 		}](t, h.client, "/api/v1/upstreams/Paper-1").AgentID
-		eventually(t, func() bool { return len(get[agent](t, h.client, "/api/v1/agents/"+agentID).Capabilities) == 3 }, "its tools are its capabilities")
+		h.offers(t, agentID, 3)
 		task := h.submits(t, "custom:Paper-1:echo", map[string]any{"a": 1})
 		require.Equal(t, "done", task.State, "%+v", task)
 		require.JSONEq(t, `{"a":1}`, task.output)

@@ -67,7 +67,7 @@ func TestSelfRegisteredAgentCallsNoTools(t *testing.T) {
 		agentID := get[struct {
 			AgentID string `json:"agent_id"`
 		}](t, h.client, "/api/v1/upstreams/Paper-1").AgentID
-		eventually(t, func() bool { return len(get[agent](t, h.client, "/api/v1/agents/"+agentID).Capabilities) == 3 }, "its tools are its capabilities")
+		h.offers(t, agentID, 3)
 		worker.send("M2|" + own + ">O1|R|-|P1|N|-|0|-|-|call=\"custom:Paper-1:echo\";a=1")
 		require.Contains(t, worker.next(), "accepted")
 		require.Contains(t, worker.next(), "PERMISSION_DENIED")
