@@ -17,6 +17,7 @@ type attempt struct {
 	registration
 	runner *Runner
 	job    *Job
+	began  time.Time
 }
 
 // run calls the handler and stores the result. Its error is that of storing it;
@@ -26,7 +27,8 @@ func (a *attempt) run() error {
 		return a.giveUp(errors.New("no attempt ended"))
 	}
 	// The margin leaves time to store the end before the lease ends.
-	left := a.job.LeaseUntil.Sub(a.runner.store.Now()) - a.runner.opts.Lease/10
+	a.began = a.runner.store.Now()
+	left := a.job.LeaseUntil.Sub(a.began) - a.runner.opts.Lease/10
 	ctx, cancel := context.WithTimeout(a.runner.work, left)
 	defer cancel()
 	err := a.call(ctx)
@@ -74,12 +76,12 @@ func (a *attempt) release() error {
 	return a.write(func(tx *store.Tx) error { return tx.Jobs().Release(a.job.Job) })
 }
 
-// finish deletes the job and, if it recurs, writes the next one.
+// finish deletes the job and, if it recurs, writes the next one, due an interval after this attempt began.
 func (a *attempt) finish(tx *store.Tx) error {
 	if err := tx.Jobs().Finish(a.job.Job); err != nil || a.interval == 0 {
 		return err
 	}
-	_, err := tx.Jobs().Enqueue(store.Job{Kind: a.job.Kind, Key: a.job.Key, RunAt: tx.Now().Add(a.interval)})
+	_, err := tx.Jobs().Enqueue(store.Job{Kind: a.job.Kind, Key: a.job.Key, RunAt: a.began.Add(a.interval)})
 	return err
 }
 

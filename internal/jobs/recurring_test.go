@@ -39,6 +39,22 @@ func TestEvery(t *testing.T) {
 		}
 	})
 
+	rule(t, "TheNextRunIsDueAnIntervalAfterTheStart", func(t *testing.T, db *storetest.DB) {
+		begun, end := make(chan jobs.Job, 100), make(chan bool)
+		opts := often()
+		opts.Lease = time.Hour
+		r := jobs.New(db.Store, opts)
+		r.Every("sweep", time.Minute, func(context.Context) error { begun <- jobs.Job{}; <-end; return nil })
+		start(t, r)
+		for range 3 {
+			testkit.Receive(t, begun)
+			db.Clock.Advance(time.Minute) // a run does not see what became due after its start
+			end <- true
+		}
+		testkit.Receive(t, begun)
+		close(end)
+	})
+
 	rule(t, "ARestartDoesNotRunItEarly", func(t *testing.T, db *storetest.DB) {
 		ran := make(chan jobs.Job, 100)
 		for i := range 3 {

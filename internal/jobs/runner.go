@@ -61,7 +61,7 @@ func (r *Runner) Handle(kind string, h Handler, p Policy) {
 }
 
 // Every runs recurring work once across all replicas: at once after the very first start, then an
-// interval after each success. A failure is retried like any other, at the latest after the interval.
+// interval after the start of each run that succeeded. A failure is retried like any other, at the latest after the interval.
 // Work that takes longer than a lease continues with the next one. Call it before Start, once per kind.
 func (r *Runner) Every(kind string, interval time.Duration, work func(context.Context) error) {
 	r.register(kind, registration{
