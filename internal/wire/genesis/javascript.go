@@ -144,7 +144,7 @@ func (p *printer) arrange(members []printed) {
 
 // unique removes repeated names from members.
 func (p *printer) unique(members []printed) []printed {
-	const few = 16 // names are faster to compare than to hash
+	const few = 16                                                   // names are faster to compare than to hash
 	name := func(m printed) []byte { return p.out[m.begin:m.colon] } // different names are printed differently
 	var positions map[string]int
 	if len(members) > few {
