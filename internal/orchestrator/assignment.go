@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"time"
@@ -14,13 +15,13 @@ import (
 	"comet/models"
 )
 
-// maxHold is the lifetime of a reservation. The end of an attempt settles or releases it before;
-// maxHold limits reservations in a database that was restored from a backup.
+// maxHold is the lifetime of a reservation. The end of an attempt settles or releases it before; maxHold limits
+// reservations in a database that was restored from a backup.
 const maxHold = usage.MaxReservationTTL * time.Second
 
-// assign assigns a task to the best agent that has a free slot and whose budget covers it. The
-// task is not saved yet. The agents in exclude get it only if there is no other one. The verdict
-// is Chosen or the reason why there is no agent; the decision is stored in the task.
+// assign assigns a task to the best agent that has a free slot and whose budget covers it. The task is not saved yet.
+// The agents in exclude get it only if there is no other one. The verdict is Chosen or the reason why there is no
+// agent; the decision is stored in the task.
 func (op *operation) assign(t *models.Task, in models.TaskInput, p Policy, exclude []string) (selection.Verdict, error) {
 	siblings, err := op.siblingAgents(*t)
 	if err != nil {
@@ -125,12 +126,14 @@ func (op *operation) claimSlot(t *models.Task, agentID string) (selection.Reason
 	return "", nil
 }
 
-// dispatch assigns the task to its agent and sets the deadline. The row of the task is the message.
+// dispatch assigns the task to its agent and sets the deadline. The row of the task is the message; the last two bytes
+// of its id are the number of the attempt, so that a result can name the attempt by the message.
 func (op *operation) dispatch(t *models.Task, p Policy) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
+	binary.BigEndian.PutUint16(id[14:], uint16(t.Attempt)) //nolint:gosec // a task has few attempts
 	t.MessageID = id.String()
 	op.wakeAfterCommit(WakeInbox, t.AgentID)
 	t.State, t.WaitingFor = models.TaskNew, models.NotWaiting
@@ -143,8 +146,7 @@ func (op *operation) dispatch(t *models.Task, p Policy) error {
 	return nil
 }
 
-// assignOrQueue assigns a task, queues it, schedules a retry or, if none of that is possible, fails
-// it.
+// assignOrQueue assigns a task, queues it, schedules a retry or, if none of that is possible, fails it.
 func (op *operation) assignOrQueue(t *models.Task, in models.TaskInput, p Policy, exclude []string) error {
 	verdict, err := op.assign(t, in, p, exclude)
 	switch {
@@ -177,8 +179,8 @@ func (op *operation) enqueue(t *models.Task, p Policy) {
 	op.emitTaskEvent(events.TaskWaiting, *t, nil)
 }
 
-// recordUnavailable records a failed attempt because no agent was available, and schedules the next
-// one or fails the task.
+// recordUnavailable records a failed attempt because no agent was available, and schedules the next one or fails the
+// task.
 func (op *operation) recordUnavailable(t *models.Task, p Policy) error {
 	const text = "no agent was available"
 	now := op.tx.Now()

@@ -22,8 +22,8 @@ type attemptEnd struct {
 	outcome usage.Outcome
 }
 
-// endAttempt ends the newest attempt: it releases the worker's slot, settles the reservation, records the
-// outcome for the statistics, and cancels pending messages. The task is locked.
+// endAttempt ends the newest attempt: it releases the worker's slot, settles the reservation, records the outcome for
+// the statistics, and cancels pending messages. The task is locked.
 func (op *operation) endAttempt(t *models.Task, a *models.Attempt, r attemptEnd, p Policy) error {
 	now := op.tx.Now()
 	a.State, a.Tokens, a.ErrorCode, a.Error, a.EndedAt = r.state, r.tokens, string(r.failure), r.text, &now
@@ -163,8 +163,8 @@ func (op *operation) cancelAttempt(t *models.Task, a *models.Attempt, why string
 	return op.send(a.AgentID, models.MessageCancel, *t, map[string]string{"reason": why})
 }
 
-// succeededAttempt returns the number of the attempt that succeeded, or of the newest one if none did.
-// The succeeded attempt is not the newest one if its result was late.
+// succeededAttempt returns the number of the attempt that succeeded, or of the newest one if none did. The succeeded
+// attempt is not the newest one if its result was late.
 func succeededAttempt(t models.Task, earlier func(taskID string) ([]models.Attempt, error)) (int, error) {
 	if t.State != models.TaskDone || t.AttemptState != models.AttemptNone {
 		return t.Attempt, nil

@@ -1,22 +1,21 @@
-// Package orchestrator is the core of comet: it accepts tasks, assigns each to an agent that can do
-// it, and makes sure that every task ends exactly once, even if agents, connections or processes
-// fail (Chiffon §Reliability Patterns, PROTOCOL_V5 §4). It does not depend on any protocol. Its
-// nouns are Task, Attempt, Session and Worker. REST and all protocols call the same methods.
+// Package orchestrator is the core of comet: it accepts tasks, assigns each to an agent that can do it, and makes sure
+// that every task ends exactly once, even if agents, connections or processes fail (Chiffon §Reliability Patterns,
+// PROTOCOL_V5 §4). It does not depend on any protocol. Its nouns are Task, Attempt, Session and Worker. REST and all
+// protocols call the same methods.
 //
 // # Operations
 //
-// Each method that changes something is one transaction, an operation. It changes the task and
-// everything that follows from that: the attempt, the slots of the worker, the reservation in the
-// ledger, the outcome for the statistics, the messages in the agent's inbox, the deadline, and the
-// events. Rows are locked in one order: task, session, worker, ledger account.
-// After the commit, waiting goroutines are woken. A lost wake-up only costs time, because every
-// waiting goroutine also polls.
+// Each method that changes something is one transaction, an operation. It changes the task and everything that follows
+// from that: the attempt, the slots of the worker, the reservation in the ledger, the outcome for the statistics, the
+// messages in the agent's inbox, the deadline, and the events. Rows are locked in one order: task, session, worker,
+// ledger account. After the commit, waiting goroutines are woken. A lost wake-up only costs time, because every waiting
+// goroutine also polls.
 //
 // # Tasks
 //
-// A task is new until its agent accepts it, running until it ends, and it ends once: done, failed
-// or cancelled. Until it ends, WaitingFor is the reason why it waits, and its timer runs at its
-// Deadline. The row of a task contains its newest attempt and the message that assigns it.
+// A task is new until its agent accepts it, running until it ends, and it ends once: done, failed or cancelled. Until
+// it ends, WaitingFor is the reason why it waits, and its timer runs at its Deadline. The row of a task contains its
+// newest attempt and the message that assigns it.
 package orchestrator
 
 import (
@@ -115,8 +114,8 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// Orchestrator is safe for concurrent use. Start it to assign queued tasks, to follow the workers
-// of other replicas and to detect silent ones.
+// Orchestrator is safe for concurrent use. Start it to assign queued tasks, to follow the workers of other replicas and
+// to detect silent ones.
 type Orchestrator struct {
 	*background.Loop
 	environment
@@ -137,8 +136,8 @@ type Orchestrator struct {
 	workersChanged atomic.Bool
 }
 
-// environment is what operations use besides their transaction. It has no store: an operation reads
-// in its transaction only.
+// environment is what operations use besides their transaction. It has no store: an operation reads in its transaction
+// only.
 type environment struct {
 	ledger   *usage.Ledger
 	opts     Options

@@ -10,8 +10,8 @@ import (
 // ClassDefault is the class of tasks submitted over REST. Protocols add theirs with Options.Classes.
 const ClassDefault = "default"
 
-// Policy defines how tasks of a class are timed, retried and assigned. Each protocol has its own;
-// a task may change parts of it with an Override.
+// Policy defines how tasks of a class are timed, retried and assigned. Each protocol has its own; a task may change
+// parts of it with an Override.
 type Policy struct {
 	// Timeout is how long an attempt may be silent after its assignment and after each progress
 	// report for the task.
@@ -53,8 +53,7 @@ type Policy struct {
 	Weighted bool
 }
 
-// Failure is the reason why an attempt, and in the end a task, failed. Each protocol maps it to
-// its own code.
+// Failure is the reason why an attempt, and in the end a task, failed. Each protocol maps it to its own code.
 type Failure string
 
 // The failures.
@@ -84,12 +83,12 @@ const (
 	FailureUnanswered Failure = "unanswered"
 )
 
-// countsForBreaker reports whether the failure counts for the agent's breaker: it is one of the
-// connection and not of the work.
+// countsForBreaker reports whether the failure counts for the agent's breaker: it is one of the connection and not of
+// the work.
 func (f Failure) countsForBreaker() bool { return f == FailureTimeout || f == FailureUnavailable }
 
-// classes returns the built-in policies. No document defines numbers for REST; these are of
-// Chiffon §Reliability Patterns.
+// classes returns the built-in policies. No document defines numbers for REST; these are of Chiffon §Reliability
+// Patterns.
 func classes() map[string]Policy {
 	return map[string]Policy{ClassDefault: {
 		Timeout: 30 * time.Second, QueueTimeout: 10 * time.Minute, ReplyTimeout: time.Minute,
@@ -148,8 +147,8 @@ func (p Policy) withOverride(o Override) Policy {
 	return p
 }
 
-// deadline returns the end of a wait of a task that begins now. It is not after the end of the
-// task and, while an agent works, of the attempt.
+// deadline returns the end of a wait of a task that begins now. It is not after the end of the task and, while an agent
+// works, of the attempt.
 func (p Policy) deadline(t models.Task, now time.Time, wait time.Duration) time.Time {
 	at := now.Add(wait)
 	if limit := t.AssignedAt.Add(p.AttemptTimeout); p.AttemptTimeout > 0 && t.WaitingFor == models.NotWaiting && limit.Before(at) {

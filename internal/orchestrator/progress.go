@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/models"
 	"comet/store/partials"
@@ -23,12 +24,14 @@ type Progress struct {
 	// Partial is a partial result, JSON, nil for none. Partial results are kept in their order; they are not
 	// the result of the task.
 	Partial json.RawMessage
+	// Attempt is the number of the attempt, 0 for the newest one of the agent.
+	Attempt int
 	// MessageID makes a repeated message of the agent take effect once; "" does not.
 	MessageID string
 }
 
-// Chunk is a piece of the output of a step. The chunks of one step may come in any order and more
-// than once. Those of the newest step are the result, unless another result follows.
+// Chunk is a piece of the output of a step. The chunks of one step may come in any order and more than once. Those of
+// the newest step are the result, unless another result follows.
 type Chunk struct {
 	Step  int
 	Start int64 // offset in bytes
@@ -40,15 +43,14 @@ type Chunk struct {
 	Data  []byte
 }
 
-// Accept records that an agent works on its attempt; any progress report does so as well. It
-// returns errs.NotFound for a task that the agent never had and errs.TaskState for an attempt
-// that has ended.
+// Accept records that an agent works on its attempt; any progress report does so as well. It returns errs.NotFound for
+// a task that the agent never had and errs.TaskState for an attempt that has ended.
 func (o *Orchestrator) Accept(ctx context.Context, agentID, taskID string) (models.Task, error) {
 	return o.Progress(ctx, agentID, taskID, Progress{})
 }
 
-// Progress records the progress of an agent and extends the deadline of its attempt. It returns
-// the errors of Accept, and errs.LimitReached for output that is too long, which is not stored.
+// Progress records the progress of an agent and extends the deadline of its attempt. It returns the errors of Accept,
+// and errs.LimitReached for output that is too long, which is not stored.
 func (o *Orchestrator) Progress(ctx context.Context, agentID, taskID string, p Progress) (out models.Task, err error) {
 	err = o.transact(ctx, func(op *operation) error {
 		out, err = op.progress(agentID, taskID, p)
@@ -67,6 +69,9 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		return t, err
 	}
 	a, policy, err := op.openAttempt(t, agentID, op.loadPolicy)
+	if err == nil && p.Attempt != 0 && p.Attempt != a.Attempt {
+		err = errs.New(errs.TaskState, "attempt %d of the task %q is not open", p.Attempt, t.ID)
+	}
 	if err != nil {
 		return t, err
 	}
@@ -164,8 +169,8 @@ func (op *operation) setAccepted(t *models.Task, a *models.Attempt) bool {
 	return true
 }
 
-// lockForMessage locks the task that a message is about. fresh reports whether the message has
-// not been processed yet; messages without an id are always fresh.
+// lockForMessage locks the task that a message is about. fresh reports whether the message has not been processed yet;
+// messages without an id are always fresh.
 func (op *operation) lockForMessage(agentID, taskID, messageID string) (t models.Task, fresh bool, err error) {
 	t, err = op.lockTask(taskID)
 	if err != nil || messageID == "" {
@@ -175,9 +180,8 @@ func (op *operation) lockForMessage(agentID, taskID, messageID string) (t models
 	return t, fresh, err
 }
 
-// openAttempt returns the open attempt of an agent at a task, and the policy that load returns.
-// It returns errs.NotFound for a task that the agent never had and errs.TaskState if the task, or
-// the agent's attempt, has ended.
+// openAttempt returns the open attempt of an agent at a task, and the policy that load returns. It returns
+// errs.NotFound for a task that the agent never had and errs.TaskState if the task, or the agent's attempt, has ended.
 func (op *operation) openAttempt(t models.Task, agentID string, load func(models.Task) (models.TaskInput, Policy, error)) (models.Attempt, Policy, error) {
 	a, err := op.latestAttempt(t, agentID)
 	if err == nil && (t.State.Ended() || a.State.Ended() || a.Attempt != t.Attempt) {

@@ -32,12 +32,11 @@ type Result struct {
 	MessageID string
 }
 
-// Complete ends an attempt with the agent's result. It also ends the task, unless the failure is
-// retried. A late success, after its attempt was ended, still ends an open task; the attempt that
-// runs instead is cancelled.
+// Complete ends an attempt with the agent's result. It also ends the task, unless the failure is retried. A late
+// success, after its attempt was ended, still ends an open task; the attempt that runs instead is cancelled.
 //
-// A repeated result changes nothing. Complete returns errs.NotFound for a task that the agent never
-// had, and errs.TaskState for a task that has ended without it; the tokens are charged nevertheless.
+// A repeated result changes nothing. Complete returns errs.NotFound for a task that the agent never had, and
+// errs.TaskState for a task that has ended without it; the tokens are charged nevertheless.
 func (o *Orchestrator) Complete(ctx context.Context, agentID, taskID string, r Result) (out models.Task, err error) {
 	late := false
 	err = o.transact(ctx, func(op *operation) error {
@@ -142,8 +141,8 @@ func (op *operation) adoptLateSuccess(before models.Task, t *models.Task, a *mod
 	return op.applyResult(before, t, *a, r, rep, p)
 }
 
-// chargeLate records tokens that were reported after the attempt had ended. They are stored in
-// the attempt, so that a repeated message records nothing.
+// chargeLate records tokens that were reported after the attempt had ended. They are stored in the attempt, so that a
+// repeated message records nothing.
 func (op *operation) chargeLate(t *models.Task, a *models.Attempt, r attemptEnd) error {
 	if r.tokens == 0 || a.Tokens != 0 {
 		return nil
@@ -197,8 +196,7 @@ func (op *operation) loadPolicy(t models.Task) (models.TaskInput, Policy, error)
 	return in, op.policyOf(t, o), err
 }
 
-// lockForHandOff is loadPolicy for an operation that adds a task to the session: it locks the
-// session.
+// lockForHandOff is loadPolicy for an operation that adds a task to the session: it locks the session.
 func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Policy, err error) {
 	if err = op.lockTaskSession(t); err == nil {
 		in, p, err = op.loadPolicy(t)
@@ -206,8 +204,8 @@ func (op *operation) lockForHandOff(t models.Task) (in models.TaskInput, p Polic
 	return in, p, err
 }
 
-// lockForEnd is loadPolicy for an operation that may end the task. It also locks the open
-// subtasks, then the session, then the accounts of the agents of all of them.
+// lockForEnd is loadPolicy for an operation that may end the task. It also locks the open subtasks, then the session,
+// then the accounts of the agents of all of them.
 func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, err error) {
 	var agents []string
 	if t.Subtasks > 0 {
@@ -221,8 +219,8 @@ func (op *operation) lockForEnd(t models.Task) (in models.TaskInput, p Policy, e
 	return in, p, err
 }
 
-// Cancel ends an open task and notifies its agent. A cancelled task stays unchanged; a task that
-// has ended in another way is errs.TaskState.
+// Cancel ends an open task and notifies its agent. A cancelled task stays unchanged; a task that has ended in another
+// way is errs.TaskState.
 func (o *Orchestrator) Cancel(ctx context.Context, taskID, why string, once *models.Idempotency) (out models.Task, err error) {
 	err = o.transactOnce(ctx, once, func(op *operation) (any, error) {
 		out, err = op.cancel(taskID, why)
@@ -264,8 +262,7 @@ func (op *operation) cancel(taskID, why string) (models.Task, error) {
 	return t, err
 }
 
-// lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It
-// returns their agents.
+// lockSubtasks locks the open subtasks of a task, and theirs: tasks are locked before workers. It returns their agents.
 func (op *operation) lockSubtasks(taskID string) (agents []string, err error) {
 	subtasks, err := op.tx.Tasks().OpenChildren(taskID)
 	for _, id := range subtasks {

@@ -8,9 +8,8 @@ import (
 	"comet/models"
 )
 
-// takeSlot takes a slot of an agent in the index for an attempt at a task; ok is false if it has none. A
-// process that is alone reads here whether the agent is online and active; with replicas, changeSlots
-// finds out.
+// takeSlot takes a slot of an agent in the index for an attempt at a task; ok is false if it has none. A process that
+// is alone reads here whether the agent is online and active; with replicas, changeSlots finds out.
 func (op *operation) takeSlot(t *models.Task, agentID string) (ok bool, err error) {
 	at := time.Time{} // its row has the time
 	if op.opts.Alone {
@@ -43,9 +42,9 @@ func (op *operation) changeSlot(c slotChange) {
 	op.slots, op.beforeCommit = append(op.slots, c), op.changeSlots
 }
 
-// changeSlots writes the rows of the workers whose attempts have begun or ended, in the order in which
-// all operations lock several workers. It runs last, so that the rows are locked only briefly. An
-// unavailableError makes transact run the operation again.
+// changeSlots writes the rows of the workers whose attempts have begun or ended, in the order in which all operations
+// lock several workers. It runs last, so that the rows are locked only briefly. An unavailableError makes transact run
+// the operation again.
 func (op *operation) changeSlots() error {
 	changes := map[string][]slotChange{}
 	for _, c := range op.slots {

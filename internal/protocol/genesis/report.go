@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -39,20 +42,35 @@ func (p *Protocol) response(ctx context.Context, m received, body wire.Response)
 	if asked, ok := strings.CutPrefix(taskID, questionPrefix); ok {
 		return p.answerQuestion(ctx, m, body, asked, data)
 	}
+	attempt, err := attemptOf(body.RequestID)
+	if err != nil {
+		return protocol.Reply{}, err
+	}
 	if body.Status == wire.Partial {
 		if data == nil {
 			data = json.RawMessage("null")
 		}
-		t, err := p.Work.Progress(ctx, m.agentID, taskID, orchestrator.Progress{Partial: data, MessageID: m.ID})
+		t, err := p.Work.Progress(ctx, m.agentID, taskID, orchestrator.Progress{Partial: data, Attempt: attempt, MessageID: m.ID})
 		return accepted(t.ID), taskError(err)
 	}
-	return p.complete(ctx, m, body, data, taskID)
+	return p.complete(ctx, m, body, data, attempt)
+}
+
+// attemptOf returns the number of the attempt that a REQUEST to a worker begins. Its id is that of the message that assigns
+// the task, and ends with the number (orchestrator.Orchestrator.Submit).
+func attemptOf(requestID string) (int, error) {
+	id, err := uuid.Parse(requestID)
+	attempt := int(binary.BigEndian.Uint16(id[14:]))
+	if err != nil || attempt == 0 {
+		return 0, coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/requestId", "requestId must be the id of the REQUEST that the agent received, not %s", input.Quote(requestID))
+	}
+	return attempt, nil
 }
 
 // complete ends an attempt with a RESPONSE.
-func (p *Protocol) complete(ctx context.Context, m received, body wire.Response, data json.RawMessage, taskID string) (protocol.Reply, error) {
+func (p *Protocol) complete(ctx context.Context, m received, body wire.Response, data json.RawMessage, attempt int) (protocol.Reply, error) {
 	d := detail{Confidence: body.Confidence, Sources: body.Sources, Error: body.Error}
-	r := orchestrator.Result{Output: data, MessageID: m.ID}
+	r := orchestrator.Result{Output: data, Attempt: attempt, MessageID: m.ID}
 	if body.Usage != nil {
 		r.Tokens, r.Model = body.Usage.Tokens, body.Usage.Model
 	}
@@ -69,7 +87,7 @@ func (p *Protocol) complete(ctx context.Context, m received, body wire.Response,
 	if r.Detail, err = json.Marshal(storedDetail{&d}); err != nil {
 		return protocol.Reply{}, err
 	}
-	return p.endTask(ctx, m, taskID, r)
+	return p.endTask(ctx, m, m.CorrelationID, r)
 }
 
 // maxFailureText limits the reason of a failure, in bytes.
@@ -87,7 +105,7 @@ func (p *Protocol) endTask(ctx context.Context, m received, taskID string, r orc
 // taskError converts an error about a task that does not exist, belongs to another agent or has ended.
 func taskError(err error) error {
 	if errs.Is(err, errs.NotFound) {
-		return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/correlationId", "%s; correlationId must be that of the REQUEST", errs.From(err).Detail)
+		return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/correlationId", "%s; correlationId and requestId must be those of the REQUEST", errs.From(err).Detail)
 	}
 	return err
 }
@@ -101,6 +119,12 @@ func (p *Protocol) failure(ctx context.Context, m received, body wire.Failure) (
 		return protocol.Reply{}, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/correlationId", "correlationId must be that of the REQUEST that failed")
 	}
 	r := orchestrator.Result{Failure: failureKind(body), Text: cmp.Or(input.ClipBytes(body.Message, maxFailureText), "the work failed"), MessageID: m.ID}
+	if r.Failure == orchestrator.FailureWork { // the requester receives the code of the agent
+		var err error
+		if r.Detail, err = json.Marshal(storedDetail{&detail{Error: &wire.ErrorDetails{Code: body.ErrorCode, Message: body.Message, Details: body.Details}}}); err != nil {
+			return protocol.Reply{}, err
+		}
+	}
 	return p.endTask(ctx, m, m.CorrelationID, r)
 }
 

@@ -246,6 +246,55 @@ func TestFailures(t *testing.T) {
 			require.Equal(t, want, []any{failure.ErrorType, failure.ErrorCode})
 		})
 	}
+	runCase(t, "ERROR of the worker: AGENT_ERROR", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		m := f.one(t, "analyst")
+		f.accepted(t, as("analyst"), f.message("analyst", "ERROR", map[string]any{
+			"correlationId": m.CorrelationID, "originalMessageId": m.ID, "errorType": "AGENT_ERROR", "errorCode": "BROKEN", "message": "it broke", "details": map[string]any{"part": 7},
+		}, nil))
+		end := f.one(t, "boss").Body.(wire.Response)
+		require.Equal(t, []any{wire.Failed, "BROKEN", "it broke", `{"part":7}`}, []any{end.Status, end.Error.Code, end.Error.Message, string(end.Error.Details)})
+	})
+	runCase(t, "a RESPONSE to another REQUEST changes nothing", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		first := f.one(t, "analyst")
+		for _, id := range []string{"00000000-0000-4000-8000-000000000000", "00000000-0000-4000-8000-000000000002"} {
+			for _, status := range []string{"SUCCESS", "PARTIAL"} {
+				_, refused := f.refused(t, as("analyst"), f.answer(first, status, "x", map[string]any{"requestId": id}))
+				require.Contains(t, []int{http.StatusNotFound, http.StatusConflict}, refused.Status)
+			}
+		}
+		f.accepted(t, as("analyst"), f.answer(first, "FAILURE", nil, map[string]any{"error": map[string]any{"code": "BUSY", "message": "later", "retryable": true}}))
+		f.db.Clock.Advance(4 * time.Second)
+		var again wire.Message
+		require.Eventually(t, func() bool {
+			all := f.inbox(t, "analyst")
+			if len(all) == 1 {
+				again = all[0]
+			}
+			return len(all) == 1
+		}, testkit.Timeout, time.Millisecond)
+		f.accepted(t, as("analyst"), f.answer(first, "SUCCESS", "of the first attempt", nil)) // a repeated result
+		_, refused := f.refused(t, as("analyst"), f.answer(first, "PARTIAL", "x", nil))
+		require.Equal(t, http.StatusConflict, refused.Status)
+		f.accepted(t, as("analyst"), f.answer(again, "SUCCESS", "of the second attempt", nil))
+		require.Equal(t, `"of the second attempt"`, string(f.one(t, "boss").Body.(wire.Response).Data))
+	})
+	runCase(t, "a type of comet in a publication", func(t *testing.T, f *fixture) {
+		f.agent(t, "analyst", "analyze_data")
+		for _, kind := range []string{"message.ack", "message.other", "task.progress"} {
+			failure, refused := f.refused(t, client("c"), f.message("script", "EVENT", map[string]any{
+				"to": "broadcast", "eventType": kind, "eventName": "x", "payload": 1, "metadata": map[string]any{"schemaVersion": "1", "contentType": "application/json"}, "deliveryGuarantee": "at-least-once",
+			}, nil))
+			require.Equal(t, http.StatusBadRequest, refused.Status)
+			require.Contains(t, string(failure.Details), "/eventType")
+		}
+		require.Empty(t, f.inbox(t, "analyst"))
+	})
 	runCase(t, "an invalid RESPONSE fails the attempt", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")
