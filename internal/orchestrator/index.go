@@ -14,8 +14,7 @@ import (
 	"comet/store"
 )
 
-// loadIndex reads all agents and workers into the index. The workers come first, so that no agent
-// seems to be offline.
+// loadIndex reads all agents and workers into the index. The workers come first, so that no agent seems to be offline.
 func (o *Orchestrator) loadIndex(ctx context.Context) error {
 	workers, err := o.store.Workers(ctx).ChangedSince(time.Time{})
 	for _, w := range workers {
@@ -37,8 +36,8 @@ func (o *Orchestrator) loadIndex(ctx context.Context) error {
 	return err
 }
 
-// countSlots counts the open attempts of all agents. It runs in the writer, so that no attempt begins
-// or ends meanwhile.
+// countSlots counts the open attempts of all agents. It runs in the writer, so that no attempt begins or ends
+// meanwhile.
 func (o *Orchestrator) countSlots(ctx context.Context) error {
 	return o.store.Write(ctx, func(tx *store.Tx) error {
 		counts, err := tx.Tasks().InFlight()
@@ -52,8 +51,8 @@ func (o *Orchestrator) countSlots(ctx context.Context) error {
 	})
 }
 
-// indexAgent puts a registered agent into the index, unless that has a newer version: rows arrive
-// in any order, from commits of this process and of other replicas, and all at once.
+// indexAgent puts a registered agent into the index, unless that has a newer version: rows arrive in any order, from
+// commits of this process and of other replicas, and all at once.
 func (o *Orchestrator) indexAgent(a models.Agent) {
 	o.index.Change(a.ID, func(now *selection.Agent) bool {
 		now.Type, now.Capabilities, now.Active, now.SphereID, now.SelfRegistered = a.Type, a.Capabilities, a.IsActive, 0, a.SelfRegistered
@@ -66,8 +65,7 @@ func (o *Orchestrator) indexAgent(a models.Agent) {
 	})
 }
 
-// putWorker puts a worker into the index, unless that has a newer version, and reports whether its
-// agent is there.
+// putWorker puts a worker into the index, unless that has a newer version, and reports whether its agent is there.
 func (e *environment) putWorker(w models.Worker) (known bool) {
 	e.index.Change(w.AgentID, func(now *selection.Agent) bool {
 		known = now.Version != 0
@@ -89,8 +87,7 @@ func (o *Orchestrator) indexWorker(ctx context.Context, w models.Worker) {
 	}
 }
 
-// ReindexAgent reads an agent again after the registry has changed it. An unknown agent is
-// errs.NotFound.
+// ReindexAgent reads an agent again after the registry has changed it. An unknown agent is errs.NotFound.
 func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 	a, err := o.store.Agents(ctx).Get(agentID)
 	if err == nil {
@@ -99,8 +96,8 @@ func (o *Orchestrator) ReindexAgent(ctx context.Context, agentID string) error {
 	return err
 }
 
-// refreshOverlap is the period for which changed workers are read again: clocks of replicas
-// differ, and a commit may be later than the times in its rows.
+// refreshOverlap is the period for which changed workers are read again: clocks of replicas differ, and a commit may be
+// later than the times in its rows.
 const refreshOverlap = 10 * time.Second
 
 // refreshWorkers reads the workers that other replicas have changed.
@@ -115,8 +112,8 @@ func (o *Orchestrator) refreshWorkers(ctx context.Context) error {
 // registryBatch is how many events are read together.
 const registryBatch = 500
 
-// followRegistry reads the agents that the events of the registry name until it fails. When it
-// starts, the whole registry is read again, because of the changes before.
+// followRegistry reads the agents that the events of the registry name until it fails. When it starts, the whole
+// registry is read again, because of the changes before.
 func (o *Orchestrator) followRegistry(ctx context.Context) (time.Duration, error) {
 	sub, err := o.opts.Feed.SubscribeNew(ctx)
 	if err != nil {
@@ -140,9 +137,9 @@ func (o *Orchestrator) followRegistry(ctx context.Context) (time.Duration, error
 	}
 }
 
-// waitForIndex waits until the index has every change of the registry that was committed before
-// the call. Work that no agent seems to offer is rejected only after that: the agent may be new,
-// or the process may have just started. After a few seconds it returns errs.Unavailable.
+// waitForIndex waits until the index has every change of the registry that was committed before the call. Work that no
+// agent seems to offer is rejected only after that: the agent may be new, or the process may have just started. After a
+// few seconds it returns errs.Unavailable.
 func (o *Orchestrator) waitForIndex(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -185,8 +182,8 @@ func registryEvents() []models.EventType {
 	return []models.EventType{events.AgentCreated, events.AgentUpdated, events.AgentDeactivated}
 }
 
-// UpdateAgent changes what an agent declares (PROTOCOL_V5 §2.4). Its attempts continue. The errors
-// are those of registry.Update, and errs.Unavailable without a registry.
+// UpdateAgent changes what an agent declares (PROTOCOL_V5 §2.4). Its attempts continue. The errors are those of
+// registry.Update, and errs.Unavailable without a registry.
 func (o *Orchestrator) UpdateAgent(ctx context.Context, by models.Principal, agentID string, patch registry.AgentPatch) (registry.Updated, error) {
 	if o.opts.Registry == nil {
 		return registry.Updated{}, errs.New(errs.Unavailable, "agents cannot be changed here")
@@ -198,8 +195,8 @@ func (o *Orchestrator) UpdateAgent(ctx context.Context, by models.Principal, age
 	return out, err
 }
 
-// CachedWorker returns a worker without reading the database. Changes of other processes are
-// visible after Options.Poll. It is the zero value for an agent that never joined.
+// CachedWorker returns a worker without reading the database. Changes of other processes are visible after
+// Options.Poll. It is the zero value for an agent that never joined.
 func (o *Orchestrator) CachedWorker(agentID string) models.Worker { return o.index.Worker(agentID) }
 
 // Agent returns a registered agent, or errs.NotFound.
@@ -216,8 +213,7 @@ func (o *Orchestrator) IsSelfRegistered(ctx context.Context, agentID string) (bo
 	return a.SelfRegistered, err
 }
 
-// AgentType returns the type of an active agent, "" for none; ok is false for an agent that is
-// unknown or not active.
+// AgentType returns the type of an active agent, "" for none; ok is false for an agent that is unknown or not active.
 func (o *Orchestrator) AgentType(ctx context.Context, agentID string) (kind string, ok bool, err error) {
 	if a, known := o.index.Agent(agentID); known && a.Active {
 		return a.Type, true, nil

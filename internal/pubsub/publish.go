@@ -168,7 +168,7 @@ func (d Draft) check() error {
 	case !types.MatchString(d.Type):
 		return input.Violated("/type", "type", "the type must be 1 to 8 words of letters, digits, _ and - with dots between them, such as order.paid, not %s", input.Quote(d.Type))
 	case strings.HasPrefix(d.Type, "message.") || d.Type == "task.progress":
-		return input.Violated("/type", "reserved", "the type %s is reserved for comet, as all types that begin with message.; choose another one", input.Quote(d.Type))
+		return input.Violated("/type", "reserved", "the type %s is reserved for comet, like all types that begin with “message.”; choose another one", input.Quote(d.Type))
 	case len(d.Payload) > MaxPayload:
 		return input.Violated("/payload", "max", "the payload has %d bytes; the limit is %d", len(d.Payload), MaxPayload)
 	case !json.Valid(d.Payload):

@@ -3,9 +3,11 @@ package transport_test
 import (
 	"encoding/json"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/jobs"
@@ -14,6 +16,7 @@ import (
 	"comet/internal/testkit"
 	"comet/internal/transport"
 	"comet/models"
+	"comet/store"
 	"comet/store/storetest"
 )
 
@@ -137,6 +140,37 @@ func TestPublications(t *testing.T) {
 		require.Empty(t, f.poll(t, bob, ""))
 		_, err = f.Status(t.Context(), testkit.Admin(), out.ID)
 		require.ErrorContains(t, err, "there is no publication")
+	})
+	runPubSubCase(t, "reach a connection whose agent is joining", func(t *testing.T, f pubsubFixture) {
+		ada, bob := f.agent(t, "ada"), f.agent(t, "bob")
+		require.Empty(t, f.poll(t, ada, ""))
+		require.NoError(t, f.Disconnect(t.Context(), "ada", ""))
+		other := f.connect(t, bob, "")
+		locked, release := make(chan bool), make(chan bool)
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			assert.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
+				err := tx.Run("UPDATE workers SET agent_id = agent_id WHERE agent_id = ?", "ada")
+				close(locked)
+				<-release
+				return err
+			}))
+		})
+		<-locked
+		polled := f.doAsync(t.Context(), "GET", "/api/agent/inbox?wait=60", ada, "")
+		f.waitForMetric(t, 1, "comet_transport_connections", transport.Poll)
+		var want []note
+		for range 2 {
+			out, err := f.Publish(t.Context(), testkit.Admin(), pubsub.Draft{Type: "order.paid", Payload: []byte(`null`), Guarantee: pubsub.AtMostOnce})
+			require.NoError(t, err)
+			want = append(want, note{ID: out.ID, Do: "order.paid", Text: "1"})
+		}
+		for _, n := range want { // with the second one, the first one has been passed on to all connections
+			require.Equal(t, n, other.next().note)
+		}
+		close(release)
+		writing.Wait()
+		require.Contains(t, inboxNotes(t, <-polled), want[0])
 	})
 	runPubSubCase(t, "are dead letters where the protocol cannot express them", func(t *testing.T, f pubsubFixture) {
 		token := f.agent(t, "ada")
