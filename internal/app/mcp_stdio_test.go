@@ -1,8 +1,11 @@
 package app_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -183,7 +186,18 @@ func TestMCPRelayOutlivesServer(t *testing.T) {
 		at.Store(u)
 	}
 	moved(p.url(t))
-	front := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at.Load()) }})
+	transport := &http.Transport{} // parallel tests close connections of http.DefaultTransport
+	t.Cleanup(transport.CloseIdleConnections)
+	front := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(at.Load())
+		if r.Out.Body != nil { // net/http closes the body when the response begins, and a transport that still reads it then aborts the response
+			body, err := io.ReadAll(r.In.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			r.Out.Body = io.NopCloser(bytes.NewReader(body))
+		}
+	}})
 	t.Cleanup(front.Close)
 	changed := make(chan struct{}, 100)
 	s := overStdio(t, sessions, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {

@@ -106,7 +106,7 @@ type authorized string
 func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(a))
-	return http.DefaultTransport.RoundTrip(r)
+	return httpClient.Transport.RoundTrip(r)
 }
 
 // connect connects a client that answers every question, and returns the levels of its log messages.

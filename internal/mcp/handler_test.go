@@ -74,6 +74,10 @@ func (h *fixture) token(t *testing.T) string {
 	return made.Secret
 }
 
+// httpClient has connections of its own: parallel tests close those of http.DefaultTransport, also while a response without
+// a body is on its way to the caller.
+var httpClient = &http.Client{Transport: &http.Transport{}}
+
 // post sends a request and returns its response.
 func (h *fixture) post(t *testing.T, token, body string, header ...string) (*http.Response, string) {
 	t.Helper()
@@ -85,7 +89,7 @@ func (h *fixture) post(t *testing.T, token, body string, header ...string) (*htt
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := httpClient.Do(req)
 	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)

@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -176,5 +177,28 @@ func TestAnAgentOfAnotherKindKeepsItsID(t *testing.T) {
 		s.Admin().RequireSays(t, "noted", "paper:note", nil)
 		_, err = s.Registry.Get(t.Context(), s.AgentOf("ink"))
 		toolstest.RequireError(t, err, errs.NotFound)
+	})
+}
+
+// TestCapabilitiesAreToolsThatCanBeCalled checks that a new tool can be called once the upstream's agent has it as a
+// capability, also while the rest of the change is delayed.
+func TestCapabilitiesAreToolsThatCanBeCalled(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		paper := mcptest.NewPaper(t, "paper")
+		s := toolstest.Start(t, db, nil, paper)
+		release := s.HoldWorkers(func(tools func() int) {
+			before := tools()
+			paper.Tool(&mcp.Tool{Name: "fold"}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return mcptest.Texts("folded"), nil
+			})
+			toolstest.Eventually(t, func() bool { return tools() > before }, "the new tool is known")
+		}, "paper")
+		t.Cleanup(release) // before the services stop
+		toolstest.Eventually(t, func() bool {
+			a, err := s.Registry.Get(t.Context(), s.AgentOf("paper"))
+			return err == nil && slices.Contains(a.Capabilities, "custom:paper:fold")
+		}, "the agent has the tool")
+		s.Admin().RequireSays(t, "folded", "paper:fold", nil)
 	})
 }

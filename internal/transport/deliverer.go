@@ -13,12 +13,10 @@ import (
 // maxNotices limits the unacknowledged messages that are not task assignments.
 const maxNotices = 100
 
-// maxBackoffFactor limits the delay before a message is delivered again, as a multiple of the first
-// delay.
+// maxBackoffFactor limits the delay before a message is delivered again, as a multiple of the first delay.
 const maxBackoffFactor = 16
 
-// deliverer sends the messages of an agent's inbox over one connection. It is not safe for
-// concurrent use.
+// deliverer sends the messages of an agent's inbox over one connection. It is not safe for concurrent use.
 type deliverer struct {
 	server *Server
 	conn   *connection
@@ -38,13 +36,12 @@ type outbound struct {
 	parts [][]byte
 }
 
-// errDoesNotFit says that a message cannot be sent over this connection now. It counts as delivered
-// and is tried again like an unacknowledged message.
+// errDoesNotFit says that a message cannot be sent over this connection now. It counts as delivered and is tried again
+// like an unacknowledged message.
 var errDoesNotFit = errors.New("the message does not fit the connection")
 
-// run delivers messages as they arrive, once the agent has joined, using send, and calls
-// onHeartbeat every heartbeat. It returns nil when the connection ends, ctx.Err() when ctx ends,
-// and otherwise the error of onHeartbeat or send.
+// run delivers messages as they arrive, once the agent has joined, using send, and calls onHeartbeat every heartbeat.
+// It returns nil when the connection ends, ctx.Err() when ctx ends, and otherwise the error of onHeartbeat or send.
 func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) error, send func(outbound) error) error {
 	inboxChanged, stop := d.server.core.Work.Inbox(d.conn.agentID)
 	defer stop()
@@ -99,17 +96,17 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 	}
 }
 
-// aside calls do in a separate goroutine and waits for it. So the stack of the caller stays at 2 KB:
-// each connection has such a caller, which waits for messages most of the time.
+// aside calls do in a separate goroutine and waits for it. So the stack of the caller stays at 2 KB: each connection
+// has such a caller, which waits for messages most of the time.
 func aside(do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	return <-done
 }
 
-// deliverPending delivers up to limit messages of the inbox that were not delivered yet, within the
-// agent's concurrency and maxNotices. It stops at an error of send other than errDoesNotFit. next
-// is the time until a message is due again, 0 for none.
+// deliverPending delivers up to limit messages of the inbox that were not delivered yet, within the agent's concurrency
+// and maxNotices. It stops at an error of send other than errDoesNotFit. next is the time until a message is due again,
+// 0 for none.
 func (d *deliverer) deliverPending(ctx context.Context, limit int, send func(outbound) error) (next time.Duration, err error) {
 	window := d.conn.concurrency + maxNotices + d.conn.inFlight.removeAcked()
 	inbox, err := d.server.core.Work.Messages(ctx, d.conn.agentID, window)
@@ -175,8 +172,7 @@ func (d *deliverer) due(ctx context.Context, m models.InboxMessage, prev deliver
 	return m, wait, wait == 0
 }
 
-// redeliveryDelay returns the delay before a message that was delivered attempts times is delivered
-// again, 0 for never.
+// redeliveryDelay returns the delay before a message that was delivered attempts times is delivered again, 0 for never.
 func (d *deliverer) redeliveryDelay(attempts int) time.Duration {
 	if !d.backoff || attempts < 1 {
 		return d.redeliverAfter
@@ -184,8 +180,7 @@ func (d *deliverer) redeliveryDelay(attempts int) time.Duration {
 	return d.redeliverAfter * time.Duration(min(1<<min(attempts-1, 10), maxBackoffFactor))
 }
 
-// hasCapacity reports whether a new message may be delivered, given total messages and tasks
-// assignments in flight.
+// hasCapacity reports whether a new message may be delivered, given total messages and tasks assignments in flight.
 func (d *deliverer) hasCapacity(m models.InboxMessage, total, tasks int) bool {
 	if m.Kind == models.MessageAssign && tasks >= d.conn.concurrency {
 		return false
@@ -201,8 +196,8 @@ func minPositive(a, b time.Duration) time.Duration {
 	return a
 }
 
-// forgetRemoved forgets messages that are no longer in the inbox. If the inbox may hold more than
-// inbox (more is set), it asks the database.
+// forgetRemoved forgets messages that are no longer in the inbox. If the inbox may hold more than inbox (more is set),
+// it asks the database.
 func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessage, more bool) error {
 	removed := d.conn.inFlight.missingFrom(inbox)
 	if more && len(removed) > 0 {
@@ -216,8 +211,8 @@ func (d *deliverer) forgetRemoved(ctx context.Context, inbox []models.InboxMessa
 	return nil
 }
 
-// deliver sends one message and reports whether it was sent. An obsolete message is acknowledged
-// instead, and one that cannot be rendered is left in the inbox.
+// deliver sends one message and reports whether it was sent. An obsolete message is acknowledged instead, and one that
+// cannot be rendered is left in the inbox.
 func (d *deliverer) deliver(ctx context.Context, m models.InboxMessage, prev delivery, send func(outbound) error) (bool, error) {
 	parts, err := d.render(ctx, m)
 	if err != nil {
@@ -282,8 +277,8 @@ func (d *deliverer) deliverFleeting(ctx context.Context, send func(outbound) err
 	return nil
 }
 
-// open returns a publication that is due with its content, and the time until it is due otherwise. ok is false if it must
-// not be delivered now.
+// open returns a publication that is due with its content, and the time until it is due otherwise. ok is false if it
+// must not be delivered now.
 func (d *deliverer) open(ctx context.Context, m models.InboxMessage, prev delivery, now time.Time) (out models.InboxMessage, wait time.Duration, ok bool) {
 	if wait = max(m.NotBefore.Sub(now), prev.due.Sub(now)); wait > 0 || d.server.core.PubSub == nil {
 		return m, wait, false

@@ -324,6 +324,10 @@ func (f *fixture) do(t *testing.T, method, path, token, body string, headers ...
 	return a
 }
 
+// httpClient has connections of its own: parallel tests close those of http.DefaultTransport, also while a response without
+// a body is on its way to the caller.
+var httpClient = &http.Client{Transport: &http.Transport{}}
+
 // request sends a request. Goroutines of a test may call it.
 func request(ctx context.Context, method, url, token, body string, headers ...string) (response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
@@ -336,7 +340,7 @@ func request(ctx context.Context, method, url, token, body string, headers ...st
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := httpClient.Do(req)
 	if err != nil {
 		return response{}, err
 	}

@@ -145,8 +145,11 @@ func TestPublications(t *testing.T) {
 		ada, bob := f.agent(t, "ada"), f.agent(t, "bob")
 		require.Empty(t, f.poll(t, ada, ""))
 		require.NoError(t, f.Disconnect(t.Context(), "ada", ""))
+		f.waitForMetric(t, 0, "comet_transport_connections", transport.Poll)
 		other := f.connect(t, bob, "")
 		locked, release := make(chan bool), make(chan bool)
+		end := sync.OnceFunc(func() { close(release) })
+		defer end()
 		var writing sync.WaitGroup
 		writing.Go(func() {
 			assert.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
@@ -168,7 +171,7 @@ func TestPublications(t *testing.T) {
 		for _, n := range want { // with the second one, the first one has been passed on to all connections
 			require.Equal(t, n, other.next().note)
 		}
-		close(release)
+		end()
 		writing.Wait()
 		require.Contains(t, inboxNotes(t, <-polled), want[0])
 	})

@@ -92,8 +92,17 @@ func (r *relay) request(ctx context.Context, method string, m *message, s relayS
 }
 
 // post sends a message and passes the responses to write. answered reports whether the response to
-// the message is among them; a status above 399 without a JSON-RPC message is an error.
+// the message is among them; a status above 399 without a JSON-RPC message is an error. An initialize
+// whose stream ends without the response is repeated once; the server ends a session that is not used.
 func (r *relay) post(ctx context.Context, m *message, write func([]byte)) (answered bool, status int, err error) {
+	answered, status, err = r.postOnce(ctx, m, write)
+	if !answered && err == nil && m.Method == "initialize" && ctx.Err() == nil {
+		return r.postOnce(ctx, m, write)
+	}
+	return answered, status, err
+}
+
+func (r *relay) postOnce(ctx context.Context, m *message, write func([]byte)) (answered bool, status int, err error) {
 	req, err := r.request(ctx, http.MethodPost, m, r.current())
 	if err != nil {
 		return false, 0, err

@@ -129,42 +129,36 @@ func headerRules(t Type) []rule {
 	return append(rules, name("correlationId", t == TypeResponse, maxName, "the id that a REQUEST and its RESPONSE share"))
 }
 
-// variant says which rules apply to a message: those of a type, and of a value of another member that changes them.
-type variant struct {
-	of     Type
-	detail string
-}
-
-// ruleSets returns the rules of all members by variant.
-var ruleSets = sync.OnceValue(func() map[variant][]rule { //nolint:gochecknoglobals // made once, never changed
-	sets := map[variant][]rule{{}: nil, {of: TypeRequest}: requestRules(), {of: TypeError}: failureRules()}
+// ruleSets returns the rules of all members by the type of the message and the value of a member that changes them.
+var ruleSets = sync.OnceValue(func() map[[2]string][]rule { //nolint:gochecknoglobals // made once, never changed
+	sets := map[[2]string][]rule{{}: nil, {string(TypeRequest)}: requestRules(), {string(TypeError)}: failureRules()}
 	for _, status := range []Status{"", Succeeded, Failed} {
-		sets[variant{TypeResponse, string(status)}] = responseRules(status)
+		sets[[2]string{string(TypeResponse), string(status)}] = responseRules(status)
 	}
 	for _, guarantee := range []Guarantee{"", ExactlyOnce} {
-		sets[variant{TypeEvent, string(guarantee)}] = eventRules(guarantee)
+		sets[[2]string{string(TypeEvent), string(guarantee)}] = eventRules(guarantee)
 	}
-	for v, body := range sets {
-		sets[v] = slices.Concat(headerRules(v.of), body, signatureRules())
+	for key, body := range sets {
+		sets[key] = slices.Concat(headerRules(Type(key[0])), body, signatureRules())
 	}
 	return sets
 })
 
 // rules returns the rules of the members of a message.
-func (m *Message) rules() []rule {
-	v := variant{of: m.Type}
+func (m *Message) rules() (rules []rule) {
+	key, found := [2]string{string(m.Type)}, false
 	switch m.Type {
 	case TypeResponse:
-		v.detail = textOf(m.members, "status")
+		key[1] = textOf(m.members, "status")
 	case TypeEvent:
-		v.detail = textOf(m.members, "deliveryGuarantee")
+		key[1] = textOf(m.members, "deliveryGuarantee")
 	}
-	for _, v := range []variant{v, {of: m.Type}} {
-		if rules, found := ruleSets()[v]; found {
-			return rules
+	for _, k := range [][2]string{key, {key[0]}, {}} {
+		if rules, found = ruleSets()[k]; found {
+			break
 		}
 	}
-	return ruleSets()[variant{}]
+	return rules
 }
 
 // signatureRules are the rules of the members after the body.
