@@ -236,6 +236,8 @@ func TestNATS(t *testing.T) {
 		for _, id := range []string{"bob", "cy", "dee", "fay", "gil"} { // they do not all share ada's lane
 			others = append(others, newNATSClient(t, b, id, f.agent(t, id)))
 		}
+		require.Equal(t, []string{"m0"}, ada.request(note{ID: "m0"}).Ack, "the subscription is active")
+		defer close(f.protocol.hold)
 		body, err := json.Marshal(note{ID: "m", Do: "slow", Token: ada.token, Text: strings.Repeat("x", 900<<10)})
 		require.NoError(t, err)
 		for range 12 {
@@ -252,7 +254,6 @@ func TestNATS(t *testing.T) {
 			}()
 		}
 		require.Contains(t, <-received, "m2")
-		close(f.protocol.hold)
 	})
 }
 
