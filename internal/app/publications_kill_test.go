@@ -98,7 +98,8 @@ func (p *publishers) publish(ctx context.Context, name string, body map[string]a
 	for ctx.Err() == nil {
 		status, text, err := p.client.do(ctx, http.MethodPost, "/api/v1/publications", body)
 		if err != nil || status != http.StatusAccepted {
-			continue // the server is down
+			pause(ctx) // the server is down
+			continue
 		}
 		var out struct{ ID string }
 		_ = json.Unmarshal(text, &out)
@@ -132,7 +133,8 @@ func (r *publicationReceiver) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		status, text, err := r.client.do(ctx, http.MethodGet, "/api/agent/inbox?protocol=v5&wait=1", nil)
 		if err != nil || status != http.StatusOK {
-			continue // the server is down
+			pause(ctx) // the server is down
+			continue
 		}
 		var inbox struct {
 			Messages []struct {
