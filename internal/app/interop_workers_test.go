@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,6 +31,8 @@ type genesisPeer struct {
 	url string
 	*client
 	key ed25519.PrivateKey
+	// acked is called with the ids of messages that the server acknowledges on a WebSocket, unless it is nil.
+	acked func(ids []string)
 }
 
 // newGenesisPeer returns a peer with a token. The key of an agent is pinned: each of its messages must be signed in whole.
@@ -42,7 +45,7 @@ func (f *protocolFixture) newGenesisPeer(t *testing.T, id, token string, isAgent
 			"public_key": base64.StdEncoding.EncodeToString(public), "profile": "jcs", "required": true,
 		})
 	}
-	return &genesisPeer{f, id, f.URL, newClient(t, f.URL, token), private}
+	return &genesisPeer{f: f, id: id, url: f.URL, client: newClient(t, f.URL, token), key: private}
 }
 
 // serviceKey returns the key that verifies the messages of the server.
@@ -90,10 +93,13 @@ func (p *genesisPeer) read(raw []byte) (genesis.Message, error) {
 		_, err = m.Verify(p.f.genesisKey, genesis.JCS)
 	}
 	if err != nil {
-		return m, fmt.Errorf("%w: %s", err, raw)
+		return m, fmt.Errorf("%w: %w: %s", errInvalidGenesis, err, raw)
 	}
 	return m, nil
 }
+
+// errInvalidGenesis is the error of a message of the server that is malformed or has a wrong signature.
+var errInvalidGenesis = errors.New("an invalid message")
 
 // genesisConn carries messages of an agent. next returns the next one and acknowledges it.
 type genesisConn struct {
@@ -124,6 +130,13 @@ func (p *genesisPeer) connect() (genesisConn, error) {
 				return genesis.Message{}, err
 			}
 			if text := string(raw); strings.HasPrefix(text, `{"hello"`) || strings.HasPrefix(text, `{"ack"`) || strings.HasPrefix(text, `{"bye"`) {
+				var frame struct{ Ack []string }
+				if err := json.Unmarshal(raw, &frame); err != nil {
+					return genesis.Message{}, err
+				}
+				if p.acked != nil && len(frame.Ack) > 0 {
+					p.acked(frame.Ack)
+				}
 				continue
 			}
 			m, err := p.read(raw)
