@@ -39,7 +39,7 @@ type command struct {
 
 	request  string // method and path, such as "GET /api/v1/agents/{agent_id}"
 	params   []param
-	required []string       // flags that must be given; "--until|--for" is one of the two
+	required []string       // flags that must be given; "--until|--for" is one of the two, "--agent,--type|--file" one or both, or the third
 	fixed    map[string]any // parameters or members that every request has
 
 	// The response is printed as one of these, or as several in this order.
@@ -167,9 +167,18 @@ func (c *call) parse(ctx context.Context) (err error) {
 		}
 	}
 	for _, names := range c.required {
-		all := strings.Split(names, "|")
-		if !slices.ContainsFunc(all, func(name string) bool { return c.changed(name[2:]) }) {
-			return usagef("missing %s", strings.Join(all, " or "))
+		var given []string
+		for alternative := range strings.SplitSeq(names, "|") {
+			flags := strings.Split(alternative, ",")
+			if i := slices.IndexFunc(flags, func(name string) bool { return c.changed(name[2:]) }); i >= 0 {
+				given = append(given, flags[i])
+			}
+		}
+		switch {
+		case len(given) == 0:
+			return usagef("missing %s", strings.NewReplacer("|", " or ", ",", " or ").Replace(names))
+		case len(given) > 1:
+			return usagef("give %s or %s, not both", given[0], given[1])
 		}
 	}
 	return nil

@@ -33,6 +33,7 @@ type kind struct {
 	array       bool          // the flag may be repeated, and commas do not separate
 	joined      bool          // a list is sent as one text
 	separator   string        // of name and value in an array of pairs
+	member      string        // of the objects that the values of an array become
 	boolean     bool          // the flag needs no value
 	unit        time.Duration // of the number that the API has for it
 	byDefault   string        // of a flag that is not sent
@@ -61,6 +62,7 @@ var (
 	jsonValue    = kind{placeholder: "object", parse: parseJSON}
 	secretIn     = kind{placeholder: "secret", parse: parseSecret}
 	keyFile      = kind{placeholder: "file", parse: parseKeyFile}
+	publicKey    = kind{placeholder: "file", parse: parsePublicKey}
 	document     = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.readInput(text) }}
 	textFile     = kind{placeholder: "file", parse: parseTextFile}
 	objectFile   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.parameters(text, nil) }}
@@ -72,6 +74,12 @@ var (
 // array is a flag whose values may have commas. With a separator they are pairs, which are
 // sent as an object.
 func array(separator string) kind { return kind{array: true, separator: separator} }
+
+// in returns the kind with values that become objects with this member.
+func (k kind) in(member string) kind {
+	k.member = member
+	return k
+}
 
 // named returns the kind with another placeholder.
 func (k kind) named(placeholder string) kind {
@@ -232,6 +240,12 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 		switch {
 		case p.kind.joined:
 			return strings.Join(values, ","), true, nil
+		case p.kind.member != "":
+			objects := make([]map[string]string, len(values))
+			for i, value := range values {
+				objects[i] = map[string]string{p.kind.member: value}
+			}
+			return objects, true, nil
 		case p.kind.separator == "":
 			return values, true, nil
 		}

@@ -198,6 +198,15 @@ func parseKeyFile(s *session, name string) (any, error) {
 	return key, nil
 }
 
+// parsePublicKey reads a public key from a file. A private key is refused here, so that it is not sent.
+func parsePublicKey(s *session, name string) (any, error) {
+	key, err := parseKeyFile(s, name)
+	if text, _ := key.(string); strings.Contains(text, "PRIVATE KEY-----") {
+		return "", errors.New(`this is a private key; give its public key, which "openssl pkey -pubout -in KEY-FILE" prints`)
+	}
+	return key, err
+}
+
 func texts(v any) []string {
 	if list, ok := v.([]string); ok {
 		return list

@@ -73,7 +73,7 @@ func percentText(part any) string {
 // oneLine returns a text in one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+func durationText(ms int64) string { return input.Duration(time.Duration(ms) * time.Millisecond) }
 
 // tookText returns the time between two times; the second is now if it is missing.
 func tookText(from, to any) string {
