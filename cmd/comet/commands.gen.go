@@ -213,7 +213,7 @@ func commandTable() []command {
 			ids:      []string{"/api/v1/agents?limit=1000"},
 			required: []string{"--pattern|--file"},
 			params: []param{
-				{"--pattern", "patterns", array("").in("pattern"), "a `pattern` of types, such as order.*; repeatable. All earlier patterns are replaced"},
+				{"--pattern", "patterns", patterns, "a `pattern` of types, such as order.*; repeatable. All earlier patterns are replaced"},
 				fileFlag,
 			},
 		},
@@ -326,7 +326,7 @@ func commandTable() []command {
 			message: "{{.agent_id}} now has the key {{.key_id}}",
 			ids:     []string{"/api/v1/agents?limit=1000", ""},
 			params: []param{
-				{"FILE", "public_key", publicKey, ""},
+				{"FILE", "public_key", keyFile, ""},
 				{"--signature", "profile", oneOf("v1", "jcs"), "what a signature must cover: v1 the members that the protocol selects, jcs the whole message"},
 				{"--required", "required", yesOrNo, "every message of the agent must be signed"},
 				{"--speaks", "speaks", yesOrNo, "a signature replaces a token"},

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	a2a "comet/internal/a2a/client"
 	"comet/internal/config"
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -135,7 +134,6 @@ func explain(err error) (code int, lines []string) {
 		cfg         *config.Error
 		ended       *endedError
 		mistake     *errs.Error
-		remote      *a2a.Error
 	)
 	switch {
 	case err == nil:
@@ -179,12 +177,6 @@ func explain(err error) (code int, lines []string) {
 			return exitBudget, problemLines(api)
 		}
 		return exitCodeOf(api.status), problemLines(api)
-	case errors.As(err, &remote):
-		codes := map[a2a.Kind]int{a2a.Unreachable: exitUnavailable, a2a.Unauthorized: exitForbidden, a2a.Refused: exitInvalid}
-		if remote.Reason == "TASK_NOT_FOUND" {
-			codes[remote.Kind] = exitNotFound
-		}
-		return cmp.Or(codes[remote.Kind], exitFailure), []string{err.Error()}
 	case errors.Is(err, context.Canceled):
 		return exitFailure, []string{"interrupted"}
 	}

@@ -62,7 +62,7 @@ var (
 	jsonValue    = kind{placeholder: "object", parse: parseJSON}
 	secretIn     = kind{placeholder: "secret", parse: parseSecret}
 	keyFile      = kind{placeholder: "file", parse: parseKeyFile}
-	publicKey    = kind{placeholder: "file", parse: parsePublicKey}
+	patterns     = kind{array: true, member: "pattern"}
 	document     = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.readInput(text) }}
 	textFile     = kind{placeholder: "file", parse: parseTextFile}
 	objectFile   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.parameters(text, nil) }}
@@ -74,12 +74,6 @@ var (
 // array is a flag whose values may have commas. With a separator they are pairs, which are
 // sent as an object.
 func array(separator string) kind { return kind{array: true, separator: separator} }
-
-// in returns the kind with values that become objects with this member.
-func (k kind) in(member string) kind {
-	k.member = member
-	return k
-}
 
 // named returns the kind with another placeholder.
 func (k kind) named(placeholder string) kind {
@@ -259,6 +253,22 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 
 // changed reports whether a flag was given.
 func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
+
+// checkRequired requires one alternative of each entry of the row's required flags.
+func (c *call) checkRequired() error {
+	for _, names := range c.required {
+		given := slices.DeleteFunc(strings.Split(names, "|"), func(flags string) bool {
+			return !slices.ContainsFunc(strings.Split(flags, ","), func(name string) bool { return c.changed(name[2:]) })
+		})
+		switch words := strings.NewReplacer("|", " or ", ",", ", "); {
+		case len(given) == 0:
+			return usagef("missing %s", words.Replace(names))
+		case len(given) > 1:
+			return usagef("give %s, not both", words.Replace(strings.Join(given, "|")))
+		}
+	}
+	return nil
+}
 
 // rename replaces the name that the API has for the parameter, if it cannot be an English word:
 // at the beginning of the text, or with an underscore.

@@ -194,17 +194,10 @@ func parseKeyFile(s *session, name string) (any, error) {
 		return "", errors.New("the key must be text in UTF-8")
 	case key == "":
 		return "", fmt.Errorf("the file %s contains no key", name)
+	case strings.Contains(key, "PRIVATE KEY-----"):
+		return "", errors.New(`a private key must not be sent; "openssl pkey -pubout -in KEY-FILE" prints its public key`)
 	}
 	return key, nil
-}
-
-// parsePublicKey reads a public key from a file. A private key is refused here, so that it is not sent.
-func parsePublicKey(s *session, name string) (any, error) {
-	key, err := parseKeyFile(s, name)
-	if text, _ := key.(string); strings.Contains(text, "PRIVATE KEY-----") {
-		return "", errors.New(`this is a private key; give its public key, which "openssl pkey -pubout -in KEY-FILE" prints`)
-	}
-	return key, err
 }
 
 func texts(v any) []string {
