@@ -17,7 +17,7 @@ const schedulesPath = "/api/v1/schedules"
 
 // scheduleTimes states when a schedule is due.
 type scheduleTimes struct {
-	At      *time.Time `json:"at" example:"2026-01-11T09:00:00Z" extensions:"x-nullable"`                                                                           // The time of a single run, at most 366 days in the future. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
+	At      *time.Time `json:"at" example:"2026-01-11T09:00:00Z" extensions:"x-nullable"`                                                                           // The time of a single run, at most 366 days in the future. A schedule has exactly one of `at`, `delay_ms`, `every_ms` and `cron`.
 	DelayMS *int64     `json:"delay_ms" validate:"omitnil,min=1,max=31622400000" example:"60000" minimum:"1" maximum:"31622400000" extensions:"x-nullable"`         // The time of a single run, in milliseconds from now; it is stored as `at`.
 	EveryMS *int64     `json:"every_ms" validate:"omitnil,min=1000,max=31622400000" example:"3600000" minimum:"1000" maximum:"31622400000" extensions:"x-nullable"` // An interval in milliseconds that begins now.
 	Cron    *string    `json:"cron" validate:"omitnil,min=1,max=200" example:"30 8 * * 1-5" minLength:"1" maxLength:"200" extensions:"x-nullable"`                  // Minute, hour, day of the month, month and day of the week.

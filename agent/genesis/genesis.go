@@ -89,7 +89,7 @@ const maxLine = wire.MaxSize + 16
 func parseKey(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "PRIVATE KEY" {
-		return nil, errors.New(`it has no "PRIVATE KEY" in PEM; "openssl genpkey -algorithm ed25519" creates one`)
+		return nil, errors.New(`there is no "PRIVATE KEY" in PEM; "openssl genpkey -algorithm ed25519" creates one`)
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -97,7 +97,7 @@ func parseKey(text []byte) (ed25519.PrivateKey, error) {
 	}
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("it is not an Ed25519 key (%T); \"openssl genpkey -algorithm ed25519\" creates one", parsed)
+		return nil, errors.New(`the key is not an Ed25519 key; "openssl genpkey -algorithm ed25519" creates one`)
 	}
 	return key, nil
 }

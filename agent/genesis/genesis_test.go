@@ -95,14 +95,16 @@ func TestKeys(t *testing.T) {
 	for text, want := range map[string]string{
 		"x": "no \"PRIVATE KEY\" in PEM",
 		"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n": "not a key in PKCS #8",
+		otherKey: "the key is not an Ed25519 key; ",
 	} {
 		_, err := genesis.New(genesis.Options{Key: []byte(text)})
 		require.ErrorContains(t, err, want)
 	}
 }
 
-// pemKey is a private key, and publicKey its public key.
+// pemKey is a private key, publicKey its public key, and otherKey a key of another algorithm.
 const (
 	pemKey    = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIHGcoRg1zxxmfm27GTPP78uNIqwM6A8Z4ElHbVzV9SFP\n-----END PRIVATE KEY-----\n"
+	otherKey  = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VuBCIEIIgDNH2TEH8LFvuTwPqCGG31OBvRx3fSUZy3oCp/oAR4\n-----END PRIVATE KEY-----\n" // X25519
 	publicKey = "m7z2i+MIdufAb0pM7U/3Iqjxk9Wfg78oX/tqcOtcg5o="
 )

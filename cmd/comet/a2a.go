@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"net/url"
 	"strings"
 
+	a2a "comet/internal/a2a/client"
 	"comet/internal/a2a/console"
 	"comet/internal/telemetry"
+	"comet/openapi/client"
 )
 
 // remoteAgent reads the card of an A2A agent: that at a URL, or of an agent of the server.
@@ -16,7 +20,21 @@ func (c *call) remoteAgent(ctx context.Context) (*console.Agent, error) {
 	if !strings.Contains(target, "://") {
 		target, secret = strings.TrimSuffix(c.server, "/")+"/a2a/agents/"+url.PathEscape(target)+"/agent-card.json", c.token
 	}
-	return console.Read(ctx, target, secret, "comet/"+telemetry.ReadBuild(version).Version)
+	a, err := console.Read(ctx, target, secret, "comet/"+telemetry.ReadBuild(version).Version)
+	return a, withStatus(err)
+}
+
+// withStatus gives an error of an A2A agent the HTTP status from which its exit code follows.
+func withStatus(err error) error {
+	failed, ok := errors.AsType[*a2a.Error](err)
+	if !ok {
+		return err
+	}
+	statuses := map[a2a.Kind]int{a2a.Refused: http.StatusUnprocessableEntity, a2a.Unauthorized: http.StatusUnauthorized, a2a.Unreachable: http.StatusServiceUnavailable}
+	if failed.Reason == "TASK_NOT_FOUND" {
+		statuses[failed.Kind] = http.StatusNotFound
+	}
+	return &apiError{status: statuses[failed.Kind], problem: client.Problem{Title: failed.Text}}
 }
 
 // showCard prints what the card of an A2A agent says, or its error.
@@ -49,5 +67,5 @@ func sendA2A(ctx context.Context, c *call) error {
 	if failure != "" && err == nil {
 		err = &endedError{exitFailure, failure}
 	}
-	return err
+	return withStatus(err)
 }

@@ -39,7 +39,7 @@ type command struct {
 
 	request  string // method and path, such as "GET /api/v1/agents/{agent_id}"
 	params   []param
-	required []string       // flags that must be given; "--until|--for" is one of the two
+	required []string       // flags that must be given; "--until|--for" is one of the two, "--agent,--type|--file" one or both of the first, or the third
 	fixed    map[string]any // parameters or members that every request has
 
 	// The response is printed as one of these, or as several in this order.
@@ -166,13 +166,7 @@ func (c *call) parse(ctx context.Context) (err error) {
 			c.sent[p.to], given[p.to] = v, name
 		}
 	}
-	for _, names := range c.required {
-		all := strings.Split(names, "|")
-		if !slices.ContainsFunc(all, func(name string) bool { return c.changed(name[2:]) }) {
-			return usagef("missing %s", strings.Join(all, " or "))
-		}
-	}
-	return nil
+	return c.checkRequired()
 }
 
 // given returns the value of a flag that is not sent, the zero value if it was not given and has no

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func TestCommandTable(t *testing.T) {
 				require.NotNil(t, api.member(schemas, to), "the request has no %s", to)
 			}
 			for _, name := range row.required {
-				for _, flag := range strings.Split(name, "|") {
+				for _, flag := range regexp.MustCompile("[|,]").Split(name, -1) {
 					require.True(t, slices.ContainsFunc(row.params, func(p param) bool { return p.display() == flag }), flag)
 				}
 			}

@@ -18,7 +18,6 @@ import (
 	"golang.org/x/term"
 
 	"comet/cmd/comet/viewtext"
-	"comet/internal/input"
 	"comet/internal/telemetry"
 )
 
@@ -118,7 +117,7 @@ func (o output) table(headers []string, rows [][]string) error {
 	if telemetry.IsTerminal(o.w) {
 		for _, row := range shown {
 			for i := range row {
-				row[i] = relativeTime(row[i], time.Now())
+				row[i] = viewtext.RelativeTime(row[i], time.Now())
 			}
 		}
 		fit(headers, shown, widthOf(o.w))
@@ -175,26 +174,6 @@ func (o output) paint(colour, text string) string {
 	return colour + text + "\x1b[0m"
 }
 
-// relativeTime returns how long before or after now a time is, if it is less than two days; other texts are
-// unchanged.
-func relativeTime(text string, now time.Time) string {
-	at, err := time.Parse(time.RFC3339, text)
-	d, unit := now.Sub(at).Abs(), time.Second
-	if err != nil || d >= 48*time.Hour {
-		return text
-	}
-	if d >= time.Minute {
-		unit = time.Minute
-	}
-	if d >= time.Hour {
-		unit = time.Hour
-	}
-	if text = input.Duration(d.Truncate(unit)); at.After(now) {
-		return "in " + text
-	}
-	return text + " ago"
-}
-
 // isProse reports whether a column holds prose: half of a sentence is useful, half of a name, a
 // number or a time is not.
 func isProse(header string) bool {
@@ -231,17 +210,9 @@ func fit(headers []string, rows [][]string, width int) {
 	}
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = cut(cell, widths[i])
+			row[i] = viewtext.Cut(cell, widths[i])
 		}
 	}
-}
-
-// cut truncates a text to a maximum number of characters, with an ellipsis at the end.
-func cut(text string, most int) string {
-	if utf8.RuneCountInString(text) <= most {
-		return text
-	}
-	return strings.TrimRight(string([]rune(text)[:most-1]), " ") + "…"
 }
 
 // widthOf is the width of a terminal in characters: COLUMNS, or what the terminal reports.

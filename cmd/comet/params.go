@@ -33,6 +33,7 @@ type kind struct {
 	array       bool          // the flag may be repeated, and commas do not separate
 	joined      bool          // a list is sent as one text
 	separator   string        // of name and value in an array of pairs
+	member      string        // of the objects that the values of an array become
 	boolean     bool          // the flag needs no value
 	unit        time.Duration // of the number that the API has for it
 	byDefault   string        // of a flag that is not sent
@@ -61,6 +62,7 @@ var (
 	jsonValue    = kind{placeholder: "object", parse: parseJSON}
 	secretIn     = kind{placeholder: "secret", parse: parseSecret}
 	keyFile      = kind{placeholder: "file", parse: parseKeyFile}
+	patterns     = kind{array: true, member: "pattern"}
 	document     = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.readInput(text) }}
 	textFile     = kind{placeholder: "file", parse: parseTextFile}
 	objectFile   = kind{placeholder: "file", parse: func(s *session, text string) (any, error) { return s.parameters(text, nil) }}
@@ -232,6 +234,12 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 		switch {
 		case p.kind.joined:
 			return strings.Join(values, ","), true, nil
+		case p.kind.member != "":
+			objects := make([]map[string]string, len(values))
+			for i, value := range values {
+				objects[i] = map[string]string{p.kind.member: value}
+			}
+			return objects, true, nil
 		case p.kind.separator == "":
 			return values, true, nil
 		}
@@ -245,6 +253,22 @@ func (c *call) valueOf(p param) (v any, ok bool, err error) {
 
 // changed reports whether a flag was given.
 func (c *call) changed(flag string) bool { return c.cmd.Flags().Changed(flag) }
+
+// checkRequired requires one alternative of each entry of the row's required flags.
+func (c *call) checkRequired() error {
+	for _, names := range c.required {
+		given := slices.DeleteFunc(strings.Split(names, "|"), func(flags string) bool {
+			return !slices.ContainsFunc(strings.Split(flags, ","), func(name string) bool { return c.changed(name[2:]) })
+		})
+		switch words := strings.NewReplacer("|", " or ", ",", ", "); {
+		case len(given) == 0:
+			return usagef("missing %s", words.Replace(names))
+		case len(given) > 1:
+			return usagef("give %s, not both", words.Replace(strings.Join(given, "|")))
+		}
+	}
+	return nil
+}
 
 // rename replaces the name that the API has for the parameter, if it cannot be an English word:
 // at the beginning of the text, or with an underscore.

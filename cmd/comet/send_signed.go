@@ -44,7 +44,7 @@ func sendSigned(ctx context.Context, c *call) (err error) {
 	case err != nil && ctx.Err() != nil:
 		return &endedError{exitInterrupted, "interrupted; a task that was accepted continues"}
 	case err != nil && awaited.Err() != nil:
-		return &endedError{exitTimeout, "no end within the time of --wait; a task that was accepted continues"}
+		return &endedError{exitTimeout, "no RESPONSE within --wait; a task that was accepted continues"}
 	case errors.As(err, new(*url.Error)):
 		return c.unreachable(err)
 	case err == nil && end.Kind == "TIMEOUT":

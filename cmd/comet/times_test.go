@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"comet/cmd/comet/viewtext"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,7 +17,7 @@ func TestRelativeTime(t *testing.T) {
 		"2026-01-10T15:00:05Z": "in 5s", "2026-01-10T16:30:00Z": "in 1h",
 		"2026-01-01T00:00:00Z": "2026-01-01T00:00:00Z", "finance": "finance", "": "",
 	} {
-		require.Equal(t, want, relativeTime(text, now), text)
+		require.Equal(t, want, viewtext.RelativeTime(text, now), text)
 	}
 }
 

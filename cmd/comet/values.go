@@ -194,6 +194,8 @@ func parseKeyFile(s *session, name string) (any, error) {
 		return "", errors.New("the key must be text in UTF-8")
 	case key == "":
 		return "", fmt.Errorf("the file %s contains no key", name)
+	case strings.Contains(key, "PRIVATE KEY-----"):
+		return "", errors.New(`a private key must not be sent; "openssl pkey -pubout -in KEY-FILE" prints its public key`)
 	}
 	return key, nil
 }

@@ -21,6 +21,9 @@ import uuid
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+if not ((sys.argv[1:2] == ["worker"] and len(sys.argv) == 3 or sys.argv[1:2] == ["request"] and len(sys.argv) in (4, 5))
+        and os.environ.get("COMET_TOKEN")):
+    sys.exit(__doc__)
 SERVER = os.environ.get("COMET_SERVER", "http://127.0.0.1:8080")
 ME = sys.argv[2]
 KEY = Ed25519PrivateKey.generate()

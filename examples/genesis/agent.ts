@@ -14,6 +14,10 @@ type Bytes = Uint8Array<ArrayBuffer>;
 type Message = Record<string, any>;
 const subtle = webcrypto.subtle;
 const [mode, me, intent, text]: string[] = process.argv.slice(2);
+if (!process.env.COMET_TOKEN || !(mode === 'worker' && me && !intent || mode === 'request' && intent)) {
+  console.error('usage: COMET_TOKEN=... node agent.ts worker ID | request ID INTENT [PAYLOAD]');
+  process.exit(1);
+}
 
 const base64 = (bytes: ArrayBuffer): string => Buffer.from(bytes).toString('base64');
 

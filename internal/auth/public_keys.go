@@ -24,7 +24,7 @@ const maxLiveKeys = 4
 // maxListedKeys is how many public keys of an agent List returns.
 const maxListedKeys = 100
 
-// PublicKeyDraft is a request to pin a public key of ed25519 to an agent.
+// PublicKeyDraft is a request to pin an Ed25519 public key to an agent.
 type PublicKeyDraft struct {
 	// PublicKey is Text as bytes, which the caller has parsed.
 	PublicKey ed25519.PublicKey `json:"-"`

@@ -78,7 +78,8 @@ func (s *Server) endpointFor(proto *describedProtocol, next handler) http.Handle
 		switch {
 		case err != nil:
 		case r.Method == http.MethodHead: // a HEAD response could not carry the result
-			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here")
+			w.Header().Set("Allow", http.MethodGet)
+			err = errs.New(errs.MethodNotAllowed, "HEAD is not allowed here; use GET")
 		default:
 			err = next(w, r, from)
 		}

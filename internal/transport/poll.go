@@ -198,6 +198,9 @@ func (s *Server) acknowledgeInbox(w http.ResponseWriter, r *http.Request, _ http
 	if err := input.DecodeJSON(raw, &ack); err != nil {
 		return err
 	}
+	if ack.MessageIDs == nil {
+		return input.Violated("/message_ids", "required", "message_ids is required")
+	}
 	n, err := s.acknowledgeAll(r.Context(), agentID, ack.MessageIDs)
 	if err != nil {
 		return err

@@ -158,6 +158,9 @@ func TestPoll(t *testing.T) {
 		require.Equal(t, http.StatusUnprocessableEntity, f.do(t, "GET", "/api/agent/inbox?versions=9.0", token, "").StatusCode)
 		require.Equal(t, http.StatusBadRequest, f.do(t, "POST", "/api/agent/inbox/ack", token, `{"message_ids":"x"}`).StatusCode)
 		require.Equal(t, http.StatusUnauthorized, f.do(t, "GET", "/api/agent/inbox", f.token(t, "", models.ScopeAdmin).Secret, "").StatusCode)
-		require.Equal(t, http.StatusMethodNotAllowed, f.do(t, "HEAD", "/api/agent/inbox", token, "").StatusCode)
+		require.Equal(t, http.StatusBadRequest, f.do(t, "POST", "/api/agent/inbox/ack", token, `{}`).StatusCode)
+		a := f.do(t, "HEAD", "/api/agent/inbox", token, "")
+		require.Equal(t, http.StatusMethodNotAllowed, a.StatusCode)
+		require.Equal(t, "GET", a.Header.Get("Allow"))
 	})
 }

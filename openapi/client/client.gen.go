@@ -5883,7 +5883,7 @@ type PublicKeyChange struct {
 // Example: jcs
 type PublicKeyChangeProfile string
 
-// PublicKeyDraft A request to pin a public key of ed25519 to an agent.
+// PublicKeyDraft A request to pin an Ed25519 public key to an agent.
 type PublicKeyDraft struct {
 	// NotAfter When the key expires, null for never.
 	//
@@ -6662,7 +6662,7 @@ type Routing struct {
 
 // ScheduleDraft The body of a request to create a schedule.
 type ScheduleDraft struct {
-	// At The time of a single run, at most 366 days in the future. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
+	// At The time of a single run, at most 366 days in the future. A schedule has exactly one of `at`, `delay_ms`, `every_ms` and `cron`.
 	//
 	// Example: 2026-01-11T09:00:00Z
 	At *time.Time `json:"at,omitempty" yaml:"at,omitempty"`
@@ -6707,7 +6707,7 @@ type ScheduleList struct {
 
 // SchedulePatch The body of a request to change a schedule.
 type SchedulePatch struct {
-	// At The time of a single run, at most 366 days in the future. Exactly one of `at`, `delay_ms`, `every_ms` and `cron` is required.
+	// At The time of a single run, at most 366 days in the future. A schedule has exactly one of `at`, `delay_ms`, `every_ms` and `cron`.
 	//
 	// Example: 2026-01-11T09:00:00Z
 	At *time.Time `json:"at,omitempty" yaml:"at,omitempty"`
@@ -29038,6 +29038,8 @@ type SendGenesisMessageResponse struct {
 	JSON401 *GenesisUnauthenticated
 	// JSON403 the response for an HTTP 403 `application/json` response
 	JSON403 *GenesisError
+	// JSON404 the response for an HTTP 404 `application/json` response
+	JSON404 *GenesisError
 	// JSON409 the response for an HTTP 409 `application/json` response
 	JSON409 *GenesisError
 	// JSON413 the response for an HTTP 413 `application/json` response
@@ -29079,6 +29081,11 @@ func (r SendGenesisMessageResponse) GetJSON401() *GenesisUnauthenticated {
 // GetJSON403 returns the response for an HTTP 403 `application/json` response
 func (r SendGenesisMessageResponse) GetJSON403() *GenesisError {
 	return r.JSON403
+}
+
+// GetJSON404 returns the response for an HTTP 404 `application/json` response
+func (r SendGenesisMessageResponse) GetJSON404() *GenesisError {
+	return r.JSON404
 }
 
 // GetJSON409 returns the response for an HTTP 409 `application/json` response
@@ -43463,6 +43470,13 @@ func ParseSendGenesisMessageResponse(rsp *http.Response) (*SendGenesisMessageRes
 			return nil, err
 		}
 		response.JSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest GenesisError
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
 		var dest GenesisError

@@ -39,13 +39,13 @@ after(async () => {
   }
 });
 
-// start starts a program; ended resolves with its exit code and what it has printed.
+// start starts a program; ended resolves with its exit code and what it has printed to standard output and standard error.
 function start(command, args) {
   const program = spawn(command, args, { env: { PATH: process.env.PATH, HOME: data, COMET_SERVER: api, COMET_TOKEN: token }, stdio: ["ignore", "pipe", "pipe"] });
-  program.text = "";
+  program.text = program.errors = "";
   program.stdout.on("data", (text) => { program.text += text; });
-  program.stderr.on("data", (text) => process.stderr.write(text));
-  program.ended = once(program, "close").then(([code]) => [code, program.text]);
+  program.stderr.on("data", (text) => { program.errors += text; });
+  program.ended = once(program, "close").then(([code]) => [code, program.text, program.errors]);
   programs.push(program);
   return program;
 }
@@ -53,16 +53,16 @@ function start(command, args) {
 async function worker([command, ...args], id) {
   const program = start(command, [...args, "worker", id]);
   const working = new Promise((resolve) => program.stdout.on("data", () => program.text.includes("is working") && resolve(true)));
-  assert.equal(await Promise.race([working, program.ended]), true, `${id} did not start: ${program.text}`);
+  assert.equal(await Promise.race([working, program.ended]), true, `${id} did not start: ${program.text}${program.errors}`);
 }
 
 // ask runs an example as a requester and returns the messages that it has verified.
 async function ask([command, ...args], id, intent, payload) {
   const program = start(command, [...args, "request", id, intent, JSON.stringify(payload)]);
   const late = setTimeout(() => program.kill("SIGKILL"), timeout);
-  const [code, text] = await program.ended;
+  const [code, text, errors] = await program.ended;
   clearTimeout(late);
-  assert.equal(code, 0, text);
+  assert.equal(code, 0, text + errors);
   return text.trim().split("\n").map((line) => JSON.parse(line));
 }
 
@@ -90,6 +90,12 @@ for (const [language, program] of [["TypeScript", ts], ["Python", py]]) {
       assert.deepEqual([end.status, end.error.code], ["FAILURE", "NO_TEXT"]);
     });
   }
+  test(`a program in ${language} shows its usage`, async () => {
+    for (const args of [[], ["worker"], ["request", "boss"], ["worker", "w", "extra"], ["fly", "boss", "fly"]]) {
+      const [code, , errors] = await start(program[0], [...program.slice(1), ...args]).ended;
+      assert.deepEqual([code, /COMET_TOKEN=/.test(errors), /Traceback|Error:/.test(errors)], [1, true, false], errors);
+    }
+  });
   test(`a requester in ${language} reads a refusal`, async () => {
     const [refusal] = await ask(program, `boss-${randomUUID().slice(0, 8)}`, "fly", {});
     assert.deepEqual([refusal.type, refusal.errorCode, refusal.from], ["ERROR", "UNSUPPORTED_INTENT", "nova"]);

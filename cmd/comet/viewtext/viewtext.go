@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
@@ -73,7 +74,7 @@ func percentText(part any) string {
 // oneLine returns a text in one line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-func durationText(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+func durationText(ms int64) string { return input.Duration(time.Duration(ms) * time.Millisecond) }
 
 // tookText returns the time between two times; the second is now if it is missing.
 func tookText(from, to any) string {
@@ -202,4 +203,32 @@ func yamlCollection(dec *jsontext.Decoder, kind yaml.Kind, end jsontext.Kind) (*
 	}
 	_, err := dec.ReadToken()
 	return n, err
+}
+
+// RelativeTime returns how long before or after now a time is, if it is less than two days; other texts are
+// unchanged.
+func RelativeTime(text string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339, text)
+	d, unit := now.Sub(at).Abs(), time.Second
+	if err != nil || d >= 48*time.Hour {
+		return text
+	}
+	if d >= time.Minute {
+		unit = time.Minute
+	}
+	if d >= time.Hour {
+		unit = time.Hour
+	}
+	if text = input.Duration(d.Truncate(unit)); at.After(now) {
+		return "in " + text
+	}
+	return text + " ago"
+}
+
+// Cut truncates a text to a maximum number of characters, with an ellipsis at the end.
+func Cut(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return strings.TrimRight(string([]rune(text)[:most-1]), " ") + "…"
 }
