@@ -23,7 +23,7 @@ func (a *Auth) Session(ctx context.Context, by models.Principal, once *models.Id
 	var out Issued
 	err := a.store.Once(ctx, once, func(tx *store.Tx) (_ any, err error) {
 		d := TokenDraft{Name: new(input.ClipTo("session of "+by.Name, maxName)), Scopes: by.Scopes, AgentID: by.AgentID, ExpiresAt: new(tx.Now().Add(sessionFor))}
-		if Speaks(by) {
+		if SignatureOnly(by) {
 			out, err = issue(tx, by, nil, d)
 			return out, err
 		}

@@ -51,7 +51,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if by.AgentID == nil || by.Issued != nil && by.Administers() {
 		return nil, Require(by, models.ScopeAdmin)
 	}
-	if Speaks(by) {
+	if SignatureOnly(by) {
 		return nil, errs.New(errs.MissingScope, "an agent whose signature replaces a token cannot create tokens")
 	}
 	if by.Issued != nil { // the new token would not end with it

@@ -5872,10 +5872,10 @@ type PublicKeyChange struct {
 	// Example: true
 	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
 
-	// Speaks Whether a signature replaces a token.
+	// SignatureOnly Whether a signature replaces a token.
 	//
 	// Example: false
-	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+	SignatureOnly *bool `json:"signature_only,omitempty" yaml:"signature_only,omitempty"`
 }
 
 // PublicKeyChangeProfile What a signature must cover.
@@ -5905,10 +5905,10 @@ type PublicKeyDraft struct {
 	// Example: true
 	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
 
-	// Speaks Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
+	// SignatureOnly Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
 	//
 	// Example: false
-	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+	SignatureOnly *bool `json:"signature_only,omitempty" yaml:"signature_only,omitempty"`
 }
 
 // PublicKeyDraftProfile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785). The default is `v1`.
@@ -5969,10 +5969,10 @@ type PublicKeyView struct {
 	// Example: 2026-01-12T15:30:00Z
 	RevokedAt *time.Time `json:"revoked_at" yaml:"revoked_at"`
 
-	// Speaks Whether a signature replaces a token.
+	// SignatureOnly Whether a signature replaces a token.
 	//
 	// Example: false
-	Speaks bool `json:"speaks" yaml:"speaks"`
+	SignatureOnly bool `json:"signature_only" yaml:"signature_only"`
 
 	// State Whether messages can be signed with the key now.
 	//
@@ -12846,7 +12846,7 @@ type ClientInterface interface {
 
 	// PinPublicKeyWithBody Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -12857,7 +12857,7 @@ type ClientInterface interface {
 
 	// PinPublicKey Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -15073,7 +15073,7 @@ func (c *Client) ListPublicKeys(ctx context.Context, agentID string, params *Lis
 
 // PinPublicKeyWithBody Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -15094,7 +15094,7 @@ func (c *Client) PinPublicKeyWithBody(ctx context.Context, agentID string, param
 
 // PinPublicKey Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -26709,7 +26709,7 @@ type ClientWithResponsesInterface interface {
 
 	// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -26720,7 +26720,7 @@ type ClientWithResponsesInterface interface {
 
 	// PinPublicKeyWithResponse Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -40377,7 +40377,7 @@ func (c *ClientWithResponses) ListPublicKeysWithResponse(ctx context.Context, ag
 
 // PinPublicKeyWithBodyWithResponse Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -40394,7 +40394,7 @@ func (c *ClientWithResponses) PinPublicKeyWithBodyWithResponse(ctx context.Conte
 
 // PinPublicKeyWithResponse Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //

@@ -35,7 +35,7 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	content, err := fingerprint(m), error(nil)
 	switch {
 	case m.agentID == "":
-	case body.DeliveryGuarantee == wire.AtMostOnce && !auth.Speaks(m.by): // without a token, every reader of a message could send it again
+	case body.DeliveryGuarantee == wire.AtMostOnce && !auth.SignatureOnly(m.by): // without a token, every reader of a message could send it again
 		first, repeated, _ := p.fleeting.PeekOrAdd([2]string{m.agentID, strings.ToLower(m.ID)}, content)
 		if repeated && first != content {
 			return protocol.Reply{}, coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "another event with the id %s was received before; give each message an id of its own", m.ID)
