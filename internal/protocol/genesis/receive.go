@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"comet/internal/protocol"
@@ -61,7 +62,7 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 		if bad := p.failInvalid(ctx, out, err); bad != nil {
 			return out, bad
 		}
-		return out, err
+		return out, p.mistakes(ctx, out, err)
 	}
 	requestid.Add(ctx, slog.String("message_id", m.ID), slog.String("correlation_id", m.CorrelationID))
 	if err := p.checkSender(out); err != nil {
@@ -79,6 +80,17 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 		return out, err
 	}
 	return out, nil
+}
+
+// mistakes returns an error of the codec, without a missing signature if the message is unsigned and its sender need not sign.
+func (p *Protocol) mistakes(ctx context.Context, m received, err error) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok || m.SignedValue("signature", wire.JCS) != nil || m.SignedValue("publicKey", wire.JCS) != nil || m.agentID != "" && !p.mayBeUnsigned(ctx, m) {
+		return err
+	}
+	return &wire.Error{Code: e.Code, Problems: slices.DeleteFunc(slices.Clone(e.Problems), func(p wire.Problem) bool {
+		return p.Pointer == "/signature" || p.Pointer == "/publicKey"
+	})}
 }
 
 // forms returns the forms in which a signature is tried.

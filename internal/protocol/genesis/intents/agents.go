@@ -60,7 +60,7 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	if d.PublicKey != "" {
 		var err error
 		if key.PublicKey, err = wire.ParsePublicKey(d.PublicKey); err != nil {
-			return nil, input.Violated("/payload/publicKey", "public_key", "publicKey cannot be used: %s", err)
+			return nil, input.Violated("/payload/publicKey", "public_key", "payload.publicKey cannot be used: %s", err)
 		}
 	}
 	list := make([]pubsub.Pattern, len(d.Subscriptions))
