@@ -253,6 +253,11 @@ func (a *Auth) List(ctx context.Context, by models.Principal, after string, limi
 	return a.store.Tokens(ctx).List(by.TokenID, after, limit)
 }
 
+// Owns reports whether a principal, or its agent, requested something: owner is the token and agent the agent that did, "" for none.
+func Owns(p models.Principal, owner, agent string) bool {
+	return owner == p.TokenID || agent != "" && p.AgentID != nil && *p.AgentID == agent
+}
+
 // CanRead reports whether a principal may read what a token, the owner, requested: its own requests, and
 // with the scope tasks:read those that concern one of the agents; a token that is bound to no agent
 // reads all of them. "" is no agent.

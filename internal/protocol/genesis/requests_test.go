@@ -310,6 +310,29 @@ func TestCancelAndClarify(t *testing.T) {
 		require.Contains(t, string(order.Payload), m.CorrelationID)
 		require.Equal(t, "CANCELLED", f.one(t, "boss").Body.(wire.Failure).ErrorCode)
 	})
+	runCase(t, "cancel by the correlationId of the requester", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		cancel := func(correlation string) map[string]any {
+			return f.request("boss", "nova", "cancel_task", map[string]any{"correlationId": correlation}, nil)
+		}
+		long := strings.Repeat("x", 100<<10) // has a row of its own
+		for _, payload := range []any{1, long} {
+			for _, correlation := range []string{"order-7", `é"<%_>`} {
+				_, reply := f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", payload, map[string]any{"correlationId": correlation}))
+				f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", payload, map[string]any{"correlationId": correlation + "0"}))
+				end, _ := f.accepted(t, as("boss"), cancel(correlation))
+				require.JSONEq(t, `{"taskId":"`+reply.Location[len("/api/v1/tasks/"):]+`","state":"cancelled"}`, string(end.Body.(wire.Response).Data))
+				failure, refused := f.refused(t, as("boss"), cancel(correlation))
+				require.Equal(t, []any{"NOT_FOUND", http.StatusNotFound}, []any{failure.ErrorCode, refused.Status}, "it has ended")
+			}
+		}
+		failure, refused := f.refused(t, as("boss"), cancel("order-70"))
+		require.Equal(t, []any{"CONFLICT", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
+		require.Contains(t, failure.Message, "several of your open requests have the correlationId")
+		failure, _ = f.refused(t, as("analyst"), f.request("analyst", "nova", "cancel_task", map[string]any{"correlationId": "order-70"}, nil))
+		require.Equal(t, "NOT_FOUND", failure.ErrorCode, "of another agent")
+	})
 	runCase(t, "a question", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")
