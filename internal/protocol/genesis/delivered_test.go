@@ -32,15 +32,15 @@ func ackOf(t *testing.T, m wire.Message) (out acknowledgement) {
 	return out
 }
 
-// stream sends a REQUEST whose response is a stream, and returns its messages.
-func (f *fixture) stream(t *testing.T, by models.Principal, m map[string]any) <-chan wire.Message {
+// stream sends a REQUEST whose response is a stream, and returns a function that returns the next message, nil after the last one.
+func (f *fixture) stream(t *testing.T, by models.Principal, m map[string]any) (next func() *wire.Message) {
 	t.Helper()
-	out, raw := make(chan wire.Message, 100), f.signed(t, m)
+	out, raw := make(chan []byte, 100), f.signed(t, m)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		reply, err := f.Info().Stream(ctx, protocol.Peer{Principal: by}, raw, func(text []byte) error {
-			out <- f.read(t, text)
+			out <- text
 			return nil
 		}, func() error { return nil })
 		if reply.IsError {
@@ -55,7 +55,14 @@ func (f *fixture) stream(t *testing.T, by models.Principal, m map[string]any) <-
 			require.NoError(t, err)
 		}
 	})
-	return out
+	return func() *wire.Message {
+		text, open := <-out
+		if !open {
+			return nil
+		}
+		message := f.read(t, text)
+		return &message
+	}
 }
 
 // TestDelivered: the requester learns that an agent has received its request.
@@ -123,10 +130,10 @@ func TestStreamOfQuestions(t *testing.T) {
 		f.agent(t, "analyst", "analyze_data")
 		f.agentBelow(t, "analyst", "digger", "dig")
 		req := f.request("script", "broadcast", "analyze_data", 1, nil)
-		stream := f.stream(t, client("c"), req)
-		require.Equal(t, "accepted", ackOf(t, <-stream).Stage)
+		next := f.stream(t, client("c"), req)
+		require.Equal(t, "accepted", ackOf(t, *next()).Stage)
 		m := f.one(t, "analyst")
-		got := ackOf(t, <-stream)
+		got := ackOf(t, *next())
 		require.Equal(t, []any{"delivered", "analyst"}, []any{got.Stage, got.AgentID})
 		sub, err := f.work.HandOff(t.Context(), as("analyst"), "analyst", m.CorrelationID, orchestrator.Submission{Class: genesis.Class, Capabilities: []string{"dig"}, AgentID: "digger"})
 		require.NoError(t, err)
@@ -134,15 +141,14 @@ func TestStreamOfQuestions(t *testing.T) {
 		for _, c := range []struct{ agent, task, question string }{{"digger", sub.Task.ID, "where?"}, {"digger", sub.Task.ID, "how deep?"}, {"analyst", m.CorrelationID, "which table?"}} {
 			_, err = f.work.Clarify(t.Context(), c.agent, c.task, orchestrator.Question{Text: c.question})
 			require.NoError(t, err)
-			asked := <-stream
+			asked := next()
 			require.JSONEq(t, `{"taskId":"`+c.task+`","requestId":"`+req["id"].(string)+`","question":"`+c.question+`","options":[]}`, string(asked.Body.(wire.Request).Payload))
 			f.accepted(t, client("c"), f.request("script", "nova", "clarify", map[string]any{"taskId": c.task, "answer": "here"}, nil))
 			require.Contains(t, string(f.one(t, c.agent).Body.(wire.Request).Payload), `"answer":"here"`)
 		}
 		f.accepted(t, as("analyst"), f.answer(m, "SUCCESS", "all", nil))
-		require.Equal(t, wire.Succeeded, (<-stream).Body.(wire.Response).Status)
-		_, open := <-stream
-		require.False(t, open)
+		require.Equal(t, wire.Succeeded, next().Body.(wire.Response).Status)
+		require.Nil(t, next())
 	})
 }
 
