@@ -21,14 +21,14 @@ import (
 
 // publicKey is a key in a response.
 type publicKey struct {
-	KeyID     string  `json:"key_id"`
-	PublicKey string  `json:"public_key"`
-	State     string  `json:"state"`
-	Profile   string  `json:"profile"`
-	Required  bool    `json:"required"`
-	Speaks    bool    `json:"speaks"`
-	NotAfter  *string `json:"not_after"`
-	RetiredAt *string `json:"retired_at"`
+	KeyID         string  `json:"key_id"`
+	PublicKey     string  `json:"public_key"`
+	State         string  `json:"state"`
+	Profile       string  `json:"profile"`
+	Required      bool    `json:"required"`
+	SignatureOnly bool    `json:"signature_only"`
+	NotAfter      *string `json:"not_after"`
+	RetiredAt     *string `json:"retired_at"`
 }
 
 // badPublicKeys breaks the rules of public keys.
@@ -97,10 +97,10 @@ func TestPublicKeys(t *testing.T) {
 		h.do(t, http.MethodPost, "/api/v1/agents/orch-social/keys", `{"public_key":`+quoted(pinned[0].PublicKey)+`}`).problem(t, http.StatusConflict, errs.Conflict)
 
 		one := target + "/" + pinned[0].KeyID
-		changed := h.do(t, http.MethodPatch, one, `{"profile":"v1","required":false,"speaks":true,"not_after":"2026-02-10T15:30:00Z"}`)
+		changed := h.do(t, http.MethodPatch, one, `{"profile":"v1","required":false,"signature_only":true,"not_after":"2026-02-10T15:30:00Z"}`)
 		var key publicKey
 		require.NoError(t, json.Unmarshal(changed.body, &key))
-		require.Equal(t, []any{"v1", false, true, "2026-02-10T15:30:00Z"}, []any{key.Profile, key.Required, key.Speaks, *key.NotAfter})
+		require.Equal(t, []any{"v1", false, true, "2026-02-10T15:30:00Z"}, []any{key.Profile, key.Required, key.SignatureOnly, *key.NotAfter})
 		require.Equal(t, http.StatusNoContent, h.do(t, http.MethodDelete, one, "").status)
 		require.Equal(t, http.StatusNoContent, h.do(t, http.MethodDelete, one, "").status, "again")
 		require.NoError(t, json.Unmarshal(h.do(t, http.MethodGet, one, "").body, &key))

@@ -167,7 +167,7 @@ func readable(p models.Principal, mine bool) (owner, root string) {
 // requireOwner returns errs.MissingScope unless the caller requested the resource itself or is an
 // admin.
 func requireOwner(p models.Principal, owner string) error {
-	if owner == p.TokenID {
+	if auth.Owns(p, owner, "") {
 		return nil
 	}
 	return auth.Require(p, models.ScopeAdmin)

@@ -135,17 +135,17 @@ func (s *Server) getMe(r request) (any, error) {
 
 // publicKeyView is a public key of an agent.
 type publicKeyView struct {
-	KeyID     string     `json:"key_id" example:"e744c0791320c328"` // The first 16 hexadecimal digits of the SHA-256 of the public key.
-	AgentID   string     `json:"agent_id" example:"finance-personal"`
-	PublicKey string     `json:"public_key" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="` // The Ed25519 public key: 32 bytes in base64.
-	State     string     `json:"state" example:"valid" enums:"valid,expired,revoked"`               // Whether messages can be signed with the key now.
-	Profile   string     `json:"profile" example:"jcs" enums:"v1,jcs"`                              // What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
-	Required  bool       `json:"required" example:"true"`                                           // Whether every message of the agent must be signed.
-	Speaks    bool       `json:"speaks" example:"false"`                                            // Whether a signature replaces a token.
-	CreatedBy string     `json:"created_by" example:"ci-importer"`
-	CreatedAt time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
-	NotAfter  *time.Time `json:"not_after" example:"2027-01-10T00:00:00Z"`  // When the key expires; null if it does not.
-	RevokedAt *time.Time `json:"revoked_at" example:"2026-01-12T15:30:00Z"` // When it was revoked; null if it was not.
+	KeyID         string     `json:"key_id" example:"e744c0791320c328"` // The first 16 hexadecimal digits of the SHA-256 of the public key.
+	AgentID       string     `json:"agent_id" example:"finance-personal"`
+	PublicKey     string     `json:"public_key" example:"Gb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="` // The Ed25519 public key: 32 bytes in base64.
+	State         string     `json:"state" example:"valid" enums:"valid,expired,revoked"`               // Whether messages can be signed with the key now.
+	Profile       string     `json:"profile" example:"jcs" enums:"v1,jcs"`                              // What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+	Required      bool       `json:"required" example:"true"`                                           // Whether every message of the agent must be signed.
+	SignatureOnly bool       `json:"signature_only" example:"false"`                                    // Whether a signature replaces a token.
+	CreatedBy     string     `json:"created_by" example:"ci-importer"`
+	CreatedAt     time.Time  `json:"created_at" example:"2026-01-10T15:30:00Z"`
+	NotAfter      *time.Time `json:"not_after" example:"2027-01-10T00:00:00Z"`  // When the key expires; null if it does not.
+	RevokedAt     *time.Time `json:"revoked_at" example:"2026-01-12T15:30:00Z"` // When it was revoked; null if it was not.
 }
 
 // publicKeyList is the public keys of an agent.
@@ -162,7 +162,7 @@ func (s *Server) newPublicKeyView(k models.AgentKey) publicKeyView {
 		state = "expired"
 	}
 	return publicKeyView{
-		KeyID: k.KeyID, AgentID: k.AgentID, PublicKey: k.PublicKey, State: state, Profile: k.Profile, Required: k.Required, Speaks: k.Speaks,
+		KeyID: k.KeyID, AgentID: k.AgentID, PublicKey: k.PublicKey, State: state, Profile: k.Profile, Required: k.Required, SignatureOnly: k.SignatureOnly,
 		CreatedBy: k.CreatedBy, CreatedAt: k.CreatedAt, NotAfter: k.NotAfter, RevokedAt: k.RevokedAt,
 	}
 }
@@ -190,7 +190,7 @@ func (s *Server) getPublicKey(r request) (any, error) {
 // pinPublicKey adds a public key to an agent.
 //
 //	@Summary		Pin a public key to an agent
-//	@Description	Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+//	@Description	Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //	@Param			body			body	auth.PublicKeyDraft	true	"The key"
 //	@Success		201	{object}	publicKeyView	"The key was added"
 //	@Failure		400	"A field is missing or malformed, the key is not a public key of Ed25519, or its expiry is in the past"

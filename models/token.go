@@ -116,10 +116,10 @@ type AgentKey struct {
 	Profile string
 	// Required says that every message of the agent must be signed.
 	Required bool
-	// Speaks says that a signature replaces a token: the message is the agent's own.
-	Speaks    bool
-	CreatedAt time.Time
-	CreatedBy string // name of the principal
+	// SignatureOnly says that a signature replaces a token: the message is the agent's own.
+	SignatureOnly bool `gorm:"column:speaks"`
+	CreatedAt     time.Time
+	CreatedBy     string // name of the principal
 	// NotAfter is when the key expires, and RevokedAt when it was revoked; nil if it does not or was not.
 	NotAfter, RevokedAt *time.Time
 }

@@ -46,28 +46,30 @@ func (tx Inbox) EnqueueAll(agentIDs []string, m models.InboxMessage) error {
 	return tx.insertRows("INSERT INTO inbox (agent_id, id, kind, priority, attempt, data, created_at)", "", width, args)
 }
 
-// Acknowledge removes messages from an agent's inbox and returns how many were there.
-func (tx Inbox) Acknowledge(agentID string, ids []string) (int64, error) {
-	n, err := tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id "+tx.engine.in, agentID, Keys(ids))
+// Received is a task whose assignment was acknowledged.
+type Received struct{ TaskID, Class, OwnerAgent string }
+
+// Acknowledge removes messages from an agent's inbox and returns how many were there, and the tasks that were assigned by them.
+func (tx Inbox) Acknowledge(agentID string, ids []string) (n int64, assigned []Received, err error) {
+	n, err = tx.exec("DELETE FROM inbox WHERE agent_id = ? AND id "+tx.engine.in, agentID, Keys(ids))
 	if err != nil || n == int64(len(ids)) {
-		return n, err
+		return n, nil, err
 	}
-	assigned, err := list[string](tx.reader, "UPDATE tasks SET message_id = '' WHERE agent_id = ? AND message_id <> '' AND message_id "+tx.engine.in+" RETURNING id", agentID, Keys(ids))
+	assigned, err = list[Received](tx.reader, "UPDATE tasks SET message_id = '' WHERE agent_id = ? AND message_id <> '' AND message_id "+tx.engine.in+" RETURNING id, class, owner_agent_id", agentID, Keys(ids))
 	tasks := Tasks{taskReader{tx.reader}}
-	for _, id := range assigned {
-		row := tasks.cached(id)
+	for _, is := range assigned {
+		row := tasks.cached(is.TaskID)
 		if row != nil {
 			t := *row
 			t.MessageID, row = "", &t
 		}
-		tasks.changed(id, row)
-		tx.store.cache.Assign(&tx.state.cached, models.Task{ID: id})
+		tasks.changed(is.TaskID, row)
+		tx.store.cache.Assign(&tx.state.cached, models.Task{ID: is.TaskID})
 	}
-	return n + int64(len(assigned)), err
+	return n + int64(len(assigned)), assigned, err
 }
 
-// Cancel removes the messages of an attempt from the inboxes, except cancellations and
-// results for the requester.
+// Cancel removes the messages of an attempt from the inboxes, except cancellations and results for the requester.
 func (tx Inbox) Cancel(taskID string, attempt int) error {
 	return tx.run("DELETE FROM inbox WHERE task_id = ? AND attempt = ? AND kind NOT IN ('cancel', 'ended')", taskID, attempt)
 }

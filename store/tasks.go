@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -199,9 +200,8 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	if q.RequestID != "" {
 		where.And("request_key = ?", TaskRequest{Owner: q.Owner, RequestID: q.RequestID}.key())
 	}
-	if q.TraceID != "" { // without an index, which would cost about 80 bytes for each task
-		where.And("trace LIKE ?", "00-"+q.TraceID+"-%")
-	}
+	where.Optional("trace LIKE '00-' || CAST(? AS TEXT) || '-%'", q.TraceID) // without an index, which would cost about 80 bytes for each task
+	where.Optional(fmt.Sprintf("substr(coalesce(nullif(meta, ''), (SELECT i.meta FROM task_inputs i WHERE i.task_id = tasks.id)), 1, %d) = ?", utf8.RuneCountInString(q.MetaPrefix)), q.MetaPrefix)
 	where.Optional("session_id = ? AND session_id <> ''", q.SessionID)
 	if !q.Since.IsZero() {
 		where.And("created_at >= ?", q.Since)
@@ -315,8 +315,8 @@ type TaskQuery struct {
 	State models.TaskState
 	// IDPrefix is the beginning of the ids.
 	IDPrefix, AgentID, SessionID, Owner string
-	// RequestID selects the task that Owner requested with it; TraceID those of a trace.
-	RequestID, TraceID string
+	// RequestID selects the task that Owner requested with it; TraceID those of a trace; MetaPrefix those whose TaskInput.Meta begins so.
+	RequestID, TraceID, MetaPrefix string
 	// Root selects the tasks of an agent and of the agents below it, and those that they requested.
 	Root     string
 	ParentID string

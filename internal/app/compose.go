@@ -291,6 +291,7 @@ func (a *App) newJobs(ledger *usage.Ledger, hooks *webhooks.Webhooks, work *orch
 	r.Every("tasks.purge", purgeInterval, work.Purge)
 	r.Every("v5.purge", purgeInterval, v5.Purge)
 	r.Every("signatures.purge", purgeInterval, a.keys.Purge)
+	r.Every("tokens.purge", purgeInterval, a.tokens.Purge)
 	r.Every("tool_calls.purge", purgeInterval, stack.service.Purge)
 	r.Every("workflows.purge", purgeInterval, stack.workflows.Purge)
 	work.RegisterJobs(r)

@@ -1,6 +1,8 @@
 package app_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -91,6 +93,52 @@ func costOfRESTTask(t *testing.T) {
 		o := m.operation("submit, accept and complete a task: submitted over REST, worker polls its inbox")
 		perform(o)
 		o.compare(t, "task-rest-poll")
+	})
+}
+
+// costOfGenesisTask measures a task in Genesis, requested by an agent whose signature replaces a token, with a worker that polls.
+func costOfGenesisTask(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		worker, boss := m.worker(t, "digger"), ed25519.NewKeyFromSeed([]byte(strings.Repeat("b", ed25519.SeedSize)))
+		m.agent(t, "boss")
+		m.must(t, http.StatusCreated, http.MethodPost, "/api/v1/agents/boss/keys",
+			map[string]any{"public_key": base64.StdEncoding.EncodeToString(boss.Public().(ed25519.PublicKey)), "signature_only": true})
+		g := &genesisServer{client: m.client, keys: map[string]ed25519.PrivateKey{"boss": boss}}
+		poll := func(id string) object {
+			var inbox struct{ Messages []object }
+			require.NoError(t, json.Unmarshal(worker.must(t, http.StatusOK, http.MethodGet, "/api/agent/inbox?protocol=genesis", nil, "X-Request-Id", id), &inbox))
+			if len(inbox.Messages) == 0 {
+				return nil
+			}
+			return inbox.Messages[0]
+		}
+		poll("")
+		eventually(t, func() bool { return m.online(t, "digger") }, "the worker is online")
+		perform := func(o *operation) {
+			request := g.request("boss", "broadcast", measuredWork, object{"depth": 3})
+			request["options"] = object{"requiresAck": true, "stream": true}
+			request["timestamp"] = m.clock.Now().UnixMicro() * 1000
+			g.sign(t, request)
+			o.step(t, "submit (POST /api/genesis/messages, a signed REQUEST)", func(id string) {
+				m.must(t, http.StatusAccepted, http.MethodPost, "/api/genesis/messages", request, "X-Request-Id", id, "Authorization", "")
+			})
+			var job object
+			o.step(t, "receive (GET /api/agent/inbox)", func(id string) { job = poll(id) })
+			require.Equal(t, "REQUEST", job["type"])
+			o.post(t, "acknowledge the message (POST /api/agent/inbox/ack)", worker, http.StatusOK, "/api/agent/inbox/ack", map[string]any{"message_ids": []any{job["id"]}})
+			respond := func(name, status string, data any) {
+				response := g.message("RESPONSE", "digger", "nova", object{"correlationId": job["correlationId"], "requestId": job["id"], "status": status, "data": data})
+				response["timestamp"] = m.clock.Now().UnixMicro() * 1000
+				o.post(t, name, worker, http.StatusAccepted, "/api/genesis/messages", response)
+			}
+			respond("a partial response (RESPONSE, PARTIAL)", "PARTIAL", "half a hole")
+			respond("complete (RESPONSE, SUCCESS)", "SUCCESS", "a hole")
+		}
+		perform(m.operation("the first"))
+		o := m.operation("submit, receive, partly complete and complete a task: Genesis, a signed request with requiresAck and stream, worker polls its inbox")
+		perform(o)
+		o.compare(t, "task-genesis-poll")
 	})
 }
 

@@ -36,6 +36,7 @@ func TestCosts(t *testing.T) {
 		t.Run("webhook deliveries", costOfWebhooks)
 		t.Run("publications", costOfPublications)
 		t.Run("A2A", costOfA2A)
+		t.Run("Genesis", costOfGenesisTask)
 	})
 	t.Run("documentation", costsAreDocumented)
 }

@@ -246,7 +246,7 @@ func (g *genesisRun) newSigner(t *testing.T, id string) *roamer {
 	public, err := x509.MarshalPKIXPublicKey(p.key.Public())
 	require.NoError(t, err)
 	g.fixture.must(t, http.StatusCreated, http.MethodPost, "/api/v1/agents/"+id+"/keys", map[string]any{
-		"public_key": base64.StdEncoding.EncodeToString(public), "profile": "jcs", "speaks": true,
+		"public_key": base64.StdEncoding.EncodeToString(public), "profile": "jcs", "signature_only": true,
 	})
 	return g.everywhere(t, p, "key:"+id)
 }

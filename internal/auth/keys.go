@@ -239,7 +239,7 @@ func record(ctx context.Context, tx *store.Tx, by models.Principal, agent models
 	}
 	event := KeyChanged{AgentID: agent.ID, Algorithm: told.Algorithm, Fingerprint: told.Fingerprint, Required: told.Required, Actor: by.Name}
 	if told.Algorithm == Ed25519 {
-		event.KeyID, event.Profile, event.Speaks, event.NotAfter = told.KeyID, told.Profile, told.Speaks, told.NotAfter
+		event.KeyID, event.Profile, event.SignatureOnly, event.NotAfter = told.KeyID, told.Profile, told.SignatureOnly, told.NotAfter
 	}
 	if err := tx.Events().Emit(kind, "key:"+agent.ID, event); err != nil {
 		return err
@@ -264,13 +264,13 @@ func differences(before, after models.AgentKey) []models.Change {
 
 // settings returns the settings of a key for the audit log, null for the zero AgentKey.
 func settings(key models.AgentKey) []models.Change {
-	all := []models.Change{{Field: "key"}, {Field: "key_required"}, {Field: "key_profile"}, {Field: "key_speaks"}, {Field: "key_not_after"}}
+	all := []models.Change{{Field: "key"}, {Field: "key_required"}, {Field: "key_profile"}, {Field: "key_signature_only"}, {Field: "key_not_after"}}
 	if key == (models.AgentKey{}) {
 		return all
 	}
 	all[0].To, all[1].To = fingerprint(key), key.Required
 	if key.Algorithm == Ed25519 {
-		all[2].To, all[3].To = key.Profile, key.Speaks
+		all[2].To, all[3].To = key.Profile, key.SignatureOnly
 		if key.NotAfter != nil {
 			all[4].To = key.NotAfter.Format(time.RFC3339Nano)
 		}
@@ -335,8 +335,8 @@ type KeyChanged struct {
 	Required    bool   `json:"required"`
 	Actor       string `json:"actor"`
 	// The following are those of a public key. For a key of comet, AgentID is "".
-	KeyID    string     `json:"key_id,omitempty"`
-	Profile  string     `json:"profile,omitempty"`
-	Speaks   bool       `json:"speaks,omitempty"`
-	NotAfter *time.Time `json:"not_after,omitempty"`
+	KeyID         string     `json:"key_id,omitempty"`
+	Profile       string     `json:"profile,omitempty"`
+	SignatureOnly bool       `json:"signature_only,omitempty"`
+	NotAfter      *time.Time `json:"not_after,omitempty"`
 }

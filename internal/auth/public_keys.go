@@ -27,20 +27,20 @@ const maxListedKeys = 100
 // PublicKeyDraft is a request to pin an Ed25519 public key to an agent.
 type PublicKeyDraft struct {
 	// PublicKey is Text as bytes, which the caller has parsed.
-	PublicKey ed25519.PublicKey `json:"-"`
-	Text      string            `json:"public_key" validate:"required" example:"MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=" maxLength:"1024"` // The Ed25519 public key: 32 bytes in base64 or 64 hexadecimal digits, or its SubjectPublicKeyInfo in base64 or PEM.
-	Profile   string            `json:"profile" validate:"omitempty,oneof=v1 jcs" example:"jcs" enums:"v1,jcs" default:"v1"`                                    // What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
-	Required  bool              `json:"required" example:"true"`                                                                                                // Whether every message of the agent must be signed.
-	Speaks    bool              `json:"speaks" example:"false"`                                                                                                 // Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
-	NotAfter  *time.Time        `json:"not_after" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"`                                                       // When the key expires, null for never.
+	PublicKey     ed25519.PublicKey `json:"-"`
+	Text          string            `json:"public_key" validate:"required" example:"MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=" maxLength:"1024"` // The Ed25519 public key: 32 bytes in base64 or 64 hexadecimal digits, or its SubjectPublicKeyInfo in base64 or PEM.
+	Profile       string            `json:"profile" validate:"omitempty,oneof=v1 jcs" example:"jcs" enums:"v1,jcs" default:"v1"`                                    // What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785).
+	Required      bool              `json:"required" example:"true"`                                                                                                // Whether every message of the agent must be signed.
+	SignatureOnly bool              `json:"signature_only" example:"false"`                                                                                         // Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
+	NotAfter      *time.Time        `json:"not_after" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"`                                                       // When the key expires, null for never.
 }
 
 // PublicKeyChange is a request to change the settings of a public key. Absent members stay as they are.
 type PublicKeyChange struct {
-	Profile  models.Optional[string]    `json:"profile" validate:"omitnil,oneof=v1 jcs" swaggertype:"string" example:"jcs" enums:"v1,jcs"`                // What a signature must cover.
-	Required models.Optional[bool]      `json:"required" swaggertype:"boolean" example:"true"`                                                            // Whether every message of the agent must be signed.
-	Speaks   models.Optional[bool]      `json:"speaks" swaggertype:"boolean" example:"false"`                                                             // Whether a signature replaces a token.
-	NotAfter models.Optional[time.Time] `json:"not_after" swaggertype:"string" format:"date-time" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"` // When the key expires, null for never.
+	Profile       models.Optional[string]    `json:"profile" validate:"omitnil,oneof=v1 jcs" swaggertype:"string" example:"jcs" enums:"v1,jcs"`                // What a signature must cover.
+	Required      models.Optional[bool]      `json:"required" swaggertype:"boolean" example:"true"`                                                            // Whether every message of the agent must be signed.
+	SignatureOnly models.Optional[bool]      `json:"signature_only" swaggertype:"boolean" example:"false"`                                                     // Whether a signature replaces a token.
+	NotAfter      models.Optional[time.Time] `json:"not_after" swaggertype:"string" format:"date-time" example:"2027-01-10T00:00:00Z" extensions:"x-nullable"` // When the key expires, null for never.
 }
 
 // Pin adds a public key to an agent. It returns errs.NotFound for an unknown agent, errs.InvalidRequest for an
@@ -61,7 +61,7 @@ func (k *Keys) Pin(ctx context.Context, by models.Principal, agentID string, d P
 	}
 	key := models.AgentKey{
 		AgentID: agentID, KeyID: publicKeyID(d.PublicKey), Algorithm: Ed25519, PublicKey: base64.StdEncoding.EncodeToString(d.PublicKey),
-		Profile: d.Profile, Required: d.Required, Speaks: d.Speaks, NotAfter: stored(d.NotAfter), CreatedBy: by.Name,
+		Profile: d.Profile, Required: d.Required, SignatureOnly: d.SignatureOnly, NotAfter: stored(d.NotAfter), CreatedBy: by.Name,
 	}
 	err = k.store.Once(ctx, once, func(tx *store.Tx) (any, error) {
 		agent, err := tx.Agents().Lock(agentID)
@@ -163,7 +163,7 @@ func (k *Keys) Change(ctx context.Context, by models.Principal, agentID, id stri
 		out = before
 		d.Profile.Apply(&out.Profile)
 		d.Required.Apply(&out.Required)
-		d.Speaks.Apply(&out.Speaks)
+		d.SignatureOnly.Apply(&out.SignatureOnly)
 		if d.NotAfter.Set {
 			out.NotAfter = stored(d.NotAfter.Pointer())
 		}
@@ -294,8 +294,8 @@ func (k *Keys) VerifyMessage(ctx context.Context, agentID string, m SignedMessag
 // not of the key, so that the agent still owns its tasks after a rotation of its keys.
 const speakerPrefix = "key:"
 
-// Speaks reports whether a principal is one of Keys.Principal.
-func Speaks(p models.Principal) bool { return strings.HasPrefix(p.TokenID, speakerPrefix) }
+// SignatureOnly reports whether a principal is one of Keys.Principal.
+func SignatureOnly(p models.Principal) bool { return strings.HasPrefix(p.TokenID, speakerPrefix) }
 
 // Principal returns the principal of an agent that has signed a message with a key and sends no token. It is bound
 // to the agent and has the scope messages:send. It returns errs.Unauthenticated unless the key is valid and
@@ -311,9 +311,9 @@ func (k *Keys) Principal(ctx context.Context, key models.AgentKey) (models.Princ
 
 // speaker returns the principal of an agent, one of whose valid keys must replace a token.
 func speaker(ctx context.Context, s *store.Store, agentID string, keys []models.AgentKey) (models.Principal, error) {
-	i := slices.IndexFunc(keys, func(key models.AgentKey) bool { return key.Speaks })
+	i := slices.IndexFunc(keys, func(key models.AgentKey) bool { return key.SignatureOnly })
 	if i < 0 {
-		return models.Principal{}, errs.New(errs.Unauthenticated, "the agent %q needs a token, because no valid key with which it signs replaces one (speaks)", agentID)
+		return models.Principal{}, errs.New(errs.Unauthenticated, "the agent %q needs a token, because no valid key with which it signs replaces one (signature_only)", agentID)
 	}
 	agent, err := s.Agents(ctx).Get(agentID)
 	if err == nil && !agent.IsActive {

@@ -198,9 +198,9 @@ func TestPinnedKeys(t *testing.T) {
 		expires := db.Now().Add(time.Hour)
 		key := pin(t, keys, keyed, newKey(t), auth.PublicKeyDraft{Profile: auth.ProfileJCS, Required: true})
 		for range 2 { // the second time changes nothing
-			changed, err := keys.Change(t.Context(), by, keyed, key.KeyID, auth.PublicKeyChange{Profile: models.Some("v1"), Speaks: models.Some(true), NotAfter: models.Some(expires)})
+			changed, err := keys.Change(t.Context(), by, keyed, key.KeyID, auth.PublicKeyChange{Profile: models.Some("v1"), SignatureOnly: models.Some(true), NotAfter: models.Some(expires)})
 			require.NoError(t, err)
-			require.Equal(t, []any{"v1", true, true, expires}, []any{changed.Profile, changed.Required, changed.Speaks, *changed.NotAfter})
+			require.Equal(t, []any{"v1", true, true, expires}, []any{changed.Profile, changed.Required, changed.SignatureOnly, *changed.NotAfter})
 		}
 		require.NoError(t, keys.RevokePublic(t.Context(), by, keyed, key.KeyID))
 		require.NoError(t, db.Write(t.Context(), func(tx *store.Tx) error { _, _, err := tx.Events().Number(1000); return err }))
@@ -208,12 +208,12 @@ func TestPinnedKeys(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, found, 3)
 		require.JSONEq(t, fmt.Sprintf(`{"agent_id":%q,"algorithm":"ed25519","fingerprint":%q,"required":true,"actor":"ops","key_id":%q,"profile":"jcs"}`, keyed, key.KeyID[:8], key.KeyID), string(found[0].Data))
-		require.JSONEq(t, fmt.Sprintf(`{"agent_id":%q,"algorithm":"ed25519","fingerprint":%q,"required":true,"actor":"ops","key_id":%q,"profile":"v1","speaks":true,"not_after":"2026-01-10T16:30:00Z"}`, keyed, key.KeyID[:8], key.KeyID), string(found[2].Data))
+		require.JSONEq(t, fmt.Sprintf(`{"agent_id":%q,"algorithm":"ed25519","fingerprint":%q,"required":true,"actor":"ops","key_id":%q,"profile":"v1","signature_only":true,"not_after":"2026-01-10T16:30:00Z"}`, keyed, key.KeyID[:8], key.KeyID), string(found[2].Data))
 		trail, err := db.Agents(t.Context()).AuditTrail(keyed, 0, 3)
 		require.NoError(t, err)
 		text, err := json.Marshal(trail[1].Changes)
 		require.NoError(t, err)
-		require.JSONEq(t, `[{"field":"key_profile","from":"jcs","to":"v1"},{"field":"key_speaks","from":false,"to":true},{"field":"key_not_after","from":null,"to":"2026-01-10T16:30:00Z"}]`, string(text))
+		require.JSONEq(t, `[{"field":"key_profile","from":"jcs","to":"v1"},{"field":"key_signature_only","from":false,"to":true},{"field":"key_not_after","from":null,"to":"2026-01-10T16:30:00Z"}]`, string(text))
 	})
 	keyRule(t, "the secret of PROTOCOL_V5 is independent", func(t *testing.T, db *storetest.DB) {
 		keys := auth.NewKeys(db.Store, nil)
@@ -464,17 +464,17 @@ func TestTakeMessage(t *testing.T) {
 	})
 }
 
-// TestPrincipalOfKey: a signature with a key that speaks replaces a token.
+// TestPrincipalOfKey: a signature with a key of signature_only replaces a token.
 func TestPrincipalOfKey(t *testing.T) {
 	t.Parallel()
 	keyRule(t, "bound to the agent, and ends with the key", func(t *testing.T, db *storetest.DB) {
 		keys, tokens := auth.NewKeys(db.Store, nil), auth.New(db.Store, nil)
 		key, next, silent := newKey(t), newKey(t), newKey(t)
-		spoken, quiet := pin(t, keys, keyed, key, auth.PublicKeyDraft{Speaks: true}), pin(t, keys, keyed, silent, auth.PublicKeyDraft{})
+		spoken, quiet := pin(t, keys, keyed, key, auth.PublicKeyDraft{SignatureOnly: true}), pin(t, keys, keyed, silent, auth.PublicKeyDraft{})
 		by, err := keys.Principal(t.Context(), spoken)
 		require.NoError(t, err)
 		require.Equal(t, models.Principal{TokenID: "key:" + keyed, Name: "key:" + keyed + "/" + spoken.KeyID, Scopes: []models.Scope{models.ScopeMessagesSend}, AgentID: new(keyed)}, by)
-		for _, none := range []models.AgentKey{quiet, {}, {AgentID: keyed, KeyID: "unknown", Speaks: true}, {AgentID: "orch-social", KeyID: spoken.KeyID}} {
+		for _, none := range []models.AgentKey{quiet, {}, {AgentID: keyed, KeyID: "unknown", SignatureOnly: true}, {AgentID: "orch-social", KeyID: spoken.KeyID}} {
 			_, err = keys.Principal(t.Context(), none)
 			require.True(t, errs.Is(err, errs.Unauthenticated), err)
 		}
@@ -487,7 +487,7 @@ func TestPrincipalOfKey(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, own)
 
-		added := pin(t, keys, keyed, next, auth.PublicKeyDraft{Speaks: true})
+		added := pin(t, keys, keyed, next, auth.PublicKeyDraft{SignatureOnly: true})
 		require.NoError(t, keys.RevokePublic(t.Context(), models.System(), keyed, spoken.KeyID))
 		_, err = keys.Principal(t.Context(), spoken)
 		require.True(t, errs.Is(err, errs.Unauthenticated), err)
@@ -497,7 +497,7 @@ func TestPrincipalOfKey(t *testing.T) {
 		standing, err := tokens.Standing(t.Context(), models.Principal{TokenID: by.TokenID, Name: by.Name})
 		require.NoError(t, err)
 		require.Equal(t, rotated, standing)
-		_, err = keys.Change(t.Context(), models.System(), keyed, added.KeyID, auth.PublicKeyChange{Speaks: models.Some(false)})
+		_, err = keys.Change(t.Context(), models.System(), keyed, added.KeyID, auth.PublicKeyChange{SignatureOnly: models.Some(false)})
 		require.NoError(t, err)
 		_, err = keys.Principal(t.Context(), added)
 		require.True(t, errs.Is(err, errs.Unauthenticated), err)
@@ -508,7 +508,7 @@ func TestPrincipalOfKey(t *testing.T) {
 		keys, tokens, reg := auth.NewKeys(db.Store, nil), auth.New(db.Store, nil), registry.New(db.Store, nil)
 		_, err := reg.Create(t.Context(), models.System(), models.AgentDraft{ID: new("speaker"), Name: new("speaker"), Level: new(models.LevelSpecialist), FrequencyHz: new(555), ParentID: new(keyed), Capabilities: []string{"chat"}}, nil)
 		require.NoError(t, err)
-		key := pin(t, keys, "speaker", newKey(t), auth.PublicKeyDraft{Speaks: true})
+		key := pin(t, keys, "speaker", newKey(t), auth.PublicKeyDraft{SignatureOnly: true})
 		by, err := keys.Principal(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, reg.Deactivate(t.Context(), models.System(), "speaker", nil))

@@ -51,7 +51,7 @@ func delegate(tx *store.Tx, by models.Principal, d *TokenDraft) (*string, error)
 	if by.AgentID == nil || by.Issued != nil && by.Administers() {
 		return nil, Require(by, models.ScopeAdmin)
 	}
-	if Speaks(by) {
+	if SignatureOnly(by) {
 		return nil, errs.New(errs.MissingScope, "an agent whose signature replaces a token cannot create tokens")
 	}
 	if by.Issued != nil { // the new token would not end with it
@@ -251,6 +251,11 @@ func (a *Auth) List(ctx context.Context, by models.Principal, after string, limi
 		return nil, err
 	}
 	return a.store.Tokens(ctx).List(by.TokenID, after, limit)
+}
+
+// Owns reports whether a principal, or its agent, requested something: owner is the token and agent the agent that did, "" for none.
+func Owns(p models.Principal, owner, agent string) bool {
+	return owner == p.TokenID || agent != "" && p.AgentID != nil && *p.AgentID == agent
 }
 
 // CanRead reports whether a principal may read what a token, the owner, requested: its own requests, and

@@ -1,12 +1,15 @@
 package input
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"comet/internal/errs"
 )
 
 // MaxTokenLength is the longest bearer token, in bytes.
@@ -92,6 +95,39 @@ func Field(pointer string) string {
 		b.WriteString(Clip(token))
 	}
 	return b.String()
+}
+
+// Respell returns an error for a request whose members have other names than those of the operation that returns it. names has
+// the pointers that differ; all pointers are below another one in the request, "" for none. A sentence that begins with the name
+// of its member gets the new name.
+func Respell(err error, below string, names map[string]string) error {
+	e := errs.From(err)
+	if err == nil || e.Code == errs.Internal || len(e.Fields) == 0 {
+		return err
+	}
+	out := *e
+	out.Fields = slices.Clone(e.Fields)
+	for i := range out.Fields {
+		f := &out.Fields[i]
+		at, summary := f.Pointer, f.Detail == e.Detail
+		f.Pointer = below + at
+		for from, to := range names {
+			if rest, ok := strings.CutPrefix(at, from); ok && (rest == "" || rest[0] == '/') {
+				f.Pointer = below + to + rest
+			}
+		}
+		for at != "" { // a sentence may name the member alone, without the members around it
+			if rest, ok := strings.CutPrefix(f.Detail, Field(at)+" "); ok {
+				f.Detail = Field(f.Pointer) + " " + rest
+				break
+			}
+			at = at[1+strings.IndexByte(at[1:]+"/", '/'):]
+		}
+		if summary {
+			out.Detail = f.Detail
+		}
+	}
+	return &out
 }
 
 // Escape returns the token of a JSON pointer that represents a name (RFC 6901 §4).

@@ -1,6 +1,7 @@
 package input_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/errs"
 	"comet/internal/input"
 )
 
@@ -99,4 +101,32 @@ func TestSplitRune(t *testing.T) {
 		require.Equal(t, rest, string(end), "%q", text)
 		require.Equal(t, text, string(complete)+string(end))
 	}
+}
+
+// TestRespell: an API spells the members of a core operation as its own requests do, also at the beginning of sentences.
+func TestRespell(t *testing.T) {
+	t.Parallel()
+	names := map[string]string{"/delay_ms": "/delayMs", "/task/capabilities/0": "/intent"}
+	for _, c := range []struct{ pointer, detail, wantPointer, want string }{
+		{"/delay_ms", "delay_ms must be 1 to 5", "/payload/delayMs", "payload.delayMs must be 1 to 5"},
+		{"/task/capabilities/0", "capabilities[0] must be text", "/payload/intent", "payload.intent must be text"},
+		{"/task/capabilities/01", "task.capabilities[01] is wrong", "/payload/task/capabilities/01", "payload.task.capabilities[01] is wrong"},
+		{"/delay_ms", "the value of delay_ms is wrong", "/payload/delayMs", "the value of delay_ms is wrong"},
+		{"", "the document is wrong", "/payload", "the document is wrong"},
+	} {
+		core := input.Violated(c.pointer, "rule", "%s", c.detail)
+		var e *errs.Error
+		require.ErrorAs(t, input.Respell(core, "/payload", names), &e)
+		require.Equal(t, []errs.Field{{Code: errs.InvalidRequest, Pointer: c.wantPointer, Rule: "rule", Detail: c.want}}, e.Fields)
+		require.Equal(t, c.want, e.Detail)
+		require.Equal(t, c.pointer, errs.From(core).Fields[0].Pointer, "the error of the core does not change")
+	}
+	var v errs.Violations
+	v.Add(errs.Conflict, "/a", "rule", "a is wrong")
+	v.Add(errs.Conflict, "/b", "rule", "b is wrong")
+	e := errs.From(input.Respell(v.Err(), "", map[string]string{"/a": "/x"}))
+	require.Equal(t, []any{errs.Conflict, "x is wrong", "b is wrong"}, []any{e.Code, e.Detail, e.Fields[1].Detail})
+	require.NoError(t, input.Respell(nil, "/payload", names))
+	broken := errors.New("broken")
+	require.Equal(t, broken, input.Respell(broken, "/payload", names))
 }

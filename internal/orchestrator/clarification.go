@@ -40,7 +40,9 @@ func (op *operation) clarify(agentID, taskID string, q Question) (models.Task, e
 		return t, err
 	}
 	before := t
-	op.markAccepted(&t, &a)
+	if err := op.markAccepted(&t, &a); err != nil {
+		return t, err
+	}
 	if t.Questions++; t.Questions > p.MaxQuestions {
 		r := attemptEnd{state: models.AttemptFailed, failure: FailureQuestions, text: "the agent asked too many questions", outcome: usage.OutcomeFailed}
 		if err := op.failAttempt(&t, r, p); err != nil {

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 
 	"comet/internal/errs"
@@ -72,10 +73,9 @@ func (op *operation) handOff(by models.Principal, agentID, taskID string, sub Su
 	if err := op.lockCandidates(sub, t, t.Depth+1, 1, agentID); err != nil { // before the account of the parent
 		return SubmitResult{}, err
 	}
-	if err := op.carveBudget(&t, &a, sub.Budget); err != nil {
+	if err := cmp.Or(op.carveBudget(&t, &a, sub.Budget), op.markAccepted(&t, &a)); err != nil {
 		return SubmitResult{}, err
 	}
-	op.markAccepted(&t, &a)
 	t.Subtasks++
 	if t.WaitingFor == models.NotWaiting { // the agent is alive
 		t.Deadline = p.deadline(t, op.tx.Now(), p.Timeout)

@@ -54,9 +54,9 @@ func (o *Orchestrator) FlushAcknowledgements(ctx context.Context, agentIDs ...st
 		if len(pending) == 0 {
 			continue
 		}
-		err := o.store.Write(ctx, func(tx *store.Tx) error {
+		err := o.transact(ctx, func(op *operation) error {
 			for _, id := range some {
-				if _, err := tx.Inbox().Acknowledge(id, pending[id]); err != nil {
+				if _, err := op.acknowledge(id, pending[id]); err != nil {
 					return err
 				}
 			}
@@ -78,10 +78,41 @@ func (o *Orchestrator) Acknowledge(ctx context.Context, agentID string, ids []st
 		return 0, nil
 	}
 	err = o.transact(ctx, func(op *operation) (err error) {
-		n, err = op.tx.Inbox().Acknowledge(agentID, ids)
+		n, err = op.acknowledge(agentID, ids)
 		return err
 	})
 	return n, err
+}
+
+// MessageReceived is the kind of the message to an agent whose task another agent has received (Override.Receipts).
+const MessageReceived = "received"
+
+// acknowledge removes messages from an agent's inbox, returns how many were still there, and reports assignments among them.
+func (op *operation) acknowledge(agentID string, ids []string) (int64, error) {
+	n, assigned, err := op.tx.Inbox().Acknowledge(agentID, ids)
+	for _, t := range assigned {
+		if err == nil {
+			err = op.reportReceipt(t)
+		}
+	}
+	return n, err
+}
+
+// reportReceipt notifies those who wait for a task in this process that an agent has received it, and the agent that submitted it,
+// if it asked for that.
+func (op *operation) reportReceipt(r store.Received) error {
+	op.tx.After(func() { op.waiters.Wake(wakeups.Wake{Kind: WakeTask, ID: r.TaskID}) })
+	if r.OwnerAgent == "" || !op.opts.Classes[r.Class].Receipts {
+		return nil
+	}
+	t, err := op.tx.Tasks().Get(r.TaskID)
+	if err != nil {
+		return err
+	}
+	if _, p, err := op.loadPolicy(t); err != nil || !p.Receipts {
+		return err
+	}
+	return op.send(t.OwnerAgent, MessageReceived, t, nil)
 }
 
 // MessagePending returns those of the messages that are still in an agent's inbox.

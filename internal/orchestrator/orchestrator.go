@@ -33,6 +33,7 @@ import (
 	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/orchestrator/metrics"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/orchestrator/wakeups"
 	"comet/internal/registry"
@@ -143,7 +144,7 @@ type environment struct {
 	opts     Options
 	index    *selection.Index // the agents and their newest states as workers
 	queues   *queueCache      // the requirements of the queued tasks
-	counters *counters
+	counters *metrics.Counters
 	timers   *wakeups.Timers
 	acks     *wakeups.Acks
 	waiters  *wakeups.Waiters

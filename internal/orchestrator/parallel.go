@@ -85,7 +85,7 @@ func (op *operation) submitParallel(by models.Principal, sub Submission, request
 func (op *operation) submitSubtasks(by models.Principal, sub Submission, parent models.Task) (made int, err error) {
 	workers := sub.Override.Workers
 	sub.RequestID, sub.parentID, sub.depth = "", &parent.ID, parent.Depth
-	sub.Override.Workers, sub.Override.Notify, sub.OnEnd = 0, false, &EndJob{Kind: subtaskKind}
+	sub.Override.Workers, sub.Override.Notify, sub.Override.Partials, sub.Override.Receipts, sub.OnEnd = 0, false, false, false, &EndJob{Kind: subtaskKind}
 	sub.divideBudget(workers)
 	if err := op.lockCandidates(sub, parent, parent.Depth, workers, ""); err != nil {
 		return 0, err
@@ -255,7 +255,7 @@ func (op *operation) completeParent(before, t models.Task, subtask models.Task) 
 	if err != nil {
 		return err
 	}
-	t.ExitCode, t.Output, t.OutputBytes = subtask.ExitCode, subtask.Output, subtask.OutputBytes
+	t.ExitCode, t.Detail, t.Output, t.OutputBytes = subtask.ExitCode, subtask.Detail, subtask.Output, subtask.OutputBytes
 	if t.Output == nil && t.OutputBytes > 0 {
 		from, err := succeededAttempt(subtask, op.tx.Tasks().EarlierAttempts)
 		if err == nil {

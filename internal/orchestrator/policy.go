@@ -49,6 +49,8 @@ type Policy struct {
 	// Threshold is the minimum share of the capabilities that an agent must have, 0 for
 	// selection.DefaultThreshold.
 	Threshold float64
+	// Receipts permits Override.Receipts, and says for a task whether it is set.
+	Receipts bool
 	// Weighted orders the agents by selection.ByWeight, and finds capabilities by folded names as well.
 	Weighted bool
 }
@@ -120,6 +122,8 @@ type Override struct {
 	Notify bool `json:"notify,omitempty"`
 	// Partials sends each partial result to the inbox of the requesting agent.
 	Partials bool `json:"partials,omitempty"`
+	// Receipts sends a message to the inbox of the requesting agent when a worker has received the task.
+	Receipts bool `json:"receipts,omitempty"`
 	// Workers is how many workers do the task at the same time, 2 to MaxParallel; 0 means one.
 	Workers int `json:"workers,omitempty"`
 	// Overrun replaces Policy.Overrun.
@@ -134,7 +138,7 @@ func (p Policy) withOverride(o Override) Policy {
 	if o.AttemptTimeoutMS > 0 {
 		p.AttemptTimeout = time.Duration(o.AttemptTimeoutMS) * time.Millisecond
 	}
-	p.ExpiresAt, p.Notify = o.ExpiresAt, o.Notify
+	p.ExpiresAt, p.Notify, p.Receipts = o.ExpiresAt, o.Notify, o.Receipts
 	if o.Retries != nil {
 		p.Retries = *o.Retries
 	}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/models"
+	"comet/store"
 	"comet/store/partials"
 )
 
@@ -76,8 +78,7 @@ func (op *operation) progress(agentID, taskID string, p Progress) (models.Task, 
 		return t, err
 	}
 	before := t
-	op.markAccepted(&t, &a)
-	err = op.appendLog(&t, a.Attempt, p.Log)
+	err = cmp.Or(op.markAccepted(&t, &a), op.appendLog(&t, a.Attempt, p.Log))
 	if err == nil && p.Chunk != nil {
 		err = op.storeChunk(&t, &a, *p.Chunk)
 	}
@@ -148,10 +149,16 @@ func (op *operation) extendDeadline(t *models.Task, agentID string) error {
 }
 
 // markAccepted sets an assigned attempt to running and emits task.started. It does not save the task.
-func (op *operation) markAccepted(t *models.Task, a *models.Attempt) {
-	if op.setAccepted(t, a) {
-		op.emitTaskEvent(events.TaskStarted, *t, nil)
+func (op *operation) markAccepted(t *models.Task, a *models.Attempt) error {
+	unread := t.MessageID != ""
+	if !op.setAccepted(t, a) {
+		return nil
 	}
+	op.emitTaskEvent(events.TaskStarted, *t, nil)
+	if !unread {
+		return nil
+	}
+	return op.reportReceipt(store.Received{TaskID: t.ID, Class: t.Class, OwnerAgent: t.OwnerAgent})
 }
 
 // setAccepted sets an assigned attempt to running, and reports whether it was assigned.

@@ -7,6 +7,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/jobs"
+	"comet/internal/orchestrator/metrics"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/orchestrator/wakeups"
 	"comet/internal/usage"
@@ -25,7 +26,7 @@ const (
 func New(s *store.Store, ledger *usage.Ledger, opts *Options) *Orchestrator {
 	o := &Orchestrator{store: s, gauges: newGauges(), environment: environment{
 		ledger: ledger, opts: opts.orDefaults(), index: selection.New(),
-		queues: newQueueCache(), counters: newCounters(), timers: &wakeups.Timers{Changed: background.NewSignal()}, acks: wakeups.NewAcks(), waiters: wakeups.NewWaiters(), tracesEnabled: opts != nil && opts.Tracer != nil,
+		queues: newQueueCache(), counters: metrics.NewCounters(), timers: &wakeups.Timers{Changed: background.NewSignal()}, acks: wakeups.NewAcks(), waiters: wakeups.NewWaiters(), tracesEnabled: opts != nil && opts.Tracer != nil,
 	}}
 	o.log, o.waitLimit = o.opts.Logger, background.NewLimiter[string](o.opts.MaxWaiters, o.opts.MaxWaitersPerToken)
 	o.registryStale.Store(1)

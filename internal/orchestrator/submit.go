@@ -11,6 +11,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
+	"comet/internal/orchestrator/metrics"
 	"comet/internal/orchestrator/selection"
 	"comet/models"
 	"comet/store"
@@ -199,7 +200,7 @@ func (op *operation) insertTask(t models.Task, in models.TaskInput, request stor
 	if err := op.tx.Tasks().Insert(t, in, request); err != nil {
 		return err
 	}
-	op.count(func(c *counters) { c.submitted.WithLabelValues(t.Class).Inc() })
+	op.count(func(c *metrics.Counters) { c.Submitted.WithLabelValues(t.Class).Inc() })
 	if t.State.Ended() {
 		return op.onTaskEnd(t)
 	}

@@ -65,6 +65,11 @@ func (o *Orchestrator) Wait(ctx context.Context, tokenID, id string, timeout tim
 	return o.waitFor(ctx, wakeups.End, tokenID, id, timeout, func(t models.Task) bool { return t.State.Ended() })
 }
 
+// WaitUntil is Wait for what done reports. done is called at the start, after changes and after receipts and questions of subtasks.
+func (o *Orchestrator) WaitUntil(ctx context.Context, tokenID, id string, timeout time.Duration, done func(models.Task) bool) (models.Task, error) {
+	return o.waitFor(ctx, WakeTask, tokenID, id, timeout, done)
+}
+
 // WaitForChange is Wait for any change after a version.
 func (o *Orchestrator) WaitForChange(ctx context.Context, tokenID, id string, version int64, timeout time.Duration) (models.Task, error) {
 	return o.waitFor(ctx, WakeTask, tokenID, id, timeout, func(t models.Task) bool { return t.Version > version || t.State.Ended() })

@@ -11,6 +11,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/jobs"
+	"comet/internal/orchestrator/metrics"
 	"comet/internal/orchestrator/selection"
 	"comet/internal/usage"
 	"comet/models"
@@ -299,7 +300,7 @@ func (op *operation) openBreaker(w *models.Worker, p Policy) error {
 	if err := op.schedule(breakerKind, w.AgentID, w.BreakerUntil); err != nil {
 		return err
 	}
-	op.count(func(c *counters) { c.breakers.Inc() })
+	op.count(func(c *metrics.Counters) { c.Breakers.Inc() })
 	op.emit(events.BreakerOpened, w.AgentID, map[string]any{"agent_id": w.AgentID, "failures": w.Failures, "until": w.BreakerUntil})
 	return nil
 }

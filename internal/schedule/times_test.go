@@ -76,7 +76,7 @@ func TestInvalidTimings(t *testing.T) {
 	t.Parallel()
 	now := at(t, "2026-01-10T15:30:00Z")
 	const (
-		one    = "exactly one of at, delay_ms, every_ms and cron is required"
+		one    = "exactly one of a time, a delay, an interval and a cron expression is required"
 		fields = `cron must have the five fields minute, hour, day of the month, month and day of the week, such as "30 8 * * 1-5", not `
 		zone   = "time_zone must be the name of an IANA time zone such as Europe/Paris, not "
 	)

@@ -5872,10 +5872,10 @@ type PublicKeyChange struct {
 	// Example: true
 	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
 
-	// Speaks Whether a signature replaces a token.
+	// SignatureOnly Whether a signature replaces a token.
 	//
 	// Example: false
-	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+	SignatureOnly *bool `json:"signature_only,omitempty" yaml:"signature_only,omitempty"`
 }
 
 // PublicKeyChangeProfile What a signature must cover.
@@ -5905,10 +5905,10 @@ type PublicKeyDraft struct {
 	// Example: true
 	Required *bool `json:"required,omitempty" yaml:"required,omitempty"`
 
-	// Speaks Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
+	// SignatureOnly Whether a signature replaces a token. The agent can then send messages without a token, with the scope messages:send.
 	//
 	// Example: false
-	Speaks *bool `json:"speaks,omitempty" yaml:"speaks,omitempty"`
+	SignatureOnly *bool `json:"signature_only,omitempty" yaml:"signature_only,omitempty"`
 }
 
 // PublicKeyDraftProfile What a signature must cover: `v1` the members of the message that its protocol selects, `jcs` the whole message (RFC 8785). The default is `v1`.
@@ -5969,10 +5969,10 @@ type PublicKeyView struct {
 	// Example: 2026-01-12T15:30:00Z
 	RevokedAt *time.Time `json:"revoked_at" yaml:"revoked_at"`
 
-	// Speaks Whether a signature replaces a token.
+	// SignatureOnly Whether a signature replaces a token.
 	//
 	// Example: false
-	Speaks bool `json:"speaks" yaml:"speaks"`
+	SignatureOnly bool `json:"signature_only" yaml:"signature_only"`
 
 	// State Whether messages can be signed with the key now.
 	//
@@ -12569,7 +12569,7 @@ type ClientInterface interface {
 
 	// SendGenesisMessageWithBody Send a Genesis message
 	//
-	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
 	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
@@ -12582,7 +12582,7 @@ type ClientInterface interface {
 
 	// SendGenesisMessage Send a Genesis message
 	//
-	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
 	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
@@ -12846,7 +12846,7 @@ type ClientInterface interface {
 
 	// PinPublicKeyWithBody Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -12857,7 +12857,7 @@ type ClientInterface interface {
 
 	// PinPublicKey Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14526,7 +14526,7 @@ func (c *Client) StreamInbox(ctx context.Context, params *StreamInboxParams, req
 
 // SendGenesisMessageWithBody Send a Genesis message
 //
-// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
 // 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
@@ -14549,7 +14549,7 @@ func (c *Client) SendGenesisMessageWithBody(ctx context.Context, params *SendGen
 
 // SendGenesisMessage Send a Genesis message
 //
-// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
 // 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
@@ -15073,7 +15073,7 @@ func (c *Client) ListPublicKeys(ctx context.Context, agentID string, params *Lis
 
 // PinPublicKeyWithBody Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -15094,7 +15094,7 @@ func (c *Client) PinPublicKeyWithBody(ctx context.Context, agentID string, param
 
 // PinPublicKey Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -26408,7 +26408,7 @@ type ClientWithResponsesInterface interface {
 
 	// SendGenesisMessageWithBodyWithResponse Send a Genesis message
 	//
-	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
 	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
@@ -26421,7 +26421,7 @@ type ClientWithResponsesInterface interface {
 
 	// SendGenesisMessageWithResponse Send a Genesis message
 	//
-	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+	// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 	//
 	// 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 	//
@@ -26709,7 +26709,7 @@ type ClientWithResponsesInterface interface {
 
 	// PinPublicKeyWithBodyWithResponse Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -26720,7 +26720,7 @@ type ClientWithResponsesInterface interface {
 
 	// PinPublicKeyWithResponse Pin a public key to an agent
 	//
-	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+	// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 	//
 	// Requires the scope `admin`.
 	//
@@ -39921,7 +39921,7 @@ func (c *ClientWithResponses) StreamInboxWithResponse(ctx context.Context, param
 
 // SendGenesisMessageWithBodyWithResponse Send a Genesis message
 //
-// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
 // 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
@@ -39940,7 +39940,7 @@ func (c *ClientWithResponses) SendGenesisMessageWithBodyWithResponse(ctx context
 
 // SendGenesisMessageWithResponse Send a Genesis message
 //
-// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+// Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //
 // 202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //
@@ -40384,7 +40384,7 @@ func (c *ClientWithResponses) ListPublicKeysWithResponse(ctx context.Context, ag
 
 // PinPublicKeyWithBodyWithResponse Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //
@@ -40401,7 +40401,7 @@ func (c *ClientWithResponses) PinPublicKeyWithBodyWithResponse(ctx context.Conte
 
 // PinPublicKeyWithResponse Pin a public key to an agent
 //
-// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `speaks`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
+// Adds an Ed25519 key that verifies the agent's Genesis messages. An agent has at most four valid keys: to rotate, pin the new key, change the agent, then revoke the old key. A public key belongs to one agent, and a revoked one cannot be pinned again. If a valid key is `required`, messages without a valid signature are rejected. With `signature_only`, a signature replaces a token: the agent then has the scope `messages:send` and no other.
 //
 // Requires the scope `admin`.
 //

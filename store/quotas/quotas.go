@@ -5,6 +5,7 @@ package quotas
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"comet/internal/errs"
 	"comet/models"
@@ -74,4 +75,29 @@ func check(tx *store.Tx, tokenID, kind string, agents []string) error {
 		err = errs.New(errs.LimitReached, "the token %q (%s) and its descendants may have created at most %d %s; delete some, or ask an administrator to raise the setting quotas.%s", token.Name, token.ID, limit, kind, kind)
 	}
 	return err
+}
+
+// CheckShortLived returns errs.LimitReached if an agent has most valid tokens, or more, that were issued for at most life.
+// The caller has locked all tokens.
+func CheckShortLived(tx *store.Tx, agentID string, life time.Duration, most int) error {
+	found, err := store.Row[struct {
+		N     int
+		First *time.Time
+	}](tx, "SELECT count(*) AS n, min(expires_at) AS first FROM tokens WHERE agent_id = ? AND revoked_at IS NULL AND expires_at > ? AND expires_at - created_at <= ?",
+		agentID, tx.Now(), life.Microseconds())
+	if err == nil && found.N >= most {
+		err = errs.New(errs.LimitReached, "the agent %q has %d valid tokens of at most %d minutes; use one of them until it expires, or wait until %s, when the first one expires",
+			agentID, found.N, int(life.Minutes()), found.First.UTC().Format(time.RFC3339)).With("limit", most)
+	}
+	return err
+}
+
+// PurgeShortLived deletes up to limit tokens of agents that were issued for at most life and expired before a time, unless
+// something refers to them, and returns how many.
+func PurgeShortLived(tx *store.Tx, life time.Duration, before time.Time, limit int) (int64, error) {
+	return tx.Exec(`DELETE FROM tokens WHERE id IN (SELECT id FROM tokens t WHERE agent_id IS NOT NULL AND expires_at < ? AND expires_at - created_at <= ?
+		AND NOT EXISTS (SELECT 1 FROM tokens WHERE parent_id = t.id) AND NOT EXISTS (SELECT 1 FROM token_objects WHERE token_id = t.id)
+		AND NOT EXISTS (SELECT 1 FROM webhooks WHERE token_id = t.id) AND NOT EXISTS (SELECT 1 FROM upstreams WHERE token_id = t.id)
+		AND NOT EXISTS (SELECT 1 FROM workflows WHERE token_id = t.id) AND NOT EXISTS (SELECT 1 FROM schedules WHERE token_id = t.id) LIMIT ?)`,
+		before, life.Microseconds(), limit)
 }

@@ -106,7 +106,7 @@ func TestMigrations(t *testing.T) {
 		require.Len(t, ids, 3)
 		key, err := db.Tokens(t.Context()).AgentKey("ada", "ed25519")
 		require.NoError(t, err)
-		require.Equal(t, []any{"v1", false, true}, []any{key.Profile, key.Speaks, key.Live(db.Now())})
+		require.Equal(t, []any{"v1", false, true}, []any{key.Profile, key.SignatureOnly, key.Live(db.Now())})
 		marks, err := store.Row[int](db.Reads(t.Context()), "SELECT count(*) FROM replay_marks WHERE length(digest) = 0")
 		require.NoError(t, err)
 		require.Equal(t, 1, marks)

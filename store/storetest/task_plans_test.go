@@ -105,7 +105,7 @@ func runEveryTaskQuery(t *testing.T, s *store.Store) {
 		if _, _, err := tx.Tasks().NextQueued("q"); err != nil {
 			return err
 		}
-		if _, err := tx.Inbox().Acknowledge("a", []string{"m"}); err != nil {
+		if _, _, err := tx.Inbox().Acknowledge("a", []string{"m"}); err != nil {
 			return err
 		}
 		_, err := tx.Tasks().Purge(tx.Now(), 10)

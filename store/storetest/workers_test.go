@@ -228,7 +228,7 @@ func TestAnInbox(t *testing.T) {
 			want  int64
 		}{{"health", 0}, {"finance", 1}, {"finance", 0}} {
 			write(t, db, func(tx *store.Tx) error {
-				n, err := tx.Inbox().Acknowledge(c.agent, ids)
+				n, _, err := tx.Inbox().Acknowledge(c.agent, ids)
 				require.Equal(t, c.want, n)
 				return err
 			})
@@ -272,7 +272,7 @@ func TestAnInboxIsTheSameInATransaction(t *testing.T) {
 					}
 				}
 				if err == nil && len(ids) > 0 {
-					_, err = tx.Inbox().Acknowledge(agent, ids)
+					_, _, err = tx.Inbox().Acknowledge(agent, ids)
 				}
 				return err
 			default:

@@ -22,7 +22,12 @@ func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request,
 	reply := accepted(t.ID)
 	if !t.State.Ended() {
 		reply.SendBack = body.Options.RequiresAck
-		return p.replyWith(ctx, reply, p.ack(m.Message, t))
+		ack, err := p.ack(ctx, m.ID, t)
+		if err != nil {
+			return reply, err
+		}
+		ack.To = m.From
+		return p.replyWith(ctx, reply, ack)
 	}
 	stored, err := p.Work.TaskWithInput(ctx, t.ID)
 	if err != nil {
@@ -40,19 +45,56 @@ func (p *Protocol) taskReply(ctx context.Context, m received, body wire.Request,
 	return p.replyWith(ctx, reply, out)
 }
 
-// stageAccepted is the stage of an acknowledgement: the effect of the message is committed.
-const stageAccepted = "accepted"
+// The stages of an acknowledgement: the effect of the message is committed, and an agent has received the task.
+const stageAccepted, stageDelivered = "accepted", "delivered"
 
-// ack returns the acknowledgement of a REQUEST.
-func (p *Protocol) ack(m wire.Message, t models.Task) wire.Message {
-	payload, _ := json.Marshal(struct { // marshals always
+// ack returns the acknowledgement of the REQUEST with an id that has started a task.
+func (p *Protocol) ack(ctx context.Context, id string, t models.Task) (wire.Message, error) {
+	body := struct {
 		Original string           `json:"originalMessageId"`
 		Stage    string           `json:"stage"`
 		TaskID   string           `json:"taskId"`
 		State    models.TaskState `json:"state"`
+		AgentID  string           `json:"agentId,omitempty"`
+		Attempt  int              `json:"attempt,omitempty"`
 		Routing  *routing         `json:"routing,omitempty"`
-	}{m.ID, stageAccepted, t.ID, t.State, routingOf(t)})
-	return wire.Message{To: m.From, Body: event(eventAck, "message acknowledged", payload)}
+	}{Original: id, Stage: stageAccepted, TaskID: t.ID, State: t.State}
+	var err error
+	if body.Attempt = receivedAttempt(t); body.Attempt > 0 {
+		body.Stage, body.AgentID = stageDelivered, t.AgentID
+	}
+	if body.Routing, err = p.routingOf(ctx, t); err != nil {
+		return wire.Message{}, err
+	}
+	payload, err := json.Marshal(body)
+	return wire.Message{Body: event(eventAck, "message acknowledged", payload)}, err
+}
+
+// receivedAttempt returns the number of the open attempt of a task if its agent has received it, otherwise 0.
+func receivedAttempt(t models.Task) int {
+	if a, ok := t.NewestAttempt(); ok && a.AgentID != "" && !a.State.Ended() && t.MessageID == "" {
+		return a.Attempt
+	}
+	return 0
+}
+
+// routingOf returns the routing decision of a task, nil if it has none. That of a task of several agents is the decision about the
+// first one, with all of them as selected agents.
+func (p *Protocol) routingOf(ctx context.Context, t models.Task) (out *routing, err error) {
+	if out = routingOf(t); out != nil || t.Subtasks == 0 {
+		return out, nil
+	}
+	subtasks, err := p.Work.Subtasks(ctx, t.ID)
+	for i, s := range subtasks {
+		if i == 0 {
+			out = cmp.Or(routingOf(s), &routing{})
+			out.SelectedAgents = nil
+		}
+		if s.AgentID != "" {
+			out.SelectedAgents = append(out.SelectedAgents, s.AgentID)
+		}
+	}
+	return out, err
 }
 
 // routing is a routing decision (Genesis §Routing Tables, RoutingDecision), and the similarity of the best agent.

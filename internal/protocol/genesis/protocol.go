@@ -150,7 +150,7 @@ func Policy() orchestrator.Policy {
 		RetryOn:         []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
 		ReassignOn:      []orchestrator.Failure{orchestrator.FailureTimeout, orchestrator.FailureLost, orchestrator.FailureUnavailable, orchestrator.FailureResource, orchestrator.FailureInvalid},
 		BreakerFailures: 5, BreakerPause: time.Minute,
-		MaxDepth: 4, MaxQuestions: 2, Weighted: true,
+		MaxDepth: 4, MaxQuestions: 2, Receipts: true, Weighted: true,
 	}
 }
 

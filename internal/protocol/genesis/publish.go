@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/protocol"
 	"comet/internal/pubsub"
 	wire "comet/internal/wire/genesis"
@@ -35,7 +36,7 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	content, err := fingerprint(m), error(nil)
 	switch {
 	case m.agentID == "":
-	case body.DeliveryGuarantee == wire.AtMostOnce && !auth.Speaks(m.by): // without a token, every reader of a message could send it again
+	case body.DeliveryGuarantee == wire.AtMostOnce && !auth.SignatureOnly(m.by): // without a token, every reader of a message could send it again
 		first, repeated, _ := p.fleeting.PeekOrAdd([2]string{m.agentID, strings.ToLower(m.ID)}, content)
 		if repeated && first != content {
 			return protocol.Reply{}, coded(wire.ErrorValidation, codeReplayed, http.StatusConflict, "/id", "another event with the id %s was received before; give each message an id of its own", m.ID)
@@ -58,7 +59,10 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 	case errs.Is(err, errs.Conflict):
 		return protocol.Reply{}, coded(wire.ErrorValidation, codeDeduplication, http.StatusConflict, "/deduplicationId", "%s", errs.From(err).Detail)
 	case err != nil:
-		return protocol.Reply{}, err
+		return protocol.Reply{}, input.Respell(err, "", map[string]string{
+			"/type": "/eventType", "/name": "/eventName", "/schema_version": "/metadata/schemaVersion", "/content_type": "/metadata/contentType",
+			"/guarantee": "/deliveryGuarantee", "/deduplication_id": "/deduplicationId",
+		})
 	}
 	ack := map[string]any{"originalMessageId": m.ID, "stage": stageAccepted, "replayed": out.Replayed}
 	if out.ID != "" { // a repeated message has none

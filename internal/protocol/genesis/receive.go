@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"comet/internal/protocol"
@@ -16,7 +17,7 @@ import (
 // Receive implements protocol.Protocol.
 //
 //	@Summary		Send a Genesis message
-//	@Description	Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`speaks`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
+//	@Description	Receives one message of the Genesis protocol 1.0, up to 8 MiB. A token bound to an agent sends as that agent, which must be `from`. A token that is not bound to an agent needs the scope `messages:send`, and `from` is any name that is not the id of an agent. Without a token the message must be signed with a key of the agent `from` that replaces one (`signature_only`), and has at most 1 MiB. All messages of comet are signed with the keys of `/.well-known/jwks.json`.
 //	@Description
 //	@Description	202 means that the effect is committed. The body is the EVENT `message.ack` for an EVENT and for a REQUEST that starts a task, which `Location` names; the response to other messages has no body. With `Prefer: wait`, or if the task has ended already, the response to a REQUEST is the RESPONSE or ERROR at the end of the task. With `Accept: text/event-stream`, the acknowledgement, partial responses, questions and the final RESPONSE or ERROR are server-sent events with the name `message`. If comet fulfils the intent itself, the response is a RESPONSE with the status 200.
 //	@Description
@@ -62,7 +63,7 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 		if bad := p.failInvalid(ctx, out, err); bad != nil {
 			return out, bad
 		}
-		return out, err
+		return out, p.mistakes(ctx, out, err)
 	}
 	requestid.Add(ctx, slog.String("message_id", m.ID), slog.String("correlation_id", m.CorrelationID))
 	if err := p.checkSender(out); err != nil {
@@ -80,6 +81,17 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 		return out, err
 	}
 	return out, nil
+}
+
+// mistakes returns an error of the codec, without a missing signature if the message is unsigned and its sender need not sign.
+func (p *Protocol) mistakes(ctx context.Context, m received, err error) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok || m.SignedValue("signature", wire.JCS) != nil || m.SignedValue("publicKey", wire.JCS) != nil || m.agentID != "" && !p.mayBeUnsigned(ctx, m) {
+		return err
+	}
+	return &wire.Error{Code: e.Code, Problems: slices.DeleteFunc(slices.Clone(e.Problems), func(p wire.Problem) bool {
+		return p.Pointer == "/signature" || p.Pointer == "/publicKey"
+	})}
 }
 
 // forms returns the forms in which a signature is tried.

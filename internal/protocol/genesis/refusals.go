@@ -11,6 +11,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/input"
 	"comet/internal/protocol"
 	wire "comet/internal/wire/genesis"
 )
@@ -189,7 +190,7 @@ func (p *Protocol) requestError(err error, m received, body wire.Request) error 
 		}
 		return refusal{f, http.StatusTooManyRequests, err}
 	}
-	return err
+	return input.Respell(err, "", map[string]string{"/parameters": "/payload", "/budget": "/context/maxTokens", "/workers": "/context/fanout"})
 }
 
 // intentFailure returns the RESPONSE to a REQUEST that the service has refused; comet is the responding agent.

@@ -90,7 +90,12 @@ func (p *Protocol) message(ctx context.Context, agent string, t task, m models.I
 		_ = json.Unmarshal(m.Data, &reply) // written by the core
 		return p.order(t, m, intentClarify, map[string]any{"answer": reply.Answer}), nil
 	case models.MessageQuestion:
-		return p.question(ctx, t)
+		return p.questionOf(ctx, t)
+	case orchestrator.MessageReceived:
+		if receivedAttempt(t.Task) != m.Attempt {
+			return wire.Message{}, nil
+		}
+		return p.ack(ctx, t.id, t.Task)
 	case partials.MessageKind:
 		return p.partial(ctx, t, m)
 	case models.MessageProgress:
@@ -185,12 +190,28 @@ func (p *Protocol) order(t task, m models.InboxMessage, intent string, payload m
 	}}
 }
 
-// question returns the REQUEST that asks the requester of a task. The RESPONSE to it has the same correlationId.
-func (p *Protocol) question(ctx context.Context, t task) (wire.Message, error) {
-	if t.Task.WaitingFor != models.WaitForReply {
+// questionOf returns the question of a task, which may be a subtask of the requester's one.
+func (p *Protocol) questionOf(ctx context.Context, asking task) (wire.Message, error) {
+	of := asking
+	for of.Task.ParentID != nil {
+		stored, err := p.Work.TaskWithInput(ctx, *of.Task.ParentID)
+		if err == nil {
+			of, err = taskOf(stored)
+		}
+		if err != nil {
+			return wire.Message{}, err
+		}
+	}
+	return p.question(ctx, of, asking.Task)
+}
+
+// question returns the REQUEST that asks the requester of a task about it or about a subtask. The RESPONSE to it has the same
+// correlationId.
+func (p *Protocol) question(ctx context.Context, t task, asking models.Task) (wire.Message, error) {
+	if asking.WaitingFor != models.WaitForReply {
 		return wire.Message{}, nil
 	}
-	open, err := p.Work.OpenQuestion(ctx, t.Task)
+	open, err := p.Work.OpenQuestion(ctx, asking)
 	if err != nil {
 		return wire.Message{}, err
 	}
@@ -198,11 +219,11 @@ func (p *Protocol) question(ctx context.Context, t task) (wire.Message, error) {
 	if options == nil {
 		options = []string{}
 	}
-	text, err := json.Marshal(map[string]any{"taskId": t.Task.ID, "requestId": t.id, "question": open.Text, "options": options})
+	text, err := json.Marshal(map[string]any{"taskId": asking.ID, "requestId": t.id, "question": open.Text, "options": options})
 	if err != nil {
 		return wire.Message{}, err
 	}
-	return wire.Message{CorrelationID: questionPrefix + t.Task.ID, Body: wire.Request{
+	return wire.Message{CorrelationID: questionPrefix + asking.ID, Body: wire.Request{
 		Intent: intentClarify, Confidence: 1, Entities: []wire.Entity{}, Payload: printable(text), Context: jsontext.Value("{}"), Priority: wire.Priority(t.Task.Priority), Options: wire.Options{RequiresResponse: new(true)},
 	}}, nil
 }

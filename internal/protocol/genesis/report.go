@@ -161,9 +161,11 @@ func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) err
 
 // isTrusted reports whether a message that cannot be verified may have an effect: its sender need not sign.
 func (p *Protocol) isTrusted(ctx context.Context, m received) bool {
-	if err := p.checkSender(m); err != nil {
-		return false
-	}
+	return p.checkSender(m) == nil && p.mayBeUnsigned(ctx, m)
+}
+
+// mayBeUnsigned reports whether no key of the agent that sends a message is required.
+func (p *Protocol) mayBeUnsigned(ctx context.Context, m received) bool {
 	unsigned := m.Message
 	unsigned.Signature, unsigned.SignatureJCS, unsigned.PublicKey = nil, nil, nil
 	_, _, err := p.verify(ctx, m.agentID, unsigned)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +103,7 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 		Override: orchestrator.Override{
 			Notify:   m.agentID != "" && (wants == nil || *wants),
 			Partials: m.agentID != "" && (body.Options.Stream || body.Options.AllowPartialResponse),
+			Receipts: m.agentID != "" && body.Options.RequiresAck,
 		},
 	}
 	if at := expiry(m.Message, body, p.clock()); !at.IsZero() {
@@ -109,14 +112,28 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	if m.To != wire.Broadcast && m.To != models.RootAgentID {
 		sub.AgentID = m.To
 	}
-	var limits struct {
-		MaxTokens *int64 `json:"maxTokens"`
+	if sub.Budget, err = contextNumber(stored.Context, "maxTokens", 1, math.MaxInt64, "a number of tokens above 0"); err != nil {
+		return sub, err
 	}
-	if err := json.Unmarshal(stored.Context, &limits); err != nil || limits.MaxTokens != nil && *limits.MaxTokens < 1 {
-		return sub, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/context/maxTokens", "context.maxTokens must be a number of tokens above 0")
+	agents, err := contextNumber(stored.Context, "fanout", 2, 3, "2 or 3, the number of agents that execute the request at the same time")
+	if agents != nil {
+		sub.Override.Workers = int(*agents)
 	}
-	sub.Budget = limits.MaxTokens
-	return sub, nil
+	return sub, err
+}
+
+// contextNumber returns an integer in the context of a REQUEST, nil if it is missing.
+func contextNumber(context json.RawMessage, name string, least, most int64, want string) (*int64, error) {
+	var members map[string]json.RawMessage
+	err := json.Unmarshal(context, &members)
+	if value := string(members[name]); err == nil && value != "" && value != "null" {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err == nil && least <= n && n <= most {
+			return &n, nil
+		}
+		return nil, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/context/"+name, "context.%s must be %s", name, want)
+	}
+	return nil, err
 }
 
 // traceparent returns a W3C traceparent with a UUID as its trace id, "" if the text is not a UUID.

@@ -3,12 +3,14 @@ package genesis_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/protocol"
 	"comet/internal/pubsub"
 	"comet/internal/testkit"
 	wire "comet/internal/wire/genesis"
@@ -358,6 +360,29 @@ func TestCancelAndClarify(t *testing.T) {
 		require.Contains(t, string(order.Payload), m.CorrelationID)
 		require.Equal(t, "CANCELLED", f.one(t, "boss").Body.(wire.Failure).ErrorCode)
 	})
+	runCase(t, "cancel by the correlationId of the requester", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		cancel := func(correlation string) map[string]any {
+			return f.request("boss", "nova", "cancel_task", map[string]any{"correlationId": correlation}, nil)
+		}
+		long := strings.Repeat("x", 100<<10) // has a row of its own
+		for _, payload := range []any{1, long} {
+			for _, correlation := range []string{"order-7", `é"<%_>`} {
+				_, reply := f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", payload, map[string]any{"correlationId": correlation}))
+				f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", payload, map[string]any{"correlationId": correlation + "0"}))
+				end, _ := f.accepted(t, as("boss"), cancel(correlation))
+				require.JSONEq(t, `{"taskId":"`+reply.Location[len("/api/v1/tasks/"):]+`","state":"cancelled"}`, string(end.Body.(wire.Response).Data))
+				failure, refused := f.refused(t, as("boss"), cancel(correlation))
+				require.Equal(t, []any{"NOT_FOUND", http.StatusNotFound}, []any{failure.ErrorCode, refused.Status}, "it has ended")
+			}
+		}
+		failure, refused := f.refused(t, as("boss"), cancel("order-70"))
+		require.Equal(t, []any{"CONFLICT", http.StatusConflict}, []any{failure.ErrorCode, refused.Status})
+		require.Contains(t, failure.Message, "several of your open requests have the correlationId")
+		failure, _ = f.refused(t, as("analyst"), f.request("analyst", "nova", "cancel_task", map[string]any{"correlationId": "order-70"}, nil))
+		require.Equal(t, "NOT_FOUND", failure.ErrorCode, "of another agent")
+	})
 	runCase(t, "a question", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")
@@ -538,5 +563,39 @@ func TestPublishSubscribe(t *testing.T) {
 		f.accepted(t, as("boss"), paid(f, map[string]any{"to": "a1"}))
 		f.one(t, "a1")
 		require.Empty(t, f.inbox(t, "a2"))
+	})
+}
+
+// TestProblems: an ERROR lists each mistake of a message once, and the missing signature only if the sender must sign.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	pointers := func(t *testing.T, f *fixture, by models.Principal, m map[string]any) (all []string) {
+		t.Helper()
+		reply := f.Receive(t.Context(), protocol.Peer{Principal: by}, encode(t, m), 0)
+		failure := f.read(t, reply.Body).Body.(wire.Failure)
+		require.Equal(t, []any{"INVALID_MESSAGE", http.StatusBadRequest}, []any{failure.ErrorCode, reply.Status})
+		var details struct{ Problems []wire.Problem }
+		require.NoError(t, json.Unmarshal(failure.Details, &details))
+		for _, p := range details.Problems {
+			require.Equal(t, 1, strings.Count(failure.Message, p.Detail), failure.Message)
+			all = append(all, p.Pointer)
+		}
+		return all
+	}
+	runCase(t, "of unsigned and signed messages", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "signer")
+		f.pin(t, "signer", true)
+		wrong := map[string]any{"confidence": 2, "payload": nil}
+		require.Equal(t, []string{"/confidence", "/payload"}, pointers(t, f, client("c"), f.request("dashboard", "broadcast", "a", 1, wrong)))
+		require.Equal(t, []string{"/confidence", "/payload"}, pointers(t, f, as("boss"), f.request("boss", "broadcast", "a", 1, wrong)))
+		require.Equal(t, []string{"/confidence", "/payload", "/signature", "/publicKey"}, pointers(t, f, as("signer"), f.request("signer", "broadcast", "a", 1, wrong)))
+		require.Equal(t, []string{"/confidence", "/signature", "/publicKey"}, pointers(t, f, client("c"), f.request("dashboard", "broadcast", "a", 1, map[string]any{"confidence": 2, "signature": 7})), "a part of a signature")
+		require.Equal(t, []string{"/from"}, pointers(t, f, as("boss"), f.request("boss", "broadcast", "a", 1, map[string]any{"from": "broadcast"})))
+	})
+	runCase(t, "names of members", func(t *testing.T, f *fixture) {
+		f.agent(t, "analyst", "analyze_data")
+		many := map[string]any{"context": map[string]any{"maxTokens": int64(1) << 60}}
+		require.Equal(t, []string{"/context/maxTokens"}, pointers(t, f, client("c"), f.request("dashboard", "broadcast", "analyze_data", 1, many)))
 	})
 }

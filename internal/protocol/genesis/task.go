@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
@@ -18,8 +19,8 @@ import (
 
 // meta is the stored part of a REQUEST, from which the messages to the worker and the requester are made.
 type meta struct {
+	CorrelationID string          `json:"correlation_id"` // the first member, so that taskOfCorrelation finds it
 	ID            string          `json:"id"`
-	CorrelationID string          `json:"correlation_id"`
 	From          string          `json:"from"`
 	Confidence    float64         `json:"confidence"`
 	Entities      []wire.Entity   `json:"entities,omitempty"`
@@ -111,18 +112,44 @@ func (p *Protocol) ownTask(ctx context.Context, m received, ref reference) (mode
 	id := ref.TaskID
 	if id == "" {
 		var err error
-		if id, err = TaskOfRequest(ctx, p.Work, m.by.TokenID, strings.ToLower(cmp.Or(ref.RequestID, ref.CorrelationID))); err != nil {
+		id, err = TaskOfRequest(ctx, p.Work, m.by.TokenID, strings.ToLower(cmp.Or(ref.RequestID, ref.CorrelationID)))
+		if errs.Is(err, errs.NotFound) && ref.RequestID == "" {
+			id, err = p.taskOfCorrelation(ctx, m.by.TokenID, ref.CorrelationID)
+		}
+		if err != nil {
 			return models.Task{}, p.unknownTask(err, ref)
 		}
 	}
 	t, err := p.Work.Task(ctx, id)
-	if err == nil && t.Owner != m.by.TokenID && (m.agentID == "" || t.OwnerAgent != m.agentID) && !m.by.Administers() {
+	if err == nil && !auth.Owns(m.by, t.Owner, t.OwnerAgent) && !m.by.Administers() {
 		err = errs.New(errs.NotFound, "there is no task %q", id)
 	}
 	if err != nil {
 		return t, p.unknownTask(err, ref)
 	}
 	return t, nil
+}
+
+// taskOfCorrelation returns the id of the only open task that a token has requested with a correlationId.
+func (p *Protocol) taskOfCorrelation(ctx context.Context, owner, correlationID string) (string, error) {
+	prefix, err := json.Marshal(map[string]string{"correlation_id": correlationID}) // how a stored meta begins
+	var found []models.ListedTask
+	for _, state := range []models.TaskState{models.TaskNew, models.TaskRunning} {
+		if err == nil {
+			var some []models.ListedTask
+			some, err = p.Work.Tasks(ctx, orchestrator.TaskQuery{State: state, Owner: owner, MetaPrefix: strings.TrimSuffix(string(prefix), "}") + ",", Limit: 2})
+			found = append(found, some...)
+		}
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case len(found) == 0:
+		return "", errs.New(errs.NotFound, "no open request of yours has the correlationId %s", input.Quote(correlationID))
+	case len(found) > 1:
+		return "", errs.New(errs.Conflict, "several of your open requests have the correlationId %s; name one of them with requestId or taskId", input.Quote(correlationID))
+	}
+	return found[0].ID, nil
 }
 
 // askedTask returns the id of a task about which the sender may answer a question: its own one, or a subtask of it.

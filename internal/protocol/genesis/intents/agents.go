@@ -56,11 +56,11 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	if d.SignatureOnly && by.AgentID != nil && !by.Administers() {
 		return nil, errs.New(errs.MissingScope, "the token %q is bound to an agent and cannot pin a key that replaces a token, because the key would outlive it; leave signatureOnly out", by.Name)
 	}
-	key := auth.PublicKeyDraft{Speaks: d.SignatureOnly}
+	key := auth.PublicKeyDraft{SignatureOnly: d.SignatureOnly}
 	if d.PublicKey != "" {
 		var err error
 		if key.PublicKey, err = wire.ParsePublicKey(d.PublicKey); err != nil {
-			return nil, input.Violated("/payload/publicKey", "public_key", "publicKey cannot be used: %s", err)
+			return nil, input.Violated("/payload/publicKey", "public_key", "payload.publicKey cannot be used: %s", err)
 		}
 	}
 	list := make([]pubsub.Pattern, len(d.Subscriptions))

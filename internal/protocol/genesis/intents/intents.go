@@ -80,20 +80,11 @@ func read(q genesis.Query, v any) error {
 	return inPayload(err)
 }
 
-// inPayload returns an error of an operation with the pointers and names of the message.
+// inPayload returns an error of an operation with the pointers and names of the payload.
 func inPayload(err error) error {
-	e := errs.From(err)
-	if err == nil || e.Code == errs.Internal || len(e.Fields) == 0 {
-		return err
-	}
-	names := strings.NewReplacer("delay_ms", "delayMs", "every_ms", "everyMs", "time_zone", "timeZone", "parent_id", "parentId")
-	out := *e
-	out.Detail, out.Fields = names.Replace(e.Detail), slices.Clone(e.Fields)
-	for i := range out.Fields {
-		f := &out.Fields[i]
-		f.Pointer, f.Detail = "/payload"+names.Replace(f.Pointer), names.Replace(f.Detail)
-	}
-	return &out
+	return input.Respell(err, "/payload", map[string]string{
+		"/delay_ms": "/delayMs", "/every_ms": "/everyMs", "/time_zone": "/timeZone", "/parent_id": "/parentId", "/task/parameters": "/payload",
+	})
 }
 
 // once makes a repeated message take effect once. data returns what is stored of the result and sent again.
