@@ -31,7 +31,6 @@ const (
 type Handler struct {
 	*service
 	authenticator *httpkit.Authenticator
-	streams       *httpkit.StreamLimits
 	started       time.Time
 }
 
@@ -39,9 +38,8 @@ type Handler struct {
 func New(d Dependencies, opts *Options) *Handler {
 	o := opts.orDefaults()
 	return &Handler{
-		service:       &service{d, o},
+		service:       &service{d, o, httpkit.NewStreamLimits(o.MaxStreams)},
 		authenticator: httpkit.NewAuthenticator(d.Auth, &httpkit.AuthenticatorOptions{Limits: o.Limits}),
-		streams:       httpkit.NewStreamLimits(o.MaxStreams),
 		started:       d.Store.Now(),
 	}
 }
