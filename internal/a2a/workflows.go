@@ -133,10 +133,11 @@ func workflowRefusal(p workflow.Proposal, err error) string {
 		missing, _ := json.Marshal(map[string]any{"missing": p.Missing, "unclear": p.Unclear}) // JSON and texts
 		return "the text does not determine a workflow (" + p.Status + "): " + string(missing) + "; send the steps as data, see docs/a2a.md"
 	}
-	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.ToolDenied) || errs.Is(err, errs.UpstreamFailed) {
-		return errs.From(err).Detail
+	switch e := errs.From(err); {
+	case e.Code == errs.NotFound, e.Code == errs.ToolDenied, e.Code == errs.UpstreamFailed, tools.ErrorName(err) == "BUDGET_EXCEEDED":
+		return e.Detail
 	}
-	return refusal(err)
+	return ""
 }
 
 // workflowState returns the state of a task for the status of a workflow, or of one of its events.
