@@ -198,7 +198,7 @@ func (h *Handler) serveAgentCard(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, caching string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		h.writeError(w, fail(errMethodNotAllowed, "a card is read with GET"))
+		h.writeError(w, fail(errMethodNotAllowed, "%s does not accept %s; use GET", r.URL.Path, r.Method))
 		return
 	}
 	text, err := h.signCard(r.Context(), h.baseURL(r), c.in(r.URL.Path == oldCardPath || sentVersion(r) == string(legacyVersion)))

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
+	"comet/internal/input"
 )
 
 // The paths of the server.
@@ -170,7 +171,7 @@ func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 	case "CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs", "DeleteTaskPushNotificationConfig":
 		return h.push(context.WithoutCancel(ctx), c.sender, operation, params)
 	}
-	return nil, fail(a2a.ErrMethodNotFound, "there is no method %q", operation)
+	return nil, fail(a2a.ErrMethodNotFound, "version 1.0 has no method %s; those of version 0.3 need the header A2A-Version: 0.3", input.Quote(operation))
 }
 
 // isStream reports whether an operation returns a stream.
@@ -206,7 +207,7 @@ func (h *Handler) openStream(ctx context.Context, c *call, operation string, par
 func (h *Handler) checkToken(ctx context.Context, c *call) error {
 	if h.authenticator.Revoked(ctx, c.token) {
 		c.w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-		return fail(a2a.ErrUnauthenticated, "the token was revoked")
+		return fail(a2a.ErrUnauthenticated, "the token was revoked; send the request with another one")
 	}
 	return nil
 }

@@ -80,6 +80,12 @@ func withWorkflows(t *testing.T, name string, fn func(t *testing.T, h *harness))
 			stack := toolstest.Start(t, db, &toolstest.Options{Work: orchestrator.Options{Classes: classes()}, Deliveries: h.hooks}, mcptest.NewPaper(t, "paper").Fails("no ink"))
 			h.Work, h.flows = stack.Work, stack.Workflows
 			h.serve(t, stack.Feed, stack.Workflows)
+			t.Cleanup(func() { // a step that runs would keep the engine from stopping after a failure
+				running, _ := h.flows.List(context.Background(), models.System(), workflow.Query{Status: "running", Limit: 100})
+				for _, w := range running {
+					_ = h.flows.Abort(context.Background(), models.System(), w.WorkflowID, "the test has ended")
+				}
+			})
 			fn(t, h)
 		})
 	})

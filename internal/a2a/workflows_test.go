@@ -184,10 +184,9 @@ func TestWorkflowPauses(t *testing.T) {
 	withWorkflows(t, "the question of an agent of a step", func(t *testing.T, h *harness) {
 		h.worker(t, "ask-1", h.asks("which year?", "2025", "2026"), "ask")
 		s := open(t, h.Client, "/message:stream", `{"message":`+steps("m-1", `[{"id":"t1","type":"agent_task","capability":"custom:ask"}]`)+`}`)
-		asked := s.until("TASK_STATE_INPUT_REQUIRED")
-		id := asked.StatusUpdate.TaskID
-		require.Equal(t, asked.StatusUpdate.Status.Message, getTask(t, h.Client, id).Status.Message)
-		require.Equal(t, "which year?", asked.StatusUpdate.Status.Message.Parts[0].Text)
+		id, question := s.question()
+		require.Equal(t, question, getTask(t, h.Client, id).Status.Message)
+		require.Equal(t, "which year?", question.Parts[0].Text)
 		done := send(t, h.Client, text("m-2", "2026", "", "", id))
 		require.Equal(t, "TASK_STATE_COMPLETED", done.Status.State)
 		require.Equal(t, "you said 2026", done.Artifacts[0].Parts[0].Text)
@@ -196,12 +195,16 @@ func TestWorkflowPauses(t *testing.T) {
 	})
 }
 
-// until returns the first event with a state.
-func (s *stream) until(state string) received {
+// question returns the task of a stream, which begins with it, and its first question.
+func (s *stream) question() (id string, question *message) {
 	s.t.Helper()
+	first := s.must()
+	if first.state() == "TASK_STATE_INPUT_REQUIRED" {
+		return first.Task.ID, first.Task.Status.Message
+	}
 	for {
-		if e := s.must(); e.state() == state {
-			return e
+		if e := s.must(); e.state() == "TASK_STATE_INPUT_REQUIRED" {
+			return first.Task.ID, e.StatusUpdate.Status.Message
 		}
 	}
 }
@@ -217,12 +220,11 @@ func TestWorkflowStreams(t *testing.T) {
 				params = `{"jsonrpc":"2.0","id":1,"method":"SendStreamingMessage","params":` + params + `}`
 			}
 			s := open(t, h.Client, path, params)
-			first := s.must()
-			asked := s.until("TASK_STATE_INPUT_REQUIRED")
-			require.Equal(t, getTask(t, h.Client, first.Task.ID).Status.Message, asked.StatusUpdate.Status.Message)
-			other := open(t, h.Client, "/tasks/"+first.Task.ID+":subscribe", "")
+			task, question := s.question()
+			require.Equal(t, getTask(t, h.Client, task).Status.Message, question)
+			other := open(t, h.Client, "/tasks/"+task+":subscribe", "")
 			require.Equal(t, "TASK_STATE_INPUT_REQUIRED", other.must().state())
-			send(t, h.Client, text("d-"+id, "approve", "", "", first.Task.ID), returnImmediately)
+			send(t, h.Client, text("d-"+id, "approve", "", "", task), returnImmediately)
 			all := s.rest()
 			require.Equal(t, all, other.rest(), "streams agree")
 			var seen []string
@@ -237,9 +239,9 @@ func TestWorkflowStreams(t *testing.T) {
 				}
 			}
 			require.Equal(t, []string{"TASK_STATE_WORKING", "t2: running", "step-t2", "t2: success", "TASK_STATE_COMPLETED"}, seen)
-			resumed := open(t, h.Client, "/tasks/"+first.Task.ID+":subscribe", "", "Last-Event-ID", all[1].id)
+			resumed := open(t, h.Client, "/tasks/"+task+":subscribe", "", "Last-Event-ID", all[1].id)
 			require.Equal(t, all[2:], resumed.rest(), "a stream continues, also after the end")
-			resumed = open(t, h.Client, "/tasks/"+first.Task.ID+":subscribe", "", "Last-Event-ID", all[len(all)-1].id)
+			resumed = open(t, h.Client, "/tasks/"+task+":subscribe", "", "Last-Event-ID", all[len(all)-1].id)
 			require.Empty(t, resumed.rest())
 		}
 	})

@@ -90,14 +90,24 @@ type Position struct {
 // rows; the number, which only the first page counts, costs a part of an index, or the tasks of the context.
 func List(from store.Source, q Query) (page []Position, total int, err error) {
 	if total = q.Total; total == 0 {
-		count, args := q.union("SELECT count(*) AS n", "")
-		if total, err = store.Row[int](from, "SELECT CAST(sum(n) AS BIGINT) FROM ("+count+") AS counts", args...); err != nil {
+		count, args := q.count()
+		if total, err = store.Row[int](from, count, args...); err != nil {
 			return nil, 0, err
 		}
 	}
-	rows, args := q.union("SELECT x.updated_at AS at, x.id AS id", " ORDER BY x.updated_at DESC, x.id DESC LIMIT ?")
-	page, err = store.Rows[Position](from, "SELECT at, id FROM ("+rows+") AS found ORDER BY at DESC, id DESC LIMIT ?", append(args, q.Limit)...)
+	rows, args := q.page()
+	page, err = store.Rows[Position](from, rows, args...)
 	return page, total, err
+}
+
+func (q Query) count() (string, []any) {
+	count, args := q.union("SELECT count(*) AS n", "")
+	return "SELECT CAST(sum(n) AS BIGINT) FROM (" + count + ") AS counts", args
+}
+
+func (q Query) page() (string, []any) {
+	rows, args := q.union("SELECT x.updated_at AS at, x.id AS id", " ORDER BY x.updated_at DESC, x.id DESC LIMIT ?")
+	return "SELECT at, id FROM (" + rows + ") AS found ORDER BY at DESC, id DESC LIMIT ?", append(args, q.Limit)
 }
 
 // union returns a query of each branch that q needs, together. page is the end of the queries of a page, "" to count all tasks.
