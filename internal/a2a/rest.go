@@ -89,9 +89,13 @@ func findRoute(w http.ResponseWriter, r *http.Request, path string) (rt route, t
 // serveREST serves the HTTP+JSON binding, which only version 1.0 has here.
 func (h *Handler) serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	c, err := h.enter(w, r)
-	rt, tenant, unknown := findRoute(w, r, path)
-	if c != nil && unknown != nil {
-		err = unknown
+	var rt route
+	var tenant string
+	if c != nil {
+		var unknown error
+		if rt, tenant, unknown = findRoute(w, r, path); unknown != nil {
+			err = unknown
+		}
 	}
 	if err == nil && c.legacy {
 		err = fail(a2a.ErrVersionNotSupported, "HTTP+JSON needs the header A2A-Version: 1.0; version 0.3 is available over JSON-RPC at %s", rpcPath)
