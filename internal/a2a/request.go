@@ -140,11 +140,11 @@ func lowerCamel(name string) string {
 	if !strings.Contains(name, "_") {
 		return name
 	}
-	words := strings.Split(name, "_")
-	for i, w := range words[1:] {
+	parts := strings.Split(name, "_")
+	for i, w := range parts[1:] {
 		if w != "" {
-			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+			parts[i+1] = strings.ToUpper(w[:1]) + w[1:]
 		}
 	}
-	return cmp.Or(strings.Join(words, ""), name)
+	return cmp.Or(strings.Join(parts, ""), name)
 }

@@ -20,14 +20,6 @@ import (
 	rows "comet/store/a2a"
 )
 
-// sender is the principal that sends a message, with the trace context of the request.
-type sender struct {
-	models.Principal
-	traceparent string
-	// legacy is set for version 0.3.
-	legacy bool
-}
-
 // accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the id of the task. A
 // message that the token has sent before changes nothing.
 func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskID string, err error) {

@@ -83,6 +83,14 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
+// sender is the principal that sends a message, with the trace context of the request.
+type sender struct {
+	models.Principal
+	traceparent string
+	// legacy is set for version 0.3.
+	legacy bool
+}
+
 // service executes the operations of A2A for every binding and version.
 type service struct {
 	Dependencies

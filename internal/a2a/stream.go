@@ -73,19 +73,6 @@ type stream struct {
 	emit func(id string, e a2a.Event) error
 }
 
-// taskEvents are the types of the events that a stream follows.
-func taskEvents() []models.EventType {
-	return []models.EventType{
-		events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried,
-		events.TaskSubtask, events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
-	}
-}
-
-// endEvents are the types of the last events of tasks.
-var endEvents = map[models.TaskState]models.EventType{ //nolint:gochecknoglobals // a constant table
-	models.TaskDone: events.TaskCompleted, models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled,
-}
-
 // open opens the stream of a task, which begins with the task as it is now or, with the id of an event, after that event.
 func (s *service) open(ctx context.Context, by sender, id, lastEventID string, show shown) (*stream, error) {
 	sub, err := s.Feed.SubscribeNew(ctx) // before the task is read: what the task contains already is skipped later
@@ -219,9 +206,6 @@ func (st *stream) followEvents(ctx context.Context, to chan<- []models.Event) {
 		}
 	}
 }
-
-// maxEvents is how many events are read together.
-const maxEvents = 100
 
 // followTask reads the task whenever it has changed, and in intervals. It returns if the task cannot be read.
 func (st *stream) followTask(ctx context.Context, to chan<- models.Task) {

@@ -95,8 +95,8 @@ func (s *service) asking(ctx context.Context, f found, out a2a.TaskStatus, askin
 }
 
 // errorMessage returns the reason why a task has failed or was cancelled.
-func errorMessage(about a2a.TaskInfo, version int64, code, text string) *a2a.Message {
-	out := agentText(string(about.TaskID)+"-end-"+strconv.FormatInt(version, 10), text, about)
+func errorMessage(about a2a.TaskInfo, change int64, code, text string) *a2a.Message {
+	out := agentText(string(about.TaskID)+"-end-"+strconv.FormatInt(change, 10), text, about)
 	if code != "" {
 		out.SetMeta("code", code)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"strconv"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -14,71 +13,6 @@ import (
 	"comet/internal/workflow"
 	"comet/models"
 )
-
-// workflowEvents are the types of the events that the stream of a workflow follows: its own, and questions of its agents.
-func workflowEvents() []models.EventType {
-	return []models.EventType{
-		workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded, workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
-		events.TaskQuestion, events.TaskReplied, events.TaskSubtask,
-	}
-}
-
-// awaitWorkflow returns a workflow once it has ended or asks, or as it is when ctx ends or too many requests wait. It calls idle,
-// whose error it returns, in intervals.
-func (s *service) awaitWorkflow(ctx context.Context, by sender, f found, idle func() error) (found, error) {
-	release, err := s.streams.Acquire(by.TokenID)
-	if err != nil { // too many requests wait
-		return f, nil
-	}
-	defer release()
-	changes, err := s.Feed.SubscribeNew(ctx)
-	for ctx.Err() == nil && err == nil {
-		var status a2a.TaskStatus
-		if f, err = s.find(context.WithoutCancel(ctx), by.Principal, f.id()); err == nil {
-			status, err = s.workflowStatus(context.WithoutCancel(ctx), f)
-		}
-		if err != nil || status.State != a2a.TaskStateWorking {
-			return f, err
-		}
-		if _, err = s.nextEvents(ctx, changes.Only(workflowEvents()...), f.id()); err == nil {
-			err = idle()
-		}
-	}
-	if ctx.Err() != nil {
-		err = nil
-	}
-	return f, err
-}
-
-// nextEvents returns the next events of a task or a workflow, or of an agent of the workflow, but none if there are none within the
-// interval of idle. It returns the error of ctx.
-func (s *service) nextEvents(ctx context.Context, from *events.Subscription, id string) ([]models.Event, error) {
-	wait, stop := context.WithTimeout(ctx, s.opts.Heartbeat)
-	defer stop()
-	for {
-		all, err := from.Next(wait, maxEvents)
-		switch {
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case wait.Err() != nil:
-			return nil, nil
-		case err != nil:
-			return nil, err
-		}
-		var failed error
-		own := slices.DeleteFunc(slices.Clone(all), func(e models.Event) bool {
-			if e.Key == id || failed != nil || !slices.Contains([]models.EventType{events.TaskQuestion, events.TaskReplied, events.TaskSubtask}, e.Type) {
-				return e.Key != id
-			}
-			is, err := s.Workflows.HasTask(ctx, id, e.Key)
-			failed = err
-			return !is
-		})
-		if len(own) > 0 || failed != nil {
-			return own, failed
-		}
-	}
-}
 
 // followWorkflow sends the events of a workflow until it has ended or ctx ends.
 func (st *stream) followWorkflow(ctx context.Context, idle func() error) error {

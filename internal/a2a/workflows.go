@@ -186,6 +186,33 @@ func endOf(v workflow.View) string {
 	return cmp.Or(v.Reason, v.Feedback, strings.Join(failed, "; "), "the workflow was "+v.Status)
 }
 
+// awaitWorkflow returns a workflow once it has ended or asks, or as it is when ctx ends or too many requests wait. It calls idle,
+// whose error it returns, in intervals.
+func (s *service) awaitWorkflow(ctx context.Context, by sender, f found, idle func() error) (found, error) {
+	release, err := s.streams.Acquire(by.TokenID)
+	if err != nil { // too many requests wait
+		return f, nil
+	}
+	defer release()
+	changes, err := s.Feed.SubscribeNew(ctx)
+	for ctx.Err() == nil && err == nil {
+		var status a2a.TaskStatus
+		if f, err = s.find(context.WithoutCancel(ctx), by.Principal, f.id()); err == nil {
+			status, err = s.workflowStatus(context.WithoutCancel(ctx), f)
+		}
+		if err != nil || status.State != a2a.TaskStateWorking {
+			return f, err
+		}
+		if _, err = s.nextEvents(ctx, changes.Only(workflowEvents()...), f.id()); err == nil {
+			err = idle()
+		}
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return f, err
+}
+
 // maxStepResult is the longest result of a step in an artifact, in bytes; longer ones are read from the REST API.
 const maxStepResult = 256 << 10
 

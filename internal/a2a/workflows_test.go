@@ -174,11 +174,11 @@ func TestWorkflowPauses(t *testing.T) {
 	})
 	withWorkflows(t, "another token approves", func(t *testing.T, h *harness) {
 		one, other := h.client(t, "", models.ScopeMessagesSend, models.ScopeToolsCall), h.client(t, "", models.ScopeMessagesSend, models.ScopeWorkflowsApprove)
-		stranger := h.client(t, "", models.ScopeMessagesSend, models.ScopeToolsCall)
+		unrelated := h.client(t, "", models.ScopeMessagesSend, models.ScopeToolsCall)
 		asked := send(t, one, strings.Replace(steps("m-1", approved), `"data":{`, `"data":{"config":{"approver":"other"},`, 1))
 		failed := rpc(t, one, "SendMessage", `{"message":`+text("m-2", "approve", "", "", asked.ID)+`}`, nil)
 		require.Contains(t, failed.Message, "may not approve its steps, because its approver is other")
-		require.Equal(t, -32001, rpc(t, stranger, "SendMessage", `{"message":`+text("m-2", "approve", "", "", asked.ID)+`}`, nil).Code)
+		require.Equal(t, -32001, rpc(t, unrelated, "SendMessage", `{"message":`+text("m-2", "approve", "", "", asked.ID)+`}`, nil).Code)
 		require.Equal(t, "TASK_STATE_COMPLETED", send(t, other, text("m-2", "approve", "", "", asked.ID)).Status.State)
 	})
 	withWorkflows(t, "the question of an agent of a step", func(t *testing.T, h *harness) {
