@@ -189,6 +189,9 @@ func endOf(v workflow.View) string {
 // awaitWorkflow returns a workflow once it has ended or asks, or as it is when ctx ends or too many requests wait. It calls idle,
 // whose error it returns, in intervals.
 func (s *service) awaitWorkflow(ctx context.Context, by sender, f found, idle func() error) (found, error) {
+	if workflowState(f.flow.Status) != a2a.TaskStateWorking {
+		return f, nil
+	}
 	release, err := s.streams.Acquire(by.TokenID)
 	if err != nil { // too many requests wait
 		return f, nil
