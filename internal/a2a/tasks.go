@@ -240,6 +240,9 @@ func (s *service) send(ctx context.Context, by sender, req sendRequest, idle fun
 		return s.view(ctx, f, show)
 	}
 	f, out, err := s.await(ctx, by, id, show, idle)
+	if err == nil && ctx.Err() == nil {
+		err = idle() // the token may have been revoked before the wait
+	}
 	if err != nil || f.core == nil || f.core.State != models.TaskDone || f.core.OutputBytes > maxOutput {
 		return out, err
 	}
