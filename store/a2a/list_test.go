@@ -49,9 +49,9 @@ func plan(t *testing.T, db *storetest.DB, query string, args []any) string {
 	return strings.Join(out, "\n")
 }
 
-// TestListPlans proves that a page of the tasks of a token costs its rows: each part of the list is read from an index in the order
+// TestA2AListPlans proves that a page of the tasks of a token costs its rows: each part of the list is read from an index in the order
 // of the list, and only those parts together are sorted. The number of tasks is read from the same indexes.
-func TestListPlans(t *testing.T) {
+func TestA2AListPlans(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 		rejected(t, db, "o", 500)
