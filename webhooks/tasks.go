@@ -91,7 +91,7 @@ func (w *Webhooks) OfTask(ctx context.Context, taskID string) ([]models.Webhook,
 // one after the other.
 func endsTask(hook models.Webhook, all []result, ended []string) bool {
 	return hook.TaskID != nil && len(ended) > 0 && slices.ContainsFunc(all, func(r result) bool {
-		return slices.Contains([]models.EventType{events.TaskCompleted, events.TaskFailed, events.TaskCancelled}, r.delivery.Type)
+		return slices.Contains([]models.EventType{events.TaskCompleted, events.TaskFailed, events.TaskCancelled, events.WorkflowEnded}, r.delivery.Type)
 	})
 }
 

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -118,7 +119,17 @@ func (h *Handler) extendedCard(c *call, tenant string) (*card, error) {
 	}
 	out := h.newCard(c.baseURL, "")
 	out.Skills = skills(h.Orchestrator.CapabilitiesOf(""))
-	return out, nil
+	if !c.Has(models.ScopeToolsCall) {
+		return out, nil
+	}
+	stored, err := h.Workflows.Definitions(c.r.Context(), "", maxSkills)
+	for _, d := range stored {
+		out.Skills = append(out.Skills, a2a.AgentSkill{
+			ID: "workflow:" + d.Name, Name: d.Name, Tags: append([]string{"workflow"}, slices.Compact(words(d.Name))...),
+			Description: cmp.Or(d.Description, "A stored workflow.") + " Send " + d.Name + " as metadata.workflow, and the input as a data part.",
+		})
+	}
+	return out, err
 }
 
 // agentCard returns the card of an agent to which the caller may send tasks.
@@ -187,7 +198,7 @@ func (h *Handler) serveAgentCard(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) writeCard(w http.ResponseWriter, r *http.Request, c *card, caching string) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		h.writeError(w, fail(errMethodNotAllowed, "a card is read with GET"))
+		h.writeError(w, fail(errMethodNotAllowed, "%s does not accept %s; use GET", r.URL.Path, r.Method))
 		return
 	}
 	text, err := h.signCard(r.Context(), h.baseURL(r), c.in(r.URL.Path == oldCardPath || sentVersion(r) == string(legacyVersion)))

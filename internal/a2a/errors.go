@@ -59,7 +59,7 @@ var sentinels = map[errs.Code]error{ //nolint:gochecknoglobals // a constant tab
 	errs.MalformedJSON: a2a.ErrParseError, errs.UnsupportedMediaType: a2a.ErrUnsupportedContentType, errs.BodyTooLarge: errTooLarge,
 	errs.NotFound: a2a.ErrTaskNotFound, errs.TaskState: a2a.ErrUnsupportedOperation,
 	errs.Unauthenticated: a2a.ErrUnauthenticated, errs.AgentInactive: a2a.ErrUnauthenticated,
-	errs.MissingScope: a2a.ErrUnauthorized, errs.ForeignAgent: a2a.ErrUnauthorized,
+	errs.MissingScope: a2a.ErrUnauthorized, errs.ForeignAgent: a2a.ErrUnauthorized, errs.ToolDenied: a2a.ErrUnauthorized,
 	errs.RateLimited: errRateLimited, errs.Busy: errUnavailable, errs.Unavailable: errUnavailable, errs.NoAgent: errUnavailable, errs.Timeout: errUnavailable,
 	errs.Conflict: a2a.ErrInvalidParams, errs.AddressRefused: a2a.ErrInvalidParams, errs.LimitReached: a2a.ErrInvalidParams, errs.AgentDeactivated: a2a.ErrInvalidParams,
 }

@@ -55,7 +55,8 @@ func TestErrorTexts(t *testing.T) {
 			{h.Client, "ListTasks", `{"pageToken":"x"}`, -32602, `pageToken must be the nextPageToken of an earlier page`},
 			{h.Client, "ListTasks", `{"pageSize":101}`, -32602, `pageSize must be 1 to 100`},
 			{h.Client, "ListTasks", `{"status":"DONE"}`, -32602, `status must be a state of a task, not "DONE"`},
-			{h.Client, "tasks/get", `{}`, -32601, `there is no method "tasks/get"`},
+			{h.Client, "tasks/get", `{}`, -32601, `version 1.0 has no method "tasks/get"; those of version 0.3 need the header A2A-Version: 0.3`},
+			{h.Client, "ListTasks", `{"statusTimestampAfter":"x"}`, -32602, `"x" must be a time such as 2026-01-10T15:30:00Z`},
 			{reader, "SendMessage", message("m-3", "", ""), -32600, `the token "test" lacks the scope "messages:send"`},
 		} {
 			var out struct{ Error rpcFailure }
@@ -68,13 +69,52 @@ func TestErrorTexts(t *testing.T) {
 		h.Do(t, http.MethodPost, "/a2a/rest/tasks/"+done.ID+":cancel", "", "A2A-Version", "1.0").Decode(t, http.StatusConflict, &rest)
 		require.Equal(t, `the task `+done.ID+` has ended`, rest.Error.Message)
 		h.Do(t, http.MethodGet, "/a2a/rest/tasks/x/y", "", "A2A-Version", "1.0").Decode(t, http.StatusNotFound, &rest)
-		require.Equal(t, `there is no GET /a2a/rest/tasks/x/y`, rest.Error.Message)
+		require.Equal(t, `there is no /a2a/rest/tasks/x/y; docs/a2a.md lists the paths`, rest.Error.Message)
+		h.Do(t, http.MethodPost, "/a2a/rest/message:send", `{"a":}`, "A2A-Version", "1.0").Decode(t, http.StatusBadRequest, &rest)
+		require.Equal(t, `the body is not JSON: invalid character '}' looking for beginning of value at byte 6`, rest.Error.Message)
 		h.Do(t, http.MethodGet, "/a2a/rest/tasks", "").Decode(t, http.StatusBadRequest, &rest)
 		require.Equal(t, `HTTP+JSON needs the header A2A-Version: 1.0; version 0.3 is available over JSON-RPC at /a2a`, rest.Error.Message)
 		h.Do(t, http.MethodGet, "/a2a/rest/tasks", "", "A2A-Version", "2.0").Decode(t, http.StatusBadRequest, &rest)
 		require.Equal(t, `the versions of A2A are 1.0 and 0.3, not "2.0"`, rest.Error.Message)
 		testkit.NewClient(t, h.server.URL, "wrong").Do(t, http.MethodGet, "/a2a/rest/tasks", "", "A2A-Version", "1.0").Decode(t, http.StatusUnauthorized, &rest)
 		require.Equal(t, `the token is unknown, expired or revoked`, rest.Error.Message)
+	})
+}
+
+// TestMethodsAndPaths: a method that a path does not accept is an error 405 with the methods that it accepts, and an unknown path is
+// an error 404, in the form of the other errors, whatever the version.
+func TestMethodsAndPaths(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, "HTTP+JSON", func(t *testing.T, h *harness) {
+		for path, allow := range map[string]string{
+			"GET message:send": "POST", "PUT message:stream": "POST", "DELETE tasks": "GET", "HEAD tasks": "GET", "POST tasks/x": "GET", "GET tasks/x:cancel": "POST",
+			"PUT tasks/x:subscribe": "GET, POST", "PUT tasks/x/pushNotificationConfigs": "GET, POST", "POST tasks/x/pushNotificationConfigs/y": "DELETE, GET",
+			"POST extendedAgentCard": "GET", "POST say-1/tasks/x": "GET",
+			"GET nothing": "", "POST tasks/": "", "GET tasks/x/y": "", "POST tasks/x:stop": "", "GET tasks/x/pushNotificationConfigs/y/z": "", "GET ": "", "GET say-1/": "",
+		} {
+			method, at, _ := strings.Cut(path, " ")
+			want, status := http.StatusMethodNotAllowed, `"status":"INVALID_ARGUMENT"`
+			if allow == "" {
+				want, status = http.StatusNotFound, `"status":"NOT_FOUND"`
+			}
+			for _, version := range []string{"1.0", "0.3", "", "7.0"} {
+				resp := h.Do(t, method, "/a2a/rest/"+at, "", "A2A-Version", version)
+				require.Equal(t, want, resp.Status, path)
+				require.Equal(t, allow, resp.Header.Get("Allow"), path)
+				require.Equal(t, "application/json", resp.Header.Get("Content-Type"), path)
+				if method != http.MethodHead {
+					require.Contains(t, resp.String(), status, path)
+					require.Contains(t, resp.String(), "/a2a/rest/"+at, path)
+				}
+			}
+		}
+		unknown := testkit.NewClient(t, h.server.URL, "wrong").Do(t, http.MethodGet, "/a2a/rest/nothing", "", "A2A-Version", "1.0")
+		require.Equal(t, http.StatusUnauthorized, unknown.Status)
+		for _, path := range []string{"/a2a", "/a2a/agents/x/agent-card.json", "/.well-known/agent-card.json"} {
+			resp := h.Do(t, http.MethodDelete, path, "")
+			require.Contains(t, []int{http.StatusMethodNotAllowed, http.StatusNotFound}, resp.Status, path)
+			require.Equal(t, "application/json", resp.Header.Get("Content-Type"), path)
+		}
 	})
 }
 

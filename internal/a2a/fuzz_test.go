@@ -1,10 +1,20 @@
 package a2a
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"testing"
 
+	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/stretchr/testify/require"
+
+	"comet/internal/workflow"
+	"comet/models"
+	rows "comet/store/a2a"
 )
 
 // FuzzRequest: a request of a client is converted to valid JSON, and an accepted message can be stored and read again.
@@ -22,24 +32,158 @@ func FuzzRequest(f *testing.F) {
 		}
 		converted := camelCase(body, 0)
 		require.True(t, json.Valid(converted), "%s", converted)
-		_, old, err := fromLegacy("message/send", body)
-		for _, params := range [][]byte{converted, old} {
-			req, wrong := decode[sendRequest](params)
-			if err != nil || wrong != nil {
-				continue
+		accepts(t, "SendMessage", converted, false)
+		if _, old, err := fromLegacy("message/send", body); err == nil {
+			accepts(t, "SendMessage", old, true)
+		}
+	})
+}
+
+// accepts decodes the parameters of an operation as the server does, up to the first use of stored state.
+func accepts(t *testing.T, operation string, params []byte, legacy bool) {
+	t.Helper()
+	var err error
+	switch operation {
+	case "SendMessage", "SendStreamingMessage":
+		var req sendRequest
+		if req, err = decode[sendRequest](params); err == nil {
+			acceptsMessage(t, req, legacy)
+		}
+	case "GetTask", "CancelTask", "SubscribeToTask":
+		_, err = decode[taskRequest](params)
+	case "ListTasks":
+		var req listRequest
+		if req, err = decode[listRequest](params); err == nil {
+			var q rows.Query
+			if q, err = req.query(models.Principal{TokenID: "t"}); err == nil {
+				require.LessOrEqual(t, q.Limit, maxPageSize)
 			}
-			m, wrong := readMessage(req)
-			if wrong != nil {
-				continue
+		}
+	case "GetExtendedAgentCard":
+		_, err = decode[cardRequest](params)
+	case "CreateTaskPushNotificationConfig":
+		_, err = decode[createPushRequest](params)
+	default:
+		_, err = decode[pushRequest](params)
+	}
+	if err != nil {
+		describes(t, err)
+	}
+}
+
+// describes requires an error of the client, with a text.
+func describes(t *testing.T, err error) {
+	t.Helper()
+	f, text := describe(err)
+	require.NotEqual(t, http.StatusInternalServerError, f.status, "%v", err)
+	require.NotEmpty(t, text)
+}
+
+// acceptsMessage reads a message as the start of a task, of a workflow and as a decision. A valid one that is written in either
+// version and read again is the same message.
+func acceptsMessage(t *testing.T, req sendRequest, legacy bool) {
+	t.Helper()
+	m, err := readMessage(req)
+	if err != nil {
+		describes(t, err)
+		return
+	}
+	paused := workflow.View{CheckpointID: "cp_1", Options: []string{"approve", "reject", "raise", "retry", "accept"}}
+	for _, read := range []func() error{
+		func() error { _, err := m.parameters(); return err },
+		func() error { _, err := m.workflowRequest(req); return err },
+		func() error { _, err := m.workflowDraft("stored"); return err },
+		func() error { _, err := m.workflowDraft(""); return err },
+		func() error { _, err := m.decision(paused); return err },
+		func() error { _, err := m.budget(req.Metadata); return err },
+	} {
+		if err := read(); err != nil {
+			describes(t, err)
+		}
+	}
+	text, err := json.Marshal(m.Message)
+	require.NoError(t, err)
+	if legacy {
+		text = asLegacy(t, m.Message)
+	}
+	again := sendRequest{Message: text, Tenant: req.Tenant, Metadata: req.Metadata}
+	if legacy {
+		params, err := json.Marshal(map[string]any{"message": json.RawMessage(text)})
+		require.NoError(t, err)
+		_, converted, err := fromLegacy("message/send", params)
+		require.NoError(t, err, "%s", text)
+		again, err = decode[sendRequest](converted)
+		require.NoError(t, err)
+	}
+	second, err := readMessage(again)
+	require.NoError(t, err, "%s", text)
+	rendered, err := json.Marshal(second.Message)
+	require.NoError(t, err)
+	if legacy {
+		rendered = asLegacy(t, second.Message)
+	} else {
+		require.Equal(t, m.digest, second.digest)
+	}
+	require.Equal(t, string(text), string(rendered))
+}
+
+func asLegacy(t *testing.T, m *a2a.Message) []byte {
+	t.Helper()
+	text, err := json.Marshal(newLegacyMessage(m))
+	require.NoError(t, err)
+	return text
+}
+
+// FuzzRPC: a body of JSON-RPC, in either version, has a valid id and parameters, or an error that is the client's.
+func FuzzRPC(f *testing.F) {
+	for _, seed := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"data":{"decision":"raise","budget":7}}],"metadata":{"workflow":"w","budget":9}}}}`,
+		`{"jsonrpc":"2.0","id":"x","method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"data":{"workflow":{"tasks":[{"id":"a","tool":"t:x"}]}}}],"metadata":{"capability":"execute_workflow"}}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"kind":"message","messageId":"m","role":"user","parts":[{"kind":"text","text":"approve this"},{"kind":"file","file":{"uri":"u"}}]}}}`,
+		`{"jsonrpc":"2.0","id":null,"method":"ListTasks","params":{"pageSize":1,"pageToken":"MS4yLng","statusTimestampAfter":"2026-01-10T15:30:00Z"}}`,
+		`{"jsonrpc":"2.0","id":-1,"method":"tasks/pushNotificationConfig/set","params":{"taskId":"t","pushNotificationConfig":{"url":"u"}}}`, `{"jsonrpc":"2.0"}`, `[]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var req rpcRequest
+		id, err := req.read(body)
+		require.True(t, json.Valid(id), "%s", id)
+		if err != nil {
+			describes(t, err)
+			return
+		}
+		accepts(t, req.Method, camelCase(req.Params, 0), false)
+		operation, params, err := fromLegacy(req.Method, req.Params)
+		if err != nil {
+			describes(t, err)
+			return
+		}
+		accepts(t, operation, params, true)
+	})
+}
+
+// FuzzREST: a request of HTTP+JSON has an operation and parameters, or an error that is the client's.
+func FuzzREST(f *testing.F) {
+	f.Add("POST", "message:send", "", []byte(`{"message":{"message_id":"m","role":"ROLE_USER","parts":[{"text":"x"}]},"configuration":{"history_length":1}}`))
+	f.Add("GET", "say-1/tasks", "pageSize=1&status=TASK_STATE_WORKING&includeArtifacts=true", []byte(""))
+	f.Add("GET", "tasks/x:subscribe", "historyLength=x", []byte(""))
+	f.Add("DELETE", "tasks/x/pushNotificationConfigs/y", "%zz", []byte("{"))
+	f.Add("PUT", "tasks/", "", []byte("[]"))
+	h := &Handler{service: &service{opts: (*Options)(nil).orDefaults()}}
+	f.Fuzz(func(t *testing.T, method, path, query string, body []byte) {
+		w := httptest.NewRecorder()
+		r := &http.Request{Method: method, URL: &url.URL{Path: restPath + "/" + path, RawQuery: query}, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body))}
+		rt, tenant, err := findRoute(w, r, path)
+		if err == nil {
+			var params []byte
+			if params, err = h.restParams(w, r, rt, tenant); err == nil {
+				require.True(t, json.Valid(params), "%s", params)
+				accepts(t, rt.operation, params, false)
 			}
-			_, _ = m.parameters()
-			stored, wrong := json.Marshal(m.Message)
-			require.NoError(t, wrong)
-			again, wrong := readMessage(sendRequest{Message: stored, Tenant: req.Tenant, Metadata: req.Metadata})
-			require.NoError(t, wrong, "%s", stored)
-			require.Equal(t, m.digest, again.digest)
-			_, wrong = json.Marshal(newLegacyMessage(m.Message))
-			require.NoError(t, wrong)
+		}
+		if err != nil {
+			describes(t, err)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/httpkit"
+	"comet/internal/input"
 )
 
 // The paths of the server.
@@ -31,7 +32,6 @@ const (
 type Handler struct {
 	*service
 	authenticator *httpkit.Authenticator
-	streams       *httpkit.StreamLimits
 	started       time.Time
 }
 
@@ -39,9 +39,8 @@ type Handler struct {
 func New(d Dependencies, opts *Options) *Handler {
 	o := opts.orDefaults()
 	return &Handler{
-		service:       &service{d, o},
+		service:       &service{d, o, httpkit.NewStreamLimits(o.MaxStreams)},
 		authenticator: httpkit.NewAuthenticator(d.Auth, &httpkit.AuthenticatorOptions{Limits: o.Limits}),
-		streams:       httpkit.NewStreamLimits(o.MaxStreams),
 		started:       d.Store.Now(),
 	}
 }
@@ -172,7 +171,7 @@ func (h *Handler) do(c *call, operation string, params []byte) (any, error) {
 	case "CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs", "DeleteTaskPushNotificationConfig":
 		return h.push(context.WithoutCancel(ctx), c.sender, operation, params)
 	}
-	return nil, fail(a2a.ErrMethodNotFound, "there is no method %q", operation)
+	return nil, fail(a2a.ErrMethodNotFound, "version 1.0 has no method %s; those of version 0.3 need the header A2A-Version: 0.3", input.Quote(operation))
 }
 
 // isStream reports whether an operation returns a stream.
@@ -208,7 +207,7 @@ func (h *Handler) openStream(ctx context.Context, c *call, operation string, par
 func (h *Handler) checkToken(ctx context.Context, c *call) error {
 	if h.authenticator.Revoked(ctx, c.token) {
 		c.w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-		return fail(a2a.ErrUnauthenticated, "the token was revoked")
+		return fail(a2a.ErrUnauthenticated, "the token was revoked; send the request with another one")
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ import (
 	"comet/internal/netguard"
 	"comet/internal/orchestrator"
 	"comet/internal/testkit"
+	"comet/internal/testkit/mcptest"
+	"comet/internal/testkit/toolstest"
+	"comet/internal/workflow"
 	"comet/models"
 	"comet/store/storetest"
 	"comet/webhooks"
@@ -38,6 +41,7 @@ type harness struct {
 	keys            *auth.ServiceKeys
 	handler         *a2a.Handler
 	hooks           *webhooks.Webhooks
+	flows           *workflow.Engine // nil unless workflows are executed
 	server          *httptest.Server
 }
 
@@ -52,31 +56,69 @@ func onDatabases(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
 
 func start(t *testing.T, db *storetest.DB) *harness {
 	t.Helper()
-	h := &harness{auth: auth.New(db.Store, nil)}
-	hooks := webhooks.New(db.Store, &webhooks.Options{
+	h := newHarness(t, db)
+	feed := events.NewFeed(db.Store, nil)
+	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond, Deliveries: h.hooks})
+	require.NoError(t, relay.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
+	h.Work = testkit.StartWork(t, db, orchestrator.Options{Classes: classes()})
+	h.serve(t, feed, workflow.New(workflow.Dependencies{Store: db.Store, Auth: h.auth, Feed: feed}, nil))
+	return h
+}
+
+func classes() map[string]orchestrator.Policy {
+	return map[string]orchestrator.Policy{a2a.Class: a2a.Policy()}
+}
+
+// withWorkflows runs a case with a server that also executes workflows, over an upstream with tools of each class.
+func withWorkflows(t *testing.T, name string, fn func(t *testing.T, h *harness)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+			h := newHarness(t, db)
+			stack := toolstest.Start(t, db, &toolstest.Options{Work: orchestrator.Options{Classes: classes()}, Deliveries: h.hooks}, mcptest.NewPaper(t, "paper").Fails("no ink"))
+			h.Work, h.flows = stack.Work, stack.Workflows
+			h.serve(t, stack.Feed, stack.Workflows)
+			t.Cleanup(func() { // a step that runs would keep the engine from stopping after a failure
+				running, _ := h.flows.List(context.Background(), models.System(), workflow.Query{Status: "running", Limit: 100})
+				for _, w := range running {
+					_ = h.flows.Abort(context.Background(), models.System(), w.WorkflowID, "the test has ended")
+				}
+			})
+			fn(t, h)
+		})
+	})
+}
+
+// newHarness returns a server without its orchestrator.
+func newHarness(t *testing.T, db *storetest.DB) *harness {
+	t.Helper()
+	h := &harness{auth: auth.New(db.Store, nil), keys: auth.NewServiceKeys(db.Store, nil, nil)}
+	h.hooks = webhooks.New(db.Store, &webhooks.Options{
 		Guard: netguard.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}), Poll: 2 * time.Millisecond,
 		TaskEvents: a2a.PushedEvents(),
 		Render: func(ctx context.Context, hook models.Webhook, d models.Delivery) ([]byte, string, error) {
 			return h.handler.Render(ctx, hook, d)
 		},
 	})
-	h.hooks = hooks
-	feed := events.NewFeed(db.Store, nil)
-	relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond, Deliveries: hooks})
-	require.NoError(t, relay.Start(t.Context()))
-	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
-	h.keys = auth.NewServiceKeys(db.Store, nil, nil)
-	h.Work = testkit.StartWork(t, db, orchestrator.Options{Classes: map[string]orchestrator.Policy{a2a.Class: a2a.Policy()}})
-	h.handler = a2a.New(a2a.Dependencies{Store: db.Store, Auth: h.auth, Keys: h.keys, Orchestrator: h.Orchestrator, Feed: feed, Webhooks: hooks}, &a2a.Options{Version: "1.2.3"})
-	require.NoError(t, hooks.Start(t.Context()))
-	t.Cleanup(func() { require.NoError(t, hooks.Stop(context.Background())) })
+	return h
+}
+
+// serve starts the server and a client of an admin.
+func (h *harness) serve(t *testing.T, feed *events.Feed, flows *workflow.Engine) {
+	t.Helper()
+	h.handler = a2a.New(a2a.Dependencies{
+		Store: h.DB.Store, Auth: h.auth, Keys: h.keys, Orchestrator: h.Orchestrator, Workflows: flows, Feed: feed, Webhooks: h.hooks,
+	}, &a2a.Options{Version: "1.2.3"})
+	require.NoError(t, h.hooks.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, h.hooks.Stop(context.Background())) })
 	h.server = httptest.NewServer(h.handler)
 	t.Cleanup(func() {
 		h.handler.Drain()
 		h.server.Close()
 	})
 	h.Client = h.client(t, "", models.ScopeAdmin)
-	return h
 }
 
 // client returns a client with a new token, which is bound to an agent unless that is "".

@@ -12,6 +12,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/workflow"
 	"comet/models"
 	"comet/store"
 	rows "comet/store/a2a"
@@ -32,6 +33,7 @@ func PushedEvents() []models.EventType {
 	return []models.EventType{
 		events.TaskCreated, events.TaskAssigned, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskSubtask,
 		events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
+		workflow.EventStepEnded, workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
 	}
 }
 
@@ -259,17 +261,25 @@ func (s *service) Render(ctx context.Context, hook models.Webhook, d models.Deli
 // pushed returns the body of a delivery about a task.
 func (s *service) pushed(ctx context.Context, taskID string, whole bool, d models.Delivery) (a2a.Event, error) {
 	var data events.TaskData
-	if err := json.Unmarshal(d.Data, &data); err != nil {
-		return nil, err
-	}
-	f, err := s.load(ctx, taskID)
+	f, err := s.load(ctx, models.System(), taskID)
 	if err != nil {
 		return nil, err
 	}
-	if data.State.Ended() {
+	e, update := models.Event{Type: d.Type, Key: d.Key, At: d.EventAt, Data: d.Data}, &a2a.TaskStatusUpdateEvent{}
+	if f.flow != nil {
+		var change workflow.EventData
+		if err = json.Unmarshal(d.Data, &change); err == nil {
+			update, err = s.workflowUpdate(ctx, f, e, change)
+		}
+	} else if err = json.Unmarshal(d.Data, &data); err == nil {
+		update = f.update(e, data)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if update.Status.State.Terminal() {
 		return s.view(ctx, f, shown{history: new(0), artifacts: true})
 	}
-	update := f.update(models.Event{Type: d.Type, Key: d.Key, At: d.EventAt, Data: d.Data}, data)
 	if whole {
 		return &a2a.Task{ID: update.TaskID, ContextID: update.ContextID, Status: update.Status}, nil
 	}

@@ -66,11 +66,24 @@ func decode[T any](params []byte) (out T, err error) {
 	return out, nil
 }
 
+// checkJSON returns the error of a body that is not JSON.
+func checkJSON(body []byte) error {
+	var wrong *json.SyntaxError
+	if err := json.Unmarshal(body, new(json.RawMessage)); errors.As(err, &wrong) {
+		return fail(a2a.ErrParseError, "the body is not JSON: %s at byte %d", wrong.Error(), wrong.Offset)
+	}
+	return nil
+}
+
 // shortError returns what is wrong with JSON, without names of types.
 func shortError(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
 		return "the value of " + strconv.Quote(wrong.Field) + " has the wrong type: " + wrong.Value
+	}
+	var late *time.ParseError
+	if errors.As(err, &late) {
+		return input.Quote(late.Value) + " must be a time such as 2026-01-10T15:30:00Z"
 	}
 	return err.Error()
 }
@@ -127,11 +140,11 @@ func lowerCamel(name string) string {
 	if !strings.Contains(name, "_") {
 		return name
 	}
-	words := strings.Split(name, "_")
-	for i, w := range words[1:] {
+	parts := strings.Split(name, "_")
+	for i, w := range parts[1:] {
 		if w != "" {
-			words[i+1] = strings.ToUpper(w[:1]) + w[1:]
+			parts[i+1] = strings.ToUpper(w[:1]) + w[1:]
 		}
 	}
-	return cmp.Or(strings.Join(words, ""), name)
+	return cmp.Or(strings.Join(parts, ""), name)
 }

@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,76 +22,87 @@ type route struct {
 	body bool
 }
 
-// find returns the route of a path below restPath, which may begin with a tenant.
-func findRoute(method, path string) (rt route, tenant string, err error) {
-	missing := fail(a2a.ErrMethodNotFound, "there is no %s %s/%s", method, restPath, path)
+// routes returns the operations of a path below restPath by their HTTP methods, none for an unknown path. The path may begin with a
+// tenant.
+func routes(path string) (all map[string]route, tenant string) {
 	parts := strings.Split(path, "/")
 	if roots := []string{"message:send", "message:stream", "tasks", "extendedAgentCard"}; len(parts) > 1 && !slices.Contains(roots, parts[0]) {
 		tenant, parts = parts[0], parts[1:]
 	}
-	get, post := method == http.MethodGet, method == http.MethodPost
 	switch rest := strings.Join(parts, "/"); {
-	case rest == "message:send" && post:
-		return route{operation: "SendMessage", body: true}, tenant, nil
-	case rest == "message:stream" && post:
-		return route{operation: "SendStreamingMessage", body: true}, tenant, nil
-	case rest == "extendedAgentCard" && get:
-		return route{operation: "GetExtendedAgentCard"}, tenant, nil
-	case rest == "tasks" && get:
-		return route{operation: "ListTasks", query: []string{"contextId", "status", "pageSize", "pageToken", "historyLength", "statusTimestampAfter", "includeArtifacts"}}, tenant, nil
-	case parts[0] != "tasks" || len(parts) < 2 || parts[1] == "":
-		return rt, tenant, missing
+	case rest == "message:send":
+		return map[string]route{http.MethodPost: {operation: "SendMessage", body: true}}, tenant
+	case rest == "message:stream":
+		return map[string]route{http.MethodPost: {operation: "SendStreamingMessage", body: true}}, tenant
+	case rest == "extendedAgentCard":
+		return map[string]route{http.MethodGet: {operation: "GetExtendedAgentCard"}}, tenant
+	case rest == "tasks":
+		return map[string]route{http.MethodGet: {operation: "ListTasks", query: []string{"contextId", "status", "pageSize", "pageToken", "historyLength", "statusTimestampAfter", "includeArtifacts"}}}, tenant
+	case parts[0] == "tasks" && parts[1] != "":
+		return taskRoutes(parts[1], parts[2:]), tenant
 	}
-	id := parts[1]
-	if len(parts) > 2 {
-		rt, err = pushRoute(method, id, parts[2:])
-		if err != nil {
-			err = missing
-		}
-		return rt, tenant, err
-	}
-	if of, cancels := strings.CutSuffix(id, ":cancel"); cancels && post {
-		return route{operation: "CancelTask", params: map[string]any{"id": of}}, tenant, nil
-	}
-	if of, subscribes := strings.CutSuffix(id, ":subscribe"); subscribes && (get || post) {
-		return route{operation: "SubscribeToTask", params: map[string]any{"id": of}}, tenant, nil
-	}
-	if get {
-		return route{operation: "GetTask", params: map[string]any{"id": id}, query: []string{"historyLength"}}, tenant, nil
-	}
-	return rt, tenant, missing
+	return nil, tenant
 }
 
-// pushRoute returns the route of the configurations of push notifications of a task.
-func pushRoute(method, taskID string, parts []string) (route, error) {
-	params := map[string]any{"taskId": taskID}
-	if len(parts) == 2 {
-		params["id"] = parts[1]
+// taskRoutes returns the operations on a task, and on its configurations of push notifications.
+func taskRoutes(id string, rest []string) map[string]route {
+	task, action, acts := strings.Cut(id, ":")
+	one := map[string]any{"id": task}
+	switch configs := map[string]any{"taskId": id}; {
+	case len(rest) == 0 && !acts:
+		return map[string]route{http.MethodGet: {operation: "GetTask", params: one, query: []string{"historyLength"}}}
+	case len(rest) == 0 && action == "cancel":
+		return map[string]route{http.MethodPost: {operation: "CancelTask", params: one}}
+	case len(rest) == 0 && action == "subscribe":
+		subscribe := route{operation: "SubscribeToTask", params: one}
+		return map[string]route{http.MethodGet: subscribe, http.MethodPost: subscribe}
+	case len(rest) == 0 || len(rest) > 2 || rest[0] != "pushNotificationConfigs":
+	case len(rest) == 1:
+		return map[string]route{
+			http.MethodPost: {operation: "CreateTaskPushNotificationConfig", params: configs, body: true},
+			http.MethodGet:  {operation: "ListTaskPushNotificationConfigs", params: configs},
+		}
+	default:
+		configs["id"] = rest[1]
+		return map[string]route{
+			http.MethodGet:    {operation: "GetTaskPushNotificationConfig", params: configs},
+			http.MethodDelete: {operation: "DeleteTaskPushNotificationConfig", params: configs},
+		}
 	}
-	switch {
-	case parts[0] != "pushNotificationConfigs" || len(parts) > 2:
-	case len(parts) == 1 && method == http.MethodPost:
-		return route{operation: "CreateTaskPushNotificationConfig", params: params, body: true}, nil
-	case len(parts) == 1 && method == http.MethodGet:
-		return route{operation: "ListTaskPushNotificationConfigs", params: params}, nil
-	case len(parts) == 2 && method == http.MethodGet:
-		return route{operation: "GetTaskPushNotificationConfig", params: params}, nil
-	case len(parts) == 2 && method == http.MethodDelete:
-		return route{operation: "DeleteTaskPushNotificationConfig", params: params}, nil
+	return nil
+}
+
+// findRoute returns the route of a request. If its path has only other methods, it sets Allow.
+func findRoute(w http.ResponseWriter, r *http.Request, path string) (rt route, tenant string, err error) {
+	all, tenant := routes(path)
+	rt, known := all[r.Method]
+	switch allowed := strings.Join(slices.Sorted(maps.Keys(all)), ", "); {
+	case len(all) == 0:
+		err = fail(a2a.ErrMethodNotFound, "there is no %s/%s; docs/a2a.md lists the paths", restPath, path)
+	case !known:
+		w.Header().Set("Allow", allowed)
+		err = fail(errMethodNotAllowed, "%s/%s does not accept %s; use %s", restPath, path, r.Method, allowed)
 	}
-	return route{}, a2a.ErrMethodNotFound
+	return rt, tenant, err
 }
 
 // serveREST serves the HTTP+JSON binding, which only version 1.0 has here.
 func (h *Handler) serveREST(w http.ResponseWriter, r *http.Request, path string) {
 	c, err := h.enter(w, r)
+	var rt route
+	var tenant string
+	if c != nil {
+		var unknown error
+		if rt, tenant, unknown = findRoute(w, r, path); unknown != nil {
+			err = unknown
+		}
+	}
 	if err == nil && c.legacy {
 		err = fail(a2a.ErrVersionNotSupported, "HTTP+JSON needs the header A2A-Version: 1.0; version 0.3 is available over JSON-RPC at %s", rpcPath)
 	}
-	var rt route
 	var params []byte
 	if err == nil {
-		if rt, params, err = h.restParams(w, r, path); err == nil && isStream(rt.operation) {
+		if params, err = h.restParams(w, r, rt, tenant); err == nil && isStream(rt.operation) {
 			if err = h.serveStream(c, rt.operation, params, func(e a2a.Event) any { return a2a.StreamResponse{Event: e} }); err == nil {
 				return
 			}
@@ -109,24 +121,20 @@ func (h *Handler) serveREST(w http.ResponseWriter, r *http.Request, path string)
 	h.writeError(w, err)
 }
 
-// restParams returns the route of a request and its parameters as one object.
-func (h *Handler) restParams(w http.ResponseWriter, r *http.Request, path string) (rt route, params []byte, err error) {
-	rt, tenant, err := findRoute(r.Method, path)
-	if err != nil {
-		return rt, nil, err
-	}
+// restParams returns the parameters of a request as one object.
+func (h *Handler) restParams(w http.ResponseWriter, r *http.Request, rt route, tenant string) (params []byte, err error) {
 	members := map[string]any{}
 	if rt.body {
 		body, err := h.readBody(w, r)
 		if err != nil {
-			return rt, nil, err
+			return nil, err
 		}
-		if !json.Valid(body) {
-			return rt, nil, fail(a2a.ErrParseError, "the body is not JSON")
+		if err := checkJSON(body); err != nil {
+			return nil, err
 		}
 		sent, err := decode[map[string]json.RawMessage](camelCase(body, 0))
 		if err != nil {
-			return rt, nil, err
+			return nil, err
 		}
 		for name, value := range sent {
 			members[name] = value
@@ -134,7 +142,7 @@ func (h *Handler) restParams(w http.ResponseWriter, r *http.Request, path string
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return rt, nil, fail(a2a.ErrInvalidParams, "the query is malformed")
+		return nil, fail(a2a.ErrInvalidParams, "the query is malformed: %s", err.Error())
 	}
 	for _, name := range rt.query {
 		if text := query.Get(name); text != "" {
@@ -147,8 +155,7 @@ func (h *Handler) restParams(w http.ResponseWriter, r *http.Request, path string
 	if tenant != "" {
 		members["tenant"] = tenant
 	}
-	params, err = json.Marshal(members)
-	return rt, params, err
+	return json.Marshal(members)
 }
 
 // queryValue returns a parameter of the query as JSON has it. A value of another type stays text, which decode rejects.

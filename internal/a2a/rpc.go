@@ -40,7 +40,7 @@ func (h *Handler) serveRPC(w http.ResponseWriter, r *http.Request) {
 	c, err := h.enter(w, r)
 	if err == nil && r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		h.writeRPCError(w, req.ID, fail(errMethodNotAllowed, "send requests with POST"))
+		h.writeRPCError(w, req.ID, fail(errMethodNotAllowed, "%s does not accept %s; use POST", rpcPath, r.Method))
 		return
 	}
 	var body []byte
@@ -97,8 +97,8 @@ func (c *call) result(v any) any {
 // read decodes a request and returns its id, null for none.
 func (req *rpcRequest) read(body []byte) (id json.RawMessage, err error) {
 	id = json.RawMessage("null")
-	if !json.Valid(body) {
-		return id, fail(a2a.ErrParseError, "the body is not JSON")
+	if err := checkJSON(body); err != nil {
+		return id, err
 	}
 	if err := json.Unmarshal(body, req); err != nil {
 		return id, fail(a2a.ErrInvalidRequest, "the body must be one request of JSON-RPC 2.0: %s", shortError(err))

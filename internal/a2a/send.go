@@ -20,14 +20,6 @@ import (
 	rows "comet/store/a2a"
 )
 
-// sender is the principal that sends a message, with the trace context of the request.
-type sender struct {
-	models.Principal
-	traceparent string
-	// legacy is set for version 0.3.
-	legacy bool
-}
-
 // accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the id of the task. A
 // message that the token has sent before changes nothing.
 func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskID string, err error) {
@@ -83,6 +75,11 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	if err != nil {
 		return "", err
 	}
+	if flow, err := m.workflowRequest(req); err != nil {
+		return "", err
+	} else if flow != nil {
+		return s.startWorkflow(ctx, by, m, *flow)
+	}
 	t := rows.Task{ID: id.String(), Owner: by.TokenID, ContextID: cmp.Or(m.ContextID, uuid.NewString())}
 	parameters, err := m.parameters()
 	if err == nil && m.ContextID != "" {
@@ -95,13 +92,7 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	if err != nil {
 		return "", err
 	}
-	add := func(tx *store.Tx) error {
-		t.CreatedAt, t.UpdatedAt = tx.Now(), tx.Now()
-		if err := rows.Add(tx, t, s.sent(by, t, m)); err != nil {
-			return err
-		}
-		return s.setPush(tx, by, t.ID, t.State == rows.Rejected, m.push)
-	}
+	add := s.adding(by, &t, m)
 	capability := m.metadata("capability", req.Metadata)
 	if capability == "" && req.Tenant == "" {
 		t.Options, capability = s.choose(m)
@@ -122,6 +113,17 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 		return t.ID, err
 	}
 	return t.ID, s.Store.Write(ctx, add)
+}
+
+// adding returns what stores a task with the message that requests it and its push notifications.
+func (s *service) adding(by sender, t *rows.Task, m message) func(*store.Tx) error {
+	return func(tx *store.Tx) error {
+		t.CreatedAt, t.UpdatedAt = tx.Now(), tx.Now()
+		if err := rows.Add(tx, *t, s.sent(by, *t, m)); err != nil {
+			return err
+		}
+		return s.setPush(tx, by, t.ID, t.State == rows.Rejected, m.push)
+	}
 }
 
 // refusal returns the reason why the core does not accept work, "" for any other error.
@@ -234,9 +236,13 @@ func containsAll(said map[string]bool, wanted []string) bool {
 	return !slices.ContainsFunc(wanted, func(w string) bool { return !said[w] })
 }
 
-// reply replies to the question of a task, or chooses its capability.
+// reply replies to the question of a task, chooses its capability, or decides on a checkpoint of its workflow.
 func (s *service) reply(ctx context.Context, by sender, m message, req sendRequest) error {
-	f, err := s.findOwn(ctx, by.Principal, string(m.TaskID))
+	f, err := s.find(ctx, by.Principal, string(m.TaskID))
+	paused := f.flow != nil && workflowState(f.flow.Status) == a2a.TaskStateInputRequired
+	if err == nil && (!paused || m.push != nil) { // a decision has rules of its own
+		err = f.requireOwner(by.Principal)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -244,10 +250,12 @@ func (s *service) reply(ctx context.Context, by sender, m message, req sendReque
 		return fail(a2a.ErrInvalidParams, "the task %s belongs to another context than %q", m.TaskID, m.ContextID)
 	case f.ended():
 		return fail(a2a.ErrUnsupportedOperation, "the task %s has ended; send a message without taskId for a new one", m.TaskID)
-	case f.core == nil:
+	case paused:
+		return s.decide(ctx, by, f, m)
+	case f.core == nil && f.flow == nil:
 		return s.chosen(ctx, by, f, m, req)
 	}
-	asking, open, err := s.Orchestrator.TaskAwaitingReply(ctx, *f.core)
+	asking, open, err := s.awaitingReply(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -258,22 +266,27 @@ func (s *service) reply(ctx context.Context, by sender, m message, req sendReque
 	if err != nil {
 		return err
 	}
-	asked, err := s.Orchestrator.OpenQuestion(ctx, asking)
+	status, err := s.asking(ctx, f, a2a.TaskStatus{}, asking)
 	if err != nil {
 		return err
 	}
-	question, _ := json.Marshal(questionMessage(f.info(), asking.ID, asked.At, asked.Question)) // text
-	_, err = s.Orchestrator.Reply(ctx, asking.ID, text, func(tx *store.Tx) error {
+	_, err = s.Orchestrator.Reply(ctx, asking.ID, text, s.replying(by, f, m, status.Message))
+	return err
+}
+
+// replying returns what stores a question and the message that replies to it.
+func (s *service) replying(by sender, f found, m message, question *a2a.Message) func(*store.Tx) error {
+	asked, _ := json.Marshal(question) // text
+	return func(tx *store.Tx) error {
 		t, err := f.stored(tx)
 		if err == nil {
-			err = rows.AddMessages(tx, t.ID, rows.Message{MessageID: asking.ID, Message: question}, s.sent(by, t, m))
+			err = rows.AddMessages(tx, t.ID, rows.Message{MessageID: question.ID, Message: asked}, s.sent(by, t, m))
 		}
 		if err != nil {
 			return err
 		}
 		return s.setPush(tx, by, t.ID, false, m.push)
-	})
-	return err
+	}
 }
 
 // chosen submits a task whose capability a message chooses. A message that names none of the options is only stored.
@@ -339,6 +352,5 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 
 // closed emits the end of a task that is not a task of the core.
 func closed(tx *store.Tx, t rows.Task, state models.TaskState, reason string) error {
-	kind := map[models.TaskState]models.EventType{models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled}[state]
-	return tx.Events().Emit(kind, t.ID, events.TaskData{TaskID: t.ID, SessionID: t.ContextID, State: state, Error: reason})
+	return tx.Events().Emit(endEvents[state], t.ID, events.TaskData{TaskID: t.ID, SessionID: t.ContextID, State: state, Error: reason})
 }

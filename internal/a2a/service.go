@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -13,6 +14,7 @@ import (
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
+	"comet/internal/workflow"
 	"comet/models"
 	"comet/store"
 	rows "comet/store/a2a"
@@ -40,6 +42,7 @@ type Dependencies struct {
 	Auth         *auth.Auth
 	Keys         *auth.ServiceKeys
 	Orchestrator *orchestrator.Orchestrator
+	Workflows    *workflow.Engine
 	Feed         *events.Feed
 	// Webhooks deliver push notifications, whose bodies Handler.Render makes.
 	Webhooks *webhooks.Webhooks
@@ -80,10 +83,20 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
+// sender is the principal that sends a message, with the trace context of the request.
+type sender struct {
+	models.Principal
+	traceparent string
+	// legacy is set for version 0.3.
+	legacy bool
+}
+
 // service executes the operations of A2A for every binding and version.
 type service struct {
 	Dependencies
 	opts Options
+	// streams limits the streams and the requests that wait for workflows.
+	streams *httpkit.StreamLimits
 }
 
 // Purge deletes tasks that the core has deleted or never had, after Options.Retention.
@@ -97,6 +110,8 @@ type found struct {
 	// row is zero for a task that was requested over another API, and core is nil for one that the core does not have.
 	row  rows.Task
 	core *models.Task
+	// flow is the workflow that the task is, nil for another task.
+	flow *workflow.View
 }
 
 func (f found) id() string {
@@ -127,13 +142,24 @@ func (f found) info() a2a.TaskInfo {
 
 // ended reports whether the state of the task is terminal.
 func (f found) ended() bool {
+	if f.flow != nil {
+		return workflowState(f.flow.Status).Terminal()
+	}
 	return f.core != nil && f.core.State.Ended() || f.core == nil && f.row.State != rows.Asking
 }
 
-// load returns a task, or a2a.ErrTaskNotFound if it does not exist or was purged.
-func (s *service) load(ctx context.Context, id string) (out found, err error) {
+// load returns a task, or a2a.ErrTaskNotFound if it does not exist or was purged, or is a workflow that by may not see.
+func (s *service) load(ctx context.Context, by models.Principal, id string) (out found, err error) {
+	missing := fail(a2a.ErrTaskNotFound, "there is no task %q", id)
 	out.row, err = rows.Get(s.Store.Reads(ctx), id)
 	if err != nil && !errs.Is(err, errs.NotFound) {
+		return out, err
+	}
+	if out.row.ID != "" && strings.HasPrefix(id, workflow.IDPrefix) {
+		v, err := s.Workflows.Get(ctx, by, id)
+		if out.flow = &v; errs.Is(err, errs.NotFound) {
+			err = missing
+		}
 		return out, err
 	}
 	t, err := s.Orchestrator.Task(ctx, id)
@@ -143,7 +169,7 @@ func (s *service) load(ctx context.Context, id string) (out found, err error) {
 	case !errs.Is(err, errs.NotFound):
 		return out, err
 	case out.row.ID == "" || out.row.State == rows.InCore:
-		return out, fail(a2a.ErrTaskNotFound, "there is no task %q", id)
+		return out, missing
 	}
 	return out, nil
 }
@@ -157,7 +183,7 @@ func (s *service) find(ctx context.Context, p models.Principal, id string) (out 
 	case !isPrintable(id):
 		return out, missing
 	}
-	if out, err = s.load(ctx, id); err != nil {
+	if out, err = s.load(ctx, p, id); err != nil || out.flow != nil {
 		return out, err
 	}
 	var agents []string
@@ -174,8 +200,24 @@ func (s *service) find(ctx context.Context, p models.Principal, id string) (out 
 // findOwn is find for a principal that changes the task: its owner, or an admin.
 func (s *service) findOwn(ctx context.Context, p models.Principal, id string) (found, error) {
 	f, err := s.find(ctx, p, id)
-	if err == nil && f.owner() != p.TokenID {
-		err = auth.Require(p, models.ScopeAdmin)
+	if err == nil {
+		err = f.requireOwner(p)
 	}
 	return f, err
+}
+
+// requireOwner returns an error unless the principal is the owner of the task, or an admin.
+func (f found) requireOwner(p models.Principal) error {
+	if f.owner() == p.TokenID {
+		return nil
+	}
+	return auth.Require(p, models.ScopeAdmin)
+}
+
+// awaitingReply returns the task that waits for a reply: that of f, or one of its subtasks or of the agents of its workflow.
+func (s *service) awaitingReply(ctx context.Context, f found) (asking models.Task, open bool, err error) {
+	if f.flow != nil {
+		return s.Workflows.TaskAwaitingReply(ctx, f.id())
+	}
+	return s.Orchestrator.TaskAwaitingReply(ctx, *f.core)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/orchestrator"
+	"comet/internal/workflow"
 	"comet/models"
 	rows "comet/store/a2a"
 )
@@ -73,14 +73,6 @@ type stream struct {
 	emit func(id string, e a2a.Event) error
 }
 
-// taskEvents are the types of the events that a stream follows.
-func taskEvents() []models.EventType {
-	return []models.EventType{
-		events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress, events.TaskQuestion, events.TaskReplied, events.TaskRetried,
-		events.TaskSubtask, events.TaskCompleted, events.TaskFailed, events.TaskCancelled,
-	}
-}
-
 // open opens the stream of a task, which begins with the task as it is now or, with the id of an event, after that event.
 func (s *service) open(ctx context.Context, by sender, id, lastEventID string, show shown) (*stream, error) {
 	sub, err := s.Feed.SubscribeNew(ctx) // before the task is read: what the task contains already is skipped later
@@ -92,8 +84,12 @@ func (s *service) open(ctx context.Context, by sender, id, lastEventID string, s
 		return nil, err
 	}
 	from, ok := readPlace(lastEventID)
-	if ok = ok && out.f.core != nil && from.position <= out.at.position; ok {
-		if ok, err = s.canResume(ctx, id, &from); err != nil {
+	kinds, first := taskEvents(), events.TaskCreated
+	if out.f.flow != nil {
+		kinds, first = workflowEvents(), workflow.EventStarted
+	}
+	if ok = ok && (out.f.core != nil || out.f.flow != nil) && from.position <= out.at.position; ok {
+		if ok, err = s.canResume(ctx, id, first, &from); err != nil {
 			return nil, err
 		}
 	}
@@ -103,20 +99,23 @@ func (s *service) open(ctx context.Context, by sender, id, lastEventID string, s
 		return nil, err
 	} else {
 		out.state = out.snapshot.Status.State
-		if out.f.core != nil {
+		switch {
+		case out.f.core != nil:
 			out.at.version = out.f.core.Version
+		case out.f.flow != nil:
+			out.at.version = out.f.flow.Version
 		}
 	}
-	out.sub.Only(taskEvents()...)
+	out.sub.Only(kinds...)
 	return out, nil
 }
 
 // canResume reports whether no event after a place was purged. A place before the task is moved to its first event.
-func (s *service) canResume(ctx context.Context, id string, at *place) (bool, error) {
+func (s *service) canResume(ctx context.Context, id string, first models.EventType, at *place) (bool, error) {
 	if _, missed, err := s.Feed.Missed(ctx, at.position); missed || err != nil {
 		return false, err
 	}
-	created, err := s.Store.Events(ctx).Newest(id, events.TaskCreated)
+	created, err := s.Store.Events(ctx).Newest(id, first)
 	if errs.Is(err, errs.NotFound) {
 		return true, nil
 	}
@@ -131,6 +130,9 @@ func (st *stream) run(ctx context.Context, by sender, emit func(id string, e a2a
 		if err := emit(st.at.String(), st.snapshot); err != nil || st.f.ended() {
 			return err
 		}
+	}
+	if st.f.flow != nil {
+		return st.followWorkflow(ctx, idle)
 	}
 	if st.f.core == nil {
 		if ended, err := st.followOutside(ctx, by, idle); ended || err != nil {
@@ -164,8 +166,10 @@ func (st *stream) run(ctx context.Context, by sender, emit func(id string, e a2a
 					return err
 				}
 			}
-			if ended, err := st.endUnseen(ctx, t); ended || err != nil {
-				return err
+			if last := endEvents[t.State]; last != "" {
+				if ended, err := st.endUnseen(ctx, found{row: st.f.row, core: &t}, last); ended || err != nil {
+					return err
+				}
 			}
 			if err := idle(); err != nil {
 				return err
@@ -202,9 +206,6 @@ func (st *stream) followEvents(ctx context.Context, to chan<- []models.Event) {
 		}
 	}
 }
-
-// maxEvents is how many events are read together.
-const maxEvents = 100
 
 // followTask reads the task whenever it has changed, and in intervals. It returns if the task cannot be read.
 func (st *stream) followTask(ctx context.Context, to chan<- models.Task) {
@@ -283,16 +284,12 @@ func asksSame(a, b a2a.TaskStatus) bool {
 	return a.Message != nil && b.Message != nil && a.Message.ID == b.Message.ID
 }
 
-// endUnseen ends a stream whose last event the client knows already, or was purged.
-func (st *stream) endUnseen(ctx context.Context, t models.Task) (ended bool, err error) {
-	kind := map[models.TaskState]models.EventType{models.TaskDone: events.TaskCompleted, models.TaskFailed: events.TaskFailed, models.TaskCancelled: events.TaskCancelled}[t.State]
-	if kind == "" {
-		return false, nil
-	}
-	newest, err := st.Store.Events(ctx).Newest(t.ID, kind)
+// endUnseen ends a stream whose last event, which is of the given type, the client knows already, or was purged.
+func (st *stream) endUnseen(ctx context.Context, f found, last models.EventType) (ended bool, err error) {
+	newest, err := st.Store.Events(ctx).Newest(f.id(), last)
 	switch {
 	case errs.Is(err, errs.NotFound):
-		last, err := st.view(ctx, found{st.f.row, &t}, shown{history: new(0), artifacts: true})
+		last, err := st.view(ctx, f, shown{history: new(0), artifacts: true})
 		if err != nil {
 			return false, err
 		}
@@ -307,7 +304,7 @@ func (st *stream) endUnseen(ctx context.Context, t models.Task) (ended bool, err
 func (st *stream) followOutside(ctx context.Context, by sender, idle func() error) (ended bool, err error) {
 	changes := st.Feed.Subscribe(st.at.position).Only(events.TaskCreated, events.TaskFailed, events.TaskCancelled)
 	for {
-		if err := st.untilChange(ctx, changes); err != nil {
+		if _, err := st.nextEvents(ctx, changes, st.f.id()); err != nil {
 			return true, err
 		}
 		if err := idle(); err != nil {
@@ -322,25 +319,6 @@ func (st *stream) followOutside(ctx context.Context, by sender, idle func() erro
 				err = st.emit(st.at.String(), &a2a.TaskStatusUpdateEvent{TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), Status: status})
 			}
 			return true, err
-		}
-	}
-}
-
-// untilChange waits for an event of the task, but no longer than the interval of idle. It returns the error of ctx.
-func (st *stream) untilChange(ctx context.Context, changes *events.Subscription) error {
-	wait, stop := context.WithTimeout(ctx, st.opts.Heartbeat)
-	defer stop()
-	for {
-		all, err := changes.Next(wait, maxEvents)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case wait.Err() != nil:
-			return nil
-		case err != nil:
-			return err
-		case slices.ContainsFunc(all, func(e models.Event) bool { return e.Key == st.f.id() }):
-			return nil
 		}
 	}
 }

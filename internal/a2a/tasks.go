@@ -14,6 +14,7 @@ import (
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
+	"comet/internal/tools"
 	"comet/models"
 	"comet/store"
 	rows "comet/store/a2a"
@@ -65,7 +66,10 @@ func questionMessage(about a2a.TaskInfo, askingID string, at time.Time, q orches
 
 // status returns the status of a task.
 func (s *service) status(ctx context.Context, f found) (out a2a.TaskStatus, err error) {
-	if f.core == nil {
+	switch {
+	case f.flow != nil:
+		return s.workflowStatus(ctx, f)
+	case f.core == nil:
 		return s.statusOutside(f)
 	}
 	t := *f.core
@@ -80,14 +84,19 @@ func (s *service) status(ctx context.Context, f found) (out a2a.TaskStatus, err 
 	if err != nil || !open {
 		return out, err
 	}
+	return s.asking(ctx, f, out, asking)
+}
+
+// asking returns the status of a task with the question of the task that waits for a reply.
+func (s *service) asking(ctx context.Context, f found, out a2a.TaskStatus, asking models.Task) (a2a.TaskStatus, error) {
 	q, err := s.Orchestrator.OpenQuestion(ctx, asking)
 	out.State, out.Message = a2a.TaskStateInputRequired, questionMessage(f.info(), asking.ID, q.At, q.Question)
 	return out, err
 }
 
 // errorMessage returns the reason why a task has failed or was cancelled.
-func errorMessage(about a2a.TaskInfo, version int64, code, text string) *a2a.Message {
-	out := agentText(string(about.TaskID)+"-end-"+strconv.FormatInt(version, 10), text, about)
+func errorMessage(about a2a.TaskInfo, change int64, code, text string) *a2a.Message {
+	out := agentText(string(about.TaskID)+"-end-"+strconv.FormatInt(change, 10), text, about)
 	if code != "" {
 		out.SetMeta("code", code)
 	}
@@ -136,7 +145,10 @@ func (s *service) view(ctx context.Context, f found, show shown) (out *a2a.Task,
 			out.History = append(out.History, m)
 		}
 	}
-	if show.artifacts && f.core != nil && f.core.State.Ended() {
+	switch {
+	case show.artifacts && f.flow != nil:
+		out.Artifacts = workflowArtifacts(*f.flow)
+	case show.artifacts && f.core != nil && f.core.State.Ended():
 		out.Artifacts, err = s.artifacts(ctx, *f.core)
 	}
 	return out, err
@@ -203,6 +215,11 @@ func (s *service) await(ctx context.Context, by sender, id string, show shown, i
 			return f, nil, err
 		}
 	}
+	if f.flow != nil {
+		if f, err = s.awaitWorkflow(ctx, by, f, idle); err != nil {
+			return f, nil, err
+		}
+	}
 	out, err = s.view(context.WithoutCancel(ctx), f, show)
 	return f, out, err
 }
@@ -223,6 +240,9 @@ func (s *service) send(ctx context.Context, by sender, req sendRequest, idle fun
 		return s.view(ctx, f, show)
 	}
 	f, out, err := s.await(ctx, by, id, show, idle)
+	if err == nil && ctx.Err() == nil {
+		err = idle() // the token may have been revoked before the wait
+	}
 	if err != nil || f.core == nil || f.core.State != models.TaskDone || f.core.OutputBytes > maxOutput {
 		return out, err
 	}
@@ -243,7 +263,11 @@ func (s *service) cancel(ctx context.Context, p models.Principal, req taskReques
 	if f.ended() {
 		return nil, late
 	}
-	if f.core == nil {
+	if f.flow != nil {
+		if err = s.Workflows.Abort(ctx, p, req.ID, "cancelled by "+p.Name); tools.ErrorName(err) != "" { // it has ended
+			err = late
+		}
+	} else if f.core == nil {
 		err = s.Store.Write(ctx, func(tx *store.Tx) error {
 			switch ok, err := rows.Move(tx, req.ID, rows.Canceled, ""); {
 			case err != nil:

@@ -438,9 +438,9 @@ func TestRequests(t *testing.T) {
 		message := `{"message":` + text("m-1", "hello", "nothing", "", "") + `}`
 		require.Equal(t, http.StatusOK, h.Do(t, http.MethodPost, "/a2a/rest/message:send?A2A-Version=1.0", message).Status)
 		for path, want := range map[string]int{
-			"POST message:send": http.StatusBadRequest, "GET tasks/none": http.StatusNotFound, "POST tasks/none:cancel": http.StatusNotFound, "POST tasks/none": http.StatusNotFound,
-			"GET message:send": http.StatusNotFound, "GET tasks/": http.StatusNotFound, "GET nothing": http.StatusNotFound, "GET tasks/x/y": http.StatusNotFound,
-			"GET tasks/x/pushNotificationConfigs": http.StatusNotFound, "DELETE tasks/x/pushNotificationConfigs/y": http.StatusNotFound, "PUT tasks/x/pushNotificationConfigs/y": http.StatusNotFound,
+			"POST message:send": http.StatusBadRequest, "GET tasks/none": http.StatusNotFound, "POST tasks/none:cancel": http.StatusNotFound, "POST tasks/none": http.StatusMethodNotAllowed,
+			"GET message:send": http.StatusMethodNotAllowed, "GET tasks/": http.StatusNotFound, "GET nothing": http.StatusNotFound, "GET tasks/x/y": http.StatusNotFound,
+			"GET tasks/x/pushNotificationConfigs": http.StatusNotFound, "DELETE tasks/x/pushNotificationConfigs/y": http.StatusNotFound, "PUT tasks/x/pushNotificationConfigs/y": http.StatusMethodNotAllowed,
 		} {
 			method, at, _ := strings.Cut(path, " ")
 			resp := h.Do(t, method, "/a2a/rest/"+at, "", "A2A-Version", "1.0")

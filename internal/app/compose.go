@@ -157,7 +157,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if options.Limits = limits; a.cfg.MetricsListen != "" {
 		options.Metrics = nil // that listener serves them
 	}
-	clients = a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Feed: feed, Webhooks: hooks}, &a2a.Options{
+	clients = a2a.New(a2a.Dependencies{Store: a.store, Auth: a.tokens, Keys: serviceKeys, Orchestrator: work, Workflows: stack.workflows, Feed: feed, Webhooks: hooks}, &a2a.Options{
 		PublicURL: a.cfg.MCP.PublicURL, Version: cmp.Or(a.opts.Build.Version, "unknown"), Retention: a.cfg.Tasks.Retention,
 		Limits: limits, OnFailure: func(reason string) { a.metrics.CountFailure("a2a", reason) }, Logger: a.log,
 	})

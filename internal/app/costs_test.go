@@ -178,7 +178,7 @@ func costOfWebhooks(t *testing.T) {
 	})
 }
 
-// costOfA2A measures a message, and reads of its task, which waits for its agent.
+// costOfA2A measures a message, and reads of its task, which waits for its agent, and messages that start a workflow and end it.
 func costOfA2A(t *testing.T) {
 	t.Parallel()
 	measure(t, nil, func(t *testing.T, m *measured) {
@@ -204,5 +204,15 @@ func costOfA2A(t *testing.T) {
 		call(o, "GetTask", map[string]any{"id": id})
 		call(o, "ListTasks", map[string]any{})
 		o.compare(t, "a2a")
+
+		o = m.operation("A2A: a message that starts a workflow, which asks for an approval, and a message that rejects it")
+		steps := []any{map[string]any{"id": "t1", "type": "agent_task", "capability": "custom:dig", "approve": true}}
+		started := call(o, "SendMessage", map[string]any{"message": map[string]any{
+			"messageId": "m-2", "role": "ROLE_USER", "parts": []any{map[string]any{"data": map[string]any{"workflow": map[string]any{"tasks": steps}}}}, "metadata": map[string]string{"capability": "execute_workflow"},
+		}})
+		call(o, "SendMessage", map[string]any{"message": map[string]any{
+			"messageId": "m-3", "taskId": started.Result.Task.ID, "role": "ROLE_USER", "parts": []any{map[string]string{"text": "reject"}},
+		}})
+		o.compare(t, "a2a-workflow")
 	})
 }

@@ -20,95 +20,56 @@ import (
 	"comet/models"
 )
 
-// maxShown limits the arguments and the code of a step in a form, in bytes.
-const maxShown = 4000
-
-// shown returns a text for a form.
-func shown(text string) string {
-	if len(text) <= maxShown {
-		return text
-	}
-	return fmt.Sprintf("%s… (%d bytes in total)", strings.ToValidUTF8(text[:maxShown], ""), len(text))
-}
-
 // isPaused reports whether a workflow waits for a decision.
 func isPaused(v workflow.View) bool { return len(choicesOf(v)) > 0 }
 
 // choicesOf returns the decisions on the open checkpoint of a workflow that a form can express, empty if it is not paused.
 // The last one is that of a client that declines, unless the form asks for a budget.
 func choicesOf(v workflow.View) []string {
-	return slices.DeleteFunc(slices.Clone(v.Options), func(option string) bool { return option == "replan" || option == "accept" })
+	return slices.DeleteFunc(v.Choices(), func(option string) bool { return option == string(workflow.ResolutionAccept) })
 }
 
 // checkpointForm returns the question about the open checkpoint of a workflow.
 func checkpointForm(v workflow.View) *mcp.ElicitParams {
-	var text strings.Builder
-	if text.WriteString(v.Description); v.Description == "" {
-		fmt.Fprintf(&text, "Layer %d of %d is complete. Next: %s", v.CurrentLayer, v.TotalLayers, strings.Join(v.NextLayer, ", "))
-	}
-	if v.Context != nil {
-		for _, s := range v.Context.Steps {
-			what, _ := json.Marshal(map[string]any{"tool": s.Tool, "agent_id": s.Agent, "capability": s.Ability, "code": shown(s.Code)}) // texts cannot fail
-			if s.Tool != "" && s.Code == "" {
-				what = []byte(s.Tool)
-			}
-			fmt.Fprintf(&text, "\n%s: %s (%s) %s\ndigest %s", s.ID, what, s.Class, shown(string(s.Arguments)), s.Digest)
-			if s.Error != "" {
-				fmt.Fprintf(&text, "\n%s", input.Clip(s.Error))
-			}
-		}
-	}
 	fields := map[string]any{
 		"decision": map[string]any{"type": "string", "title": "Decision", "enum": choicesOf(v)},
 		"feedback": map[string]any{"type": "string", "title": "Feedback", "maxLength": 2000},
 	}
-	if asksForBudget(v) {
-		fmt.Fprintf(&text, "\nBudget: %d tokens, of which %d are used and %d are reserved", v.Budget.Total, v.Budget.Used, v.Budget.Reserved)
+	if v.AsksForBudget() {
 		fields["budget"] = map[string]any{
 			"type": "integer", "title": "Budget", "description": "The new total, to raise the budget", "minimum": v.Budget.Used + v.Budget.Reserved + 1,
 		}
 	}
-	return &mcp.ElicitParams{Mode: "form", Message: text.String(), RequestedSchema: map[string]any{
+	return &mcp.ElicitParams{Mode: "form", Message: v.Question(), RequestedSchema: map[string]any{
 		"type": "object", "required": []string{"decision"}, "properties": fields,
 	}}
-}
-
-// asksForBudget reports whether the open checkpoint of a workflow asks for a higher budget.
-func asksForBudget(v workflow.View) bool {
-	return v.Budget != nil && slices.Contains(v.Options, string(workflow.ResolutionRaise))
 }
 
 // decide applies the answer to checkpointForm, and reports whether the checkpoint is decided. If another decision was
 // first, or what was shown has changed, the answer has no effect.
 func (g *Server) decide(ctx context.Context, by models.Principal, v workflow.View, answer *mcp.ElicitResult) (decided bool, err error) {
-	choices, choice, d := choicesOf(v), "", workflow.Decision{}
+	choices, choice, feedback := choicesOf(v), "", ""
 	switch {
 	case answer.Action == "accept":
 		choice, _ = answer.Content["decision"].(string)
-		if d.Feedback, _ = answer.Content["feedback"].(string); len(d.Feedback) > 2000 {
+		if feedback, _ = answer.Content["feedback"].(string); len(feedback) > 2000 {
 			return false, invalidParams("feedback must have at most 2000 bytes")
 		}
 		if !slices.Contains(choices, choice) {
 			return false, invalidParams("decision must be one of %s, not %s", strings.Join(choices, ", "), input.Quote(choice))
 		}
-	case answer.Action == "decline" && !asksForBudget(v):
+	case answer.Action == "decline" && !v.AsksForBudget():
 		choice = choices[len(choices)-1]
 	default:
 		return false, nil
 	}
-	d.Approved, d.Via = choice != "reject" && choice != "abort", workflow.ViaElicitation
-	if v.Context != nil {
-		d.Digest = v.Context.Digest
-	}
-	switch resolution := workflow.Resolution(choice); resolution {
-	case workflow.ResolutionRaise:
+	d := v.Decision(choice)
+	d.Feedback, d.Via = feedback, workflow.ViaElicitation
+	if d.Resolution == workflow.ResolutionRaise {
 		total, _ := answer.Content["budget"].(float64)
 		if d.Budget = int64(total); float64(d.Budget) != total {
 			return false, invalidParams("budget must be an integer")
 		}
-		d.Resolution = resolution
-	case workflow.ResolutionRetry, workflow.ResolutionSkip:
-		d.Resolution = resolution
 	}
 	err = g.opts.Workflows.Decide(ctx, by, v.WorkflowID, v.CheckpointID, d)
 	if name := tools.ErrorName(err); name == "WORKFLOW_STATE" || name == "CHECKPOINT_STALE" {

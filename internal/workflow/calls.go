@@ -246,3 +246,28 @@ func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoin
 	}
 	return asked, err
 }
+
+// TaskAwaitingReply returns the task of an agent step that runs, or a subtask of it, that waits for a reply. ok is false if none
+// waits.
+func (e *Engine) TaskAwaitingReply(ctx context.Context, id string) (asking models.Task, ok bool, err error) {
+	running, err := workflows.RunningTasks(e.Store.Reads(ctx), id)
+	for _, task := range running {
+		t, missing := e.Orchestrator.Task(ctx, task)
+		if errs.Is(missing, errs.NotFound) {
+			continue
+		}
+		if err = missing; err == nil {
+			asking, ok, err = e.Orchestrator.TaskAwaitingReply(ctx, t)
+		}
+		if ok || err != nil {
+			break
+		}
+	}
+	return asking, ok, err
+}
+
+// HasTask reports whether a task is the newest one of an agent step of a workflow.
+func (e *Engine) HasTask(ctx context.Context, id, task string) (bool, error) {
+	all, err := workflows.Tasks(e.Store.Reads(ctx), id)
+	return slices.Contains(all, task), err
+}

@@ -10,6 +10,7 @@ import (
 	"comet/internal/tools"
 	"comet/internal/workflow/plan"
 	"comet/models"
+	"comet/store"
 	"comet/store/workflows"
 )
 
@@ -27,6 +28,9 @@ type Decision struct {
 	Budget int64
 	// Via is how a person has decided without a token of their own, "" for a decision of the token of the request.
 	Via Via
+	// With commits rows of the caller in the transaction that stores the decision, nil for none. It may be called again if the
+	// transaction is repeated.
+	With func(*store.Tx) error
 }
 
 // Resolution is a decision about steps whose results were lost, or about an exhausted budget.
@@ -90,7 +94,7 @@ func (e *Engine) Decide(ctx context.Context, by models.Principal, id, checkpoint
 		}
 		if !d.Approved {
 			x.settle(workflows.Rejected, by.TokenID, d.Feedback)
-			x.decided.Via = string(d.Via)
+			x.decided.Via, x.with = string(d.Via), d.With
 			x.stop(codeRejected, d.Feedback, x.env.Store.Now())
 			return nil
 		}
@@ -137,7 +141,7 @@ func (x *execution) accept(ctx context.Context, by models.Principal, d Decision)
 		}
 	}
 	x.settle(workflows.Approved, by.TokenID, d.Feedback)
-	x.decided.Via = string(d.Via)
+	x.decided.Via, x.with = string(d.Via), d.With
 	if kind := plan.Pause(x.checkpoint.Kind); kind == plan.PauseUncertain || kind == plan.PauseBudget {
 		x.decided.Resolution = string(d.Resolution)
 	}

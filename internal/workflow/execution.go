@@ -58,6 +58,7 @@ type execution struct {
 	steps      []workflows.Step
 	checkpoint *workflows.Checkpoint // the newest one, nil for none
 	by         models.Principal      // the owner, as of the last check of its token
+	with       func(*store.Tx) error // commits rows of the caller with the changes, nil for none
 	halted     error                 // why no further step may begin, nil if steps may begin
 	costs      map[int]int64         // the estimated costs of tool and code steps that run, with a budget
 	allowance  *tools.Allowance      // what the calls of code may use, nil without a budget
@@ -300,6 +301,11 @@ func (x *execution) save(tx *store.Tx) error {
 	if err := x.saveNew(tx); err != nil {
 		return err
 	}
+	if x.with != nil {
+		if err := x.with(tx); err != nil {
+			return err
+		}
+	}
 	return x.payIn(tx)
 }
 
@@ -322,7 +328,7 @@ func (x *execution) saved() {
 	x.stored = len(x.steps)
 	clear(x.changed)
 	x.checkpoint = cmp.Or(x.asked, x.decided, x.checkpoint)
-	x.events, x.decided, x.asked = nil, nil, nil
+	x.events, x.decided, x.asked, x.with = nil, nil, nil, nil
 	x.paid()
 	for i := range x.steps {
 		if len(x.steps[i].Result) > maxCached {

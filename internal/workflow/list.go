@@ -23,7 +23,7 @@ type Summary struct {
 	Approver   string         `json:"approver,omitempty" enums:"other,human" example:"other"`                     // Who can approve tasks; absent for the token that started it.
 	Actor      string         `json:"actor" example:"claude-desktop"`                                             // Name of the token that started it.
 	AgentID    string         `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
-	Source     string         `json:"source" enums:"mcp,rest,code,task,schedule" example:"mcp"`                   // Where it was started.
+	Source     string         `json:"source" enums:"mcp,rest,code,task,schedule,a2a" example:"mcp"`               // Where it was started.
 	TraceID    string         `json:"trace_id,omitempty" example:"4bf92f3577b34da6a3ce929d0e0e4736"`              // The W3C trace id; absent without one.
 	ErrorCode  string         `json:"error_code,omitempty" example:"EXPIRED"`                                     // Why it ended, as a code; absent if all tasks ended.
 	Reason     string         `json:"reason,omitempty" example:"not needed"`                                      // Why it ended; absent if all tasks ended.

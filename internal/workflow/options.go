@@ -97,6 +97,9 @@ func errState(format string, args ...any) error {
 // encoding is the alphabet of ids: it keeps the order of UUIDv7 and has no letters that look like digits.
 var encoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding) //nolint:gochecknoglobals // never changed
 
+// IDPrefix begins the id of every workflow.
+const IDPrefix = "wf_"
+
 // newID returns a prefix and a UUIDv7 in base 32.
 func newID(prefix string) string {
 	id := uuid.Must(uuid.NewV7())

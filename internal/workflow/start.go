@@ -167,7 +167,7 @@ func (x *execution) setRow(by tools.Caller) {
 		}
 	}
 	x.row = workflows.Workflow{
-		ID: newID("wf_"), Definition: x.row.Definition, DefinitionVersion: x.row.DefinitionVersion, Input: x.row.Input, TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
+		ID: newID(IDPrefix), Definition: x.row.Definition, DefinitionVersion: x.row.DefinitionVersion, Input: x.row.Input, TokenID: by.Principal.TokenID, Actor: by.Principal.Name, Payer: payer, Source: by.Source, Session: by.Session, TraceID: by.TraceID,
 		Budget: x.settings.Budget, Reserved: x.settings.Budget, Approver: string(x.settings.Approver), Holder: x.env.Store.Process(), CreatedAt: now, UpdatedAt: now,
 	}
 }

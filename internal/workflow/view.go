@@ -2,6 +2,7 @@ package workflow
 
 import (
 	"context"
+	"time"
 
 	"comet/internal/workflow/plan"
 	"comet/models"
@@ -20,6 +21,7 @@ type View struct {
 	Definition *DefinitionRef `json:"definition,omitempty"`                                // The stored workflow that it executes; absent without one.
 	Revision   int            `json:"revision,omitempty" example:"1"`                      // The number of replans, which add tasks.
 	Version    int64          `json:"-"`
+	UpdatedAt  time.Time      `json:"-"` // When it was last changed.
 	// The budget; absent without one.
 	Budget *Budget `json:"budget,omitempty"`
 	// Who can approve tasks; absent for the token that started the workflow.
@@ -107,7 +109,7 @@ func (e *Engine) read(ctx context.Context, by models.Principal, id string, maxRe
 }
 
 func (x *execution) view() (View, error) {
-	v := View{Status: status(x.row), WorkflowID: x.row.ID, Definition: ref(x.row), Revision: x.row.Revision, Version: x.row.Version, Approver: Approver(x.row.Approver)}
+	v := View{Status: status(x.row), WorkflowID: x.row.ID, Definition: ref(x.row), Revision: x.row.Revision, Version: x.row.Version, UpdatedAt: x.row.UpdatedAt, Approver: Approver(x.row.Approver)}
 	if x.row.Budget > 0 {
 		v.Budget = &Budget{x.row.Budget, x.row.Used, x.row.Reserved}
 	}

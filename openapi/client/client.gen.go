@@ -2682,6 +2682,7 @@ func (e WorkflowSummaryPause) Valid() bool {
 
 // Defines values for WorkflowSummarySource.
 const (
+	WorkflowSummarySourceA2A      WorkflowSummarySource = "a2a"
 	WorkflowSummarySourceCode     WorkflowSummarySource = "code"
 	WorkflowSummarySourceMcp      WorkflowSummarySource = "mcp"
 	WorkflowSummarySourceRest     WorkflowSummarySource = "rest"
@@ -2692,6 +2693,8 @@ const (
 // Valid indicates whether the value is a known member of the WorkflowSummarySource enum.
 func (e WorkflowSummarySource) Valid() bool {
 	switch e {
+	case WorkflowSummarySourceA2A:
+		return true
 	case WorkflowSummarySourceCode:
 		return true
 	case WorkflowSummarySourceMcp:

@@ -8,12 +8,11 @@ import (
 	"comet/internal/errs"
 	"comet/store"
 	"comet/store/columns"
-	"comet/store/filter"
 )
 
 // Values of Task.State.
 const (
-	// InCore is a task whose state is that of the core's task with the same id.
+	// InCore is a task whose state is that of the core's task, or of the workflow, with the same id.
 	InCore = iota
 	// Asking is a task that waits for the choice of a capability.
 	Asking
@@ -22,6 +21,9 @@ const (
 	// Canceled is a task that was canceled while it asked.
 	Canceled
 )
+
+// Source is the source of the workflows that were started over A2A.
+const Source = "a2a"
 
 // Task is a row of a2a_tasks.
 type Task struct {
@@ -129,79 +131,10 @@ func Move(tx *store.Tx, id string, state int, reason string) (ok bool, err error
 	return n > 0, err
 }
 
-// Filter is a state by which tasks are listed.
-type Filter int
-
-// The filters: the states of A2A.
-const (
-	AnyState Filter = iota
-	Submitted
-	Working
-	InputRequired
-	Completed
-	Failed
-	Cancelled
-	Refused
-)
-
-// conditions are the conditions on a, a row of a2a_tasks, and t, that of the core.
-var conditions = map[Filter]string{ //nolint:gochecknoglobals // a constant table
-	Submitted: "t.state = 0 AND t.attempt = 0", Working: "(t.state = 1 OR t.state = 0 AND t.attempt > 0) AND t.waiting_for <> 3",
-	InputRequired: "(a.state = 1 OR t.state = 1 AND t.waiting_for = 3)", Completed: "t.state = 2", Failed: "t.state = 3",
-	Cancelled: "(t.state = 4 OR a.state = 3)", Refused: "a.state = 2",
-}
-
-// Query selects tasks of an owner.
-type Query struct {
-	Owner string
-	// ContextID is that of the tasks, "" for any.
-	ContextID string
-	State     Filter
-	// After is a time at or before the change of state, zero for any.
-	After time.Time
-	// Cursor is the last task of the previous page, zero for the first page.
-	Cursor Position
-	// Total is the number of tasks on all pages as the first page counted it, 0 for that page.
-	Total int
-	Limit int
-}
-
-// Position is the position of a task in a list.
-type Position struct {
-	At time.Time
-	ID string
-}
-
-// List returns the page of tasks that q selects, the last changed one first, and the number of tasks on all pages.
-func List(from store.Source, q Query) (page []Position, total int, err error) {
-	var where filter.Clause
-	where.And("a.owner = ?", q.Owner)
-	where.Optional("a.context_id = ?", q.ContextID)
-	where.And("(a.state > 0 OR t.id IS NOT NULL)")
-	if q.State != AnyState {
-		where.And(conditions[q.State])
-	}
-	const at = "coalesce(t.updated_at, a.updated_at)"
-	if !q.After.IsZero() {
-		where.And(at+" >= ?", q.After)
-	}
-	const tables = " FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id"
-	if total = q.Total; total == 0 {
-		if total, err = store.Row[int](from, "SELECT count(*)"+tables+where.SQL(), where.Args...); err != nil {
-			return nil, 0, err
-		}
-	}
-	if q.Cursor.ID != "" {
-		where.And("("+at+" < ? OR "+at+" = ? AND a.id < ?)", q.Cursor.At, q.Cursor.At, q.Cursor.ID)
-	}
-	page, err = store.Rows[Position](from, "SELECT "+at+", a.id"+tables+where.SQL()+" ORDER BY 1 DESC, 2 DESC LIMIT ?", append(where.Args, q.Limit)...)
-	return page, total, err
-}
-
 // Purge deletes tasks that were last changed before a time and are unknown to the core, and their messages.
 func Purge(tx *store.Tx, before time.Time, limit int) (int64, error) {
-	return tx.Exec(`DELETE FROM a2a_tasks WHERE id IN (SELECT a.id FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id
-		WHERE t.id IS NULL AND a.updated_at < ? LIMIT ?)`, before, limit)
+	return tx.Exec(`DELETE FROM a2a_tasks WHERE id IN (SELECT a.id FROM a2a_tasks AS a LEFT JOIN tasks AS t ON t.id = a.id LEFT JOIN workflows AS w ON w.id = a.id
+		WHERE t.id IS NULL AND w.id IS NULL AND a.updated_at < ? LIMIT ?)`, before, limit)
 }
 
 // Enabled returns how many webhooks of tasks are enabled, at most limit.
@@ -219,6 +152,9 @@ func Subscriptions(from store.Source, after, upTo int64) ([]store.Subscription, 
 // result for a task that the core does not have.
 func LockEnded(tx *store.Tx, id string, outside bool) (ended bool, err error) {
 	ended, err = store.Row[bool](tx, "SELECT state > 1 FROM tasks WHERE id = ?"+store.ForUpdate(tx), id)
+	if errs.Is(err, errs.NotFound) {
+		ended, err = store.Row[bool](tx, "SELECT state > 1 FROM workflows WHERE id = ?"+store.ForUpdate(tx), id)
+	}
 	if errs.Is(err, errs.NotFound) {
 		ended, err = outside, nil
 	}

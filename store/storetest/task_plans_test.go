@@ -13,6 +13,7 @@ import (
 
 	"comet/models"
 	"comet/store"
+	"comet/store/a2a"
 	"comet/store/sqlitefile"
 	"comet/store/storetest"
 )
@@ -85,6 +86,10 @@ func runEveryTaskQuery(t *testing.T, s *store.Store) {
 	} {
 		q.Limit = 10
 		_, err := read.List(q)
+		require.NoError(t, err)
+	}
+	for state := a2a.AnyState; state <= a2a.Refused; state++ {
+		_, _, err := a2a.List(s.Reads(t.Context()), a2a.Query{Owner: "o", State: state, Limit: 10})
 		require.NoError(t, err)
 	}
 	_, _ = read.Get("t") // it is errs.NotFound, as some of the others

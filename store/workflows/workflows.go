@@ -297,6 +297,11 @@ func Tasks(from store.Source, id string) ([]string, error) {
 	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' ORDER BY position", id)
 }
 
+// RunningTasks returns the tasks of the agent steps of a workflow that run.
+func RunningTasks(from store.Source, id string) ([]string, error) {
+	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' AND state = 1 ORDER BY position", id)
+}
+
 // NewestCheckpoint returns the open checkpoint of a workflow, otherwise the newest one, or errs.NotFound.
 func NewestCheckpoint(from store.Source, id string) (Checkpoint, error) {
 	return store.Row[Checkpoint](from, "SELECT "+checkpointColumns+" FROM checkpoints WHERE workflow_id = ? ORDER BY CASE state WHEN 'open' THEN 0 ELSE 1 END, created_at DESC, id DESC LIMIT 1", id)

@@ -38,6 +38,10 @@ type Options struct {
 	Tools tools.Options
 	// Workflows configures the engine of the workflows.
 	Workflows workflow.Options
+	// Work configures the orchestrator. The harness sets Feed.
+	Work orchestrator.Options
+	// Deliveries receives the numbered events, nil for none.
+	Deliveries events.Deliveries
 	// MaxRuns is the number of concurrent runs of code, default that of the sandbox.
 	MaxRuns int
 }
@@ -83,7 +87,9 @@ func (s *Tools) compose(t testing.TB) {
 	t.Helper()
 	s.Feed = events.NewFeed(s.DB.Store, &events.Options{Poll: poll})
 	s.Workflows = workflow.New(workflow.Dependencies{Store: s.DB.Store, Auth: s.Tokens, Feed: s.Feed}, &s.opts.Workflows)
-	s.Work = testkit.StartWork(t, s.DB, orchestrator.Options{Feed: s.Feed}, s.Workflows.RegisterJobs)
+	work := s.opts.Work
+	work.Feed = s.Feed
+	s.Work = testkit.StartWork(t, s.DB, work, s.Workflows.RegisterJobs)
 	manager := upstream.New(&upstream.Options{
 		OnChange: func(c upstream.Change) { s.OnUpstreamChange(c) },
 		Tokens: func(ctx context.Context, id, address string) (upstream.TokenSource, error) {
@@ -107,7 +113,7 @@ func (s *Tools) compose(t testing.TB) {
 	}, &opts)
 	s.Workflows.Tools, s.Workflows.Orchestrator, s.Workflows.Ledger, s.Workflows.Index = s.Service, s.Work.Orchestrator, s.Work.Ledger, index
 	builtin.Register(builtin.Dependencies{Tools: s.Service, Orchestrator: s.Work.Orchestrator, Auth: s.Tokens, Index: index, Sandbox: box, Workflows: s.Workflows, Clock: opts.Clock})
-	s.services.Add("the event relay", events.NewRelay(s.DB.Store, s.Feed, &events.Options{Poll: poll}))
+	s.services.Add("the event relay", events.NewRelay(s.DB.Store, s.Feed, &events.Options{Poll: poll, Deliveries: s.opts.Deliveries}))
 	s.services.Add("the index of tools", index)
 	s.services.Add("the code sandbox", box)
 	s.services.Add("the upstreams", manager)
