@@ -13,8 +13,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
-	"comet/internal/pubsub"
-	"comet/internal/schedule"
 	"comet/internal/workflow"
 	"comet/models"
 	"comet/store/partials"
@@ -26,8 +24,8 @@ func eventScopes() []scopedEvents {
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			partials.EventAdded, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
-			schedule.EventCreated, schedule.EventChanged, schedule.EventDeleted, schedule.EventRun, schedule.EventFailed,
+			events.TaskCancelled, events.SessionClosed, events.PublicationDead, events.SubscriptionsChanged, events.WorkerChanged, events.BreakerOpened,
+			events.ScheduleCreated, events.ScheduleChanged, events.ScheduleDeleted, events.ScheduleRun, events.ScheduleFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,

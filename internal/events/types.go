@@ -58,6 +58,21 @@ const (
 	BreakerOpened models.EventType = "worker.breaker_opened"
 )
 
+// The events of publish/subscribe and of schedules.
+const (
+	// PublicationDead is sent when an agent does not receive a publication; the key is the publication's id.
+	PublicationDead models.EventType = "publication.dead"
+	// SubscriptionsChanged is sent when the subscriptions of an agent are set; the key is the agent's id.
+	SubscriptionsChanged models.EventType = "subscriptions.changed"
+	// The key of the events of schedules is the schedule's id.
+	ScheduleCreated models.EventType = "schedule.created"
+	ScheduleChanged models.EventType = "schedule.changed"
+	ScheduleDeleted models.EventType = "schedule.deleted"
+	// ScheduleRun is sent when a schedule has submitted a task or started a workflow, ScheduleFailed when that was refused.
+	ScheduleRun    models.EventType = "schedule.run"
+	ScheduleFailed models.EventType = "schedule.failed"
+)
+
 // The events of tools and upstreams, whose key is their id, and of the usage graph, whose key is
 // "tools".
 const (
@@ -95,6 +110,7 @@ func ForWebhooks() []models.EventType {
 	return []models.EventType{
 		AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead,
 		WorkflowStarted, WorkflowPaused, WorkflowResumed, WorkflowEnded,
+		ScheduleCreated, ScheduleChanged, ScheduleDeleted, ScheduleRun, ScheduleFailed, PublicationDead,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/models"
 	"comet/store"
@@ -58,15 +59,12 @@ const (
 	ExactlyOnce = "exactly-once"
 )
 
-// EventDead is sent when an agent does not receive a publication; the key is the publication's id.
-const EventDead models.EventType = "publication.dead"
-
-// EventData is the data of EventDead.
+// EventData is the data of events.PublicationDead.
 type EventData struct {
-	PublicationID string `json:"publication_id"`
-	AgentID       string `json:"agent_id"`
-	Reason        string `json:"reason"`
-	Attempts      int    `json:"attempts"`
+	PublicationID string `json:"publication_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                         // The publication's id.
+	AgentID       string `json:"agent_id" example:"research-web-01"`                                                    // The receiver.
+	Reason        string `json:"reason" enums:"unacknowledged,expired,queue_full,unsupported" example:"unacknowledged"` // Why it is a dead letter.
+	Attempts      int    `json:"attempts" example:"5"`                                                                  // Number of deliveries.
 }
 
 // Options configures New; nil means defaults.
@@ -234,7 +232,7 @@ func (p *PubSub) announce(tx *store.Tx, dead []pubsub.DeadLetter, err error) err
 	}
 	drafts := make([]store.EventDraft, len(dead))
 	for i, d := range dead {
-		drafts[i] = store.EventDraft{Type: EventDead, Key: d.PublicationID, Data: EventData{
+		drafts[i] = store.EventDraft{Type: events.PublicationDead, Key: d.PublicationID, Data: EventData{
 			PublicationID: d.PublicationID, AgentID: d.AgentID, Reason: d.Reason, Attempts: d.Attempts,
 		}}
 	}

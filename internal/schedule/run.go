@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
@@ -102,9 +103,9 @@ func settle(tx *store.Tx, job *jobs.Job, by models.Principal, row Schedule) erro
 			return err
 		}
 	}
-	kind := EventRun
+	kind := events.ScheduleRun
 	if row.LastError != "" {
-		kind = EventFailed
+		kind = events.ScheduleFailed
 	}
 	return emit(tx, kind, by, row, func(d *EventData) {
 		d.DueAt, d.Missed, d.ID, d.Error = due, missed, row.LastID, row.LastError

@@ -15,6 +15,7 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
@@ -81,7 +82,7 @@ type Draft struct {
 
 // Create stores a schedule that runs with the authority of a principal, whose token must be stored by comet. The
 // errors are errs.InvalidRequest with JSON pointers such as /cron, errs.MissingScope and errs.ForeignAgent for
-// what the principal may not do, those of workflow.Plan, and errs.LimitReached for more than MaxPerToken
+// what the principal may not do, errs.NotFound and errs.AgentInactive for the agent of a task, those of workflow.Plan, and errs.LimitReached for more than MaxPerToken
 // schedules. A request with a known idempotency key has no second effect.
 func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once *models.Idempotency) (out Schedule, err error) {
 	spec, err := d.spec(s.Store.Now())
@@ -116,7 +117,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 		if err := schedules.Insert(tx, out); err != nil {
 			return out, err
 		}
-		return out, emit(tx, EventCreated, by, out, nil)
+		return out, emit(tx, events.ScheduleCreated, by, out, nil)
 	})
 	return out, err
 }
@@ -151,14 +152,28 @@ func (s *Service) check(ctx context.Context, by models.Principal, r *Request) er
 		return input.Violated("/task/request_id", "forbidden", "the task of a schedule has no request_id: each due time has one effect without it")
 	case !sub.Override.ExpiresAt.IsZero():
 		return input.Violated("/task/expires_at", "forbidden", "the task of a schedule has no expires_at; use attempt_timeout_ms")
-	case sub.AgentID != "":
-		if err := s.Store.Agents(ctx).Confine(by, sub.AgentID); err != nil {
-			return err
-		}
+	}
+	if err := s.checkAgent(ctx, by, sub.AgentID); err != nil {
+		return err
 	}
 	err := s.Orchestrator.Validate(&sub)
 	sub.ID = "" // each run has another one
 	return below("/task", err)
+}
+
+// checkAgent returns an error for an agent, "" for none, to which a principal cannot submit a task now.
+func (s *Service) checkAgent(ctx context.Context, by models.Principal, id string) error {
+	if id == "" {
+		return nil
+	}
+	if err := s.Store.Agents(ctx).Confine(by, id); err != nil {
+		return err
+	}
+	agent, err := s.Orchestrator.Agent(ctx, id)
+	if err == nil && !agent.IsActive {
+		err = errs.New(errs.AgentInactive, "the agent %q is deactivated; restore it first", id)
+	}
+	return err
 }
 
 // authorize returns errs.MissingScope for a request that a principal may not make.
@@ -245,7 +260,7 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 		}
 		before := row
 		if p.Timing != nil {
-			if row.Spec, err = p.Timing.spec(tx.Now()); err != nil {
+			if row.Spec, err = p.Timing.over(row.Spec).spec(tx.Now()); err != nil {
 				return err
 			}
 		}
@@ -265,7 +280,7 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 			return err
 		}
 		out = row
-		return emit(tx, EventChanged, by, row, nil)
+		return emit(tx, events.ScheduleChanged, by, row, nil)
 	})
 	return out, err
 }
@@ -292,6 +307,6 @@ func (s *Service) Delete(ctx context.Context, by models.Principal, id string, pr
 			return err
 		}
 		row.Enabled, row.NextAt = false, time.Time{}
-		return emit(tx, EventDeleted, by, row, nil)
+		return emit(tx, events.ScheduleDeleted, by, row, nil)
 	})
 }
