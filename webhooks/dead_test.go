@@ -81,10 +81,11 @@ func TestWildcards(t *testing.T) {
 		rec := receive(t, nil)
 		every, agents, hooks := h.hook(t, rec.URL, filter("*")), h.hook(t, rec.URL, filter("agent.*")), h.hook(t, rec.URL, filter("webhook.*"))
 		flows := h.hook(t, rec.URL, filter("workflow.*"))
+		others := h.hook(t, rec.URL, filter("schedule.*", "publication.dead"))
 		types, err := h.Types(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, events.ForWebhooks(), types)
-		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded} {
+		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, events.ScheduleRun, events.PublicationDead} {
 			require.NoError(t, emit(h.db.Store, kind, "a"))
 		}
 		typesOf := func(id string, n int) (out []models.EventType) {
@@ -94,10 +95,11 @@ func TestWildcards(t *testing.T) {
 			}
 			return out
 		}
-		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded}, typesOf(every.ID, 4))
+		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, events.ScheduleRun, events.PublicationDead}, typesOf(every.ID, 6))
 		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning}, typesOf(agents.ID, 2))
 		require.Equal(t, []models.EventType{events.WebhookDisabled}, typesOf(hooks.ID, 1))
 		require.Equal(t, []models.EventType{events.WorkflowEnded}, typesOf(flows.ID, 1))
+		require.Equal(t, []models.EventType{events.ScheduleRun, events.PublicationDead}, typesOf(others.ID, 2))
 	})
 }
 

@@ -1697,7 +1697,7 @@ func commandTable() []command {
 			secret:  "secret",
 			params: []param{
 				{"URL", "url", text, ""},
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1755,7 +1755,7 @@ func commandTable() []command {
 			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			params: []param{
 				{"--url", "url", text, "the http or https `URL` to which events are sent"},
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1873,7 +1873,7 @@ func commandTable() []command {
 			params: []param{
 				{"--since", "since", timeOrAgo, "all dead deliveries created since this `time`, such as 2026-01-10T00:00:00Z, or 24h ago"},
 				{"--until", "until", timeOrAgo, "only those created before this `time`"},
-				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
+				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
 				{"--include-succeeded", "include_succeeded", yesOrNo, "also deliveries that succeeded"},
 				{"--include-missed", "include_missed", yesOrNo, "also events that the webhook has not received: it was created later, was disabled or had another filter"},
 			},
@@ -2025,7 +2025,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks",
 			run:     listen,
 			params: []param{
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
 				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only events of this `agent`"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
 				{"--listen", "", text.or("127.0.0.1:0"), "`address` to listen on; port 0 picks a free one"},

@@ -65,7 +65,7 @@ type EventData struct {
 	AgentID       string `json:"agent_id" example:"research-web-01"`                                                    // The receiver.
 	Reason        string `json:"reason" enums:"unacknowledged,expired,queue_full,unsupported" example:"unacknowledged"` // Why it is a dead letter.
 	Attempts      int    `json:"attempts" example:"5"`                                                                  // Number of deliveries.
-}
+} // @name PublicationEvent
 
 // Options configures New; nil means defaults.
 type Options struct {

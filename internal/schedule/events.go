@@ -19,7 +19,7 @@ type EventData struct {
 	Error      string    `json:"error,omitempty" example:"no agent offers web_search"`                // Why a run created none.
 	NextAt     time.Time `json:"next_at,omitzero" example:"2026-01-11T09:00:00Z"`                     // The next due time; absent for none.
 	Version    int64     `json:"version" example:"2"`                                                 // The version of the schedule.
-}
+} // @name ScheduleEvent
 
 // emit emits an event of a schedule. set adds what is known of a run; it may be nil.
 func emit(tx *store.Tx, kind models.EventType, by models.Principal, row Schedule, set func(*EventData)) error {

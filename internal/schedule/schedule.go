@@ -85,7 +85,8 @@ type Draft struct {
 // what the principal may not do, errs.NotFound and errs.AgentInactive for the agent of a task, those of workflow.Plan, and errs.LimitReached for more than MaxPerToken
 // schedules. A request with a known idempotency key has no second effect.
 func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once *models.Idempotency) (out Schedule, err error) {
-	spec, err := d.spec(s.Store.Now())
+	begun := s.Store.Now()
+	spec, err := d.spec(begun)
 	if err != nil {
 		return out, err
 	}
@@ -111,7 +112,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 		case n >= MaxPerToken:
 			return out, errs.New(errs.LimitReached, "the token %q has %d schedules, which is the limit; delete one first", by.Name, n)
 		}
-		if err := plan(tx, &out); err != nil {
+		if err := plan(tx, &out, begun); err != nil {
 			return out, err
 		}
 		if err := schedules.Insert(tx, out); err != nil {
@@ -201,13 +202,13 @@ func below(pointer string, err error) error {
 	return err
 }
 
-// plan sets when a schedule without a job is due next, and enqueues its job.
-func plan(tx *store.Tx, row *Schedule) (err error) {
+// plan sets when a schedule without a job is due after a time, and enqueues its job.
+func plan(tx *store.Tx, row *Schedule, after time.Time) (err error) {
 	row.NextAt, row.Reason = time.Time{}, ""
 	if !row.Enabled {
 		return nil
 	}
-	if row.NextAt, err = next(row.Spec, tx.Now()); err != nil {
+	if row.NextAt, err = next(row.Spec, after); err != nil {
 		return err
 	}
 	if row.NextAt.IsZero() {
@@ -273,7 +274,7 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 		if err := tx.Jobs().Delete(runKind, id); err != nil {
 			return err
 		}
-		if err := plan(tx, &row); err != nil {
+		if err := plan(tx, &row, tx.Now()); err != nil {
 			return err
 		}
 		if _, err := schedules.Save(tx, &row); err != nil {
