@@ -1,6 +1,8 @@
 package events
 
 import (
+	"encoding/json"
+	"strings"
 	"time"
 
 	"comet/models"
@@ -158,4 +160,18 @@ type SessionData struct {
 	AgentID   string `json:"agent_id,omitempty"` // of the token that opened it
 	Tasks     int    `json:"tasks"`
 	Reason    string `json:"reason"`
+}
+
+// Agents returns the agent that an event is about, or those that work on a task and requested it; "" is none.
+func Agents(e models.Event) []string {
+	kind, _, _ := strings.Cut(string(e.Type), ".")
+	if kind == "agent" || kind == "worker" {
+		return []string{e.Key}
+	}
+	var data struct {
+		AgentID    string `json:"agent_id"`
+		OwnerAgent string `json:"owner_agent"`
+	}
+	_ = json.Unmarshal(e.Data, &data) // the store has encoded it
+	return []string{data.AgentID, data.OwnerAgent}
 }

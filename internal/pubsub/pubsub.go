@@ -6,6 +6,7 @@ package pubsub
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -75,8 +76,14 @@ type Options struct {
 	Wake func(agentIDs []string)
 	// Protocols are the protocols whose agents receive all publications of other senders until their subscriptions are set.
 	Protocols []string
+	// Feed has comet's own events, nil to publish none. Events are the types that agents can subscribe to, with the scopes
+	// that a token needs to set such a subscription.
+	Feed   *events.Feed
+	Events map[models.EventType]models.Scope
 	// Registerer registers the metrics, nil for none.
 	Registerer prometheus.Registerer
+	// Logger receives the loss and return of the database; default discards.
+	Logger *slog.Logger
 }
 
 // PubSub publishes events and stores subscriptions. It is safe for concurrent use.
@@ -113,6 +120,7 @@ const (
 // New returns publish/subscribe over a store.
 func New(s *store.Store, opts *Options) *PubSub {
 	p := &PubSub{store: s, opts: *cmp.Or(opts, &Options{})}
+	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	if p.opts.Wake == nil {
 		p.opts.Wake = func([]string) {}
 	}

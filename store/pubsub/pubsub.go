@@ -64,6 +64,14 @@ func Subscriptions(from store.Source, agentID string) ([]Subscription, error) {
 	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+"WHERE agent_id = ? ORDER BY pattern, from_name", agentID)
 }
 
+// OfSender returns the subscriptions of an agent, "" for all agents, to publications of one sender.
+func OfSender(from store.Source, name, agentID string) ([]Subscription, error) {
+	var where filter.Clause
+	where.Optional("agent_id = ?", agentID)
+	where.And("from_name = ?", name)
+	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+where.SQL(), where.Args...)
+}
+
 // Audience selects the receivers of a publication: active agents that subscribe to it.
 type Audience struct {
 	// Patterns match the type of the publication; From is its sender.
