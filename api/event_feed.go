@@ -6,6 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/pubsub"
+	publications "comet/store/pubsub"
+	"comet/store/schedules"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/auth"
@@ -23,11 +27,11 @@ func eventScopes() []scopedEvents {
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			partials.EventAdded, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.SessionClosed, events.PublicationDead, events.WorkerChanged, events.BreakerOpened,
-			events.ScheduleCreated, events.ScheduleChanged, events.ScheduleDeleted, events.ScheduleRun, events.ScheduleFailed,
+			events.TaskCancelled, events.SessionClosed, publications.EventDead, events.WorkerChanged, events.BreakerOpened,
+			schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
-			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected, events.SubscriptionsChanged,
+			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected, publications.EventSubscribed,
 		}},
 		{models.ScopeToolsCall, []models.EventType{
 			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
@@ -130,7 +134,7 @@ func (f eventFilter) allows(e models.Event) (bool, error) {
 	if wanted := f.wants(e); !wanted || f.inSubtree == nil {
 		return wanted, nil
 	}
-	return f.inSubtree(events.Agents(e))
+	return f.inSubtree(pubsub.AgentsOf(e))
 }
 
 // subtreeCheck returns the function inSubtree of an eventFilter for a bound token. It reads an agent at
@@ -160,7 +164,7 @@ func (s *Server) subtreeCheck(ctx context.Context, by models.Principal) func([]s
 
 // concernsAgent reports whether an event is about an agent, its work, or a task it requested.
 func concernsAgent(e models.Event, agent string) bool {
-	return slices.Contains(events.Agents(e), agent)
+	return slices.Contains(pubsub.AgentsOf(e), agent)
 }
 
 func newEventView(e models.Event) eventView {

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"comet/store/pubsub"
+	"comet/store/schedules"
+
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
@@ -85,7 +88,7 @@ func TestWildcards(t *testing.T) {
 		types, err := h.Types(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, events.ForWebhooks(), types)
-		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, events.ScheduleRun, events.PublicationDead} {
+		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, schedules.EventRun, pubsub.EventDead} {
 			require.NoError(t, emit(h.db.Store, kind, "a"))
 		}
 		typesOf := func(id string, n int) (out []models.EventType) {
@@ -95,11 +98,11 @@ func TestWildcards(t *testing.T) {
 			}
 			return out
 		}
-		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, events.ScheduleRun, events.PublicationDead}, typesOf(every.ID, 6))
+		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, schedules.EventRun, pubsub.EventDead}, typesOf(every.ID, 6))
 		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning}, typesOf(agents.ID, 2))
 		require.Equal(t, []models.EventType{events.WebhookDisabled}, typesOf(hooks.ID, 1))
 		require.Equal(t, []models.EventType{events.WorkflowEnded}, typesOf(flows.ID, 1))
-		require.Equal(t, []models.EventType{events.ScheduleRun, events.PublicationDead}, typesOf(others.ID, 2))
+		require.Equal(t, []models.EventType{schedules.EventRun, pubsub.EventDead}, typesOf(others.ID, 2))
 	})
 }
 

@@ -1,11 +1,11 @@
 package events
 
 import (
-	"encoding/json"
-	"strings"
 	"time"
 
 	"comet/models"
+	"comet/store/pubsub"
+	"comet/store/schedules"
 )
 
 // The events of agents and budgets (CHE·NU §9). Their key is the agent's id.
@@ -60,21 +60,6 @@ const (
 	BreakerOpened models.EventType = "worker.breaker_opened"
 )
 
-// The events of publish/subscribe and of schedules.
-const (
-	// PublicationDead is sent when an agent does not receive a publication; the key is the publication's id.
-	PublicationDead models.EventType = "publication.dead"
-	// SubscriptionsChanged is sent when the subscriptions of an agent are set; the key is the agent's id.
-	SubscriptionsChanged models.EventType = "subscriptions.changed"
-	// The key of the events of schedules is the schedule's id.
-	ScheduleCreated models.EventType = "schedule.created"
-	ScheduleChanged models.EventType = "schedule.changed"
-	ScheduleDeleted models.EventType = "schedule.deleted"
-	// ScheduleRun is sent when a schedule has submitted a task or started a workflow, ScheduleFailed when that was refused.
-	ScheduleRun    models.EventType = "schedule.run"
-	ScheduleFailed models.EventType = "schedule.failed"
-)
-
 // The events of tools and upstreams, whose key is their id, and of the usage graph, whose key is
 // "tools".
 const (
@@ -112,7 +97,7 @@ func ForWebhooks() []models.EventType {
 	return []models.EventType{
 		AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead,
 		WorkflowStarted, WorkflowPaused, WorkflowResumed, WorkflowEnded,
-		ScheduleCreated, ScheduleChanged, ScheduleDeleted, ScheduleRun, ScheduleFailed, PublicationDead,
+		schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed, pubsub.EventDead,
 	}
 }
 
@@ -160,18 +145,4 @@ type SessionData struct {
 	AgentID   string `json:"agent_id,omitempty"` // of the token that opened it
 	Tasks     int    `json:"tasks"`
 	Reason    string `json:"reason"`
-}
-
-// Agents returns the agent that an event is about, or those that work on a task and requested it; "" is none.
-func Agents(e models.Event) []string {
-	kind, _, _ := strings.Cut(string(e.Type), ".")
-	if kind == "agent" || kind == "worker" {
-		return []string{e.Key}
-	}
-	var data struct {
-		AgentID    string `json:"agent_id"`
-		OwnerAgent string `json:"owner_agent"`
-	}
-	_ = json.Unmarshal(e.Data, &data) // the store has encoded it
-	return []string{data.AgentID, data.OwnerAgent}
 }

@@ -10,7 +10,6 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/input"
 	"comet/models"
 	"comet/store/pubsub"
@@ -47,7 +46,7 @@ func (p *PubSub) follow(ctx context.Context, deliver func(string, *models.Public
 		}
 	}
 	add(rows)
-	all := []models.EventType{events.SubscriptionsChanged}
+	all := []models.EventType{pubsub.EventSubscribed}
 	for t := range p.opts.Events {
 		all = append(all, t)
 	}
@@ -61,7 +60,7 @@ func (p *PubSub) follow(ctx context.Context, deliver func(string, *models.Public
 			return err
 		}
 		for _, e := range news { // first, so that nothing is delivered after the end of a subscription
-			if err == nil && e.Type == events.SubscriptionsChanged {
+			if err == nil && e.Type == pubsub.EventSubscribed {
 				rows, err = pubsub.OfSender(p.store.Reads(ctx), models.RootAgentID, e.Key)
 				delete(own, e.Key)
 				add(rows)
@@ -81,7 +80,7 @@ func (p *PubSub) follow(ctx context.Context, deliver func(string, *models.Public
 func (p *PubSub) passOn(ctx context.Context, news []models.Event, own map[string][]string, deliver func(string, *models.Publication)) error {
 	about := make([][]string, len(news))
 	for i, e := range news {
-		about[i] = events.Agents(e)
+		about[i] = AgentsOf(e)
 	}
 	above, err := p.store.Agents(ctx).Chains(slices.Compact(slices.Sorted(slices.Values(slices.Concat(about...)))))
 	if err != nil {
@@ -145,4 +144,18 @@ func (p *PubSub) mayFollow(by models.Principal, s Pattern) error {
 		}
 	}
 	return nil
+}
+
+// AgentsOf returns the agent that an event is about, or those that work on a task and requested it; "" is none.
+func AgentsOf(e models.Event) []string {
+	kind, _, _ := strings.Cut(string(e.Type), ".")
+	if kind == "agent" || kind == "worker" {
+		return []string{e.Key}
+	}
+	var data struct {
+		AgentID    string `json:"agent_id"`
+		OwnerAgent string `json:"owner_agent"`
+	}
+	_ = json.Unmarshal(e.Data, &data) // the store has encoded it
+	return []string{data.AgentID, data.OwnerAgent}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	publications "comet/store/pubsub"
+
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
@@ -122,7 +124,7 @@ func TestOwnEvents(t *testing.T) {
 		err := subscribe("*", models.RootAgentID, models.ScopeTasksRead)
 		require.Equal(t, errs.MissingScope, errs.CodeOf(err))
 		require.ErrorContains(t, err, `"*" from nova selects comet's events agent.updated, which require the scope "agents:read"`)
-		event, err := o.DB.Events(t.Context()).Newest(ada, events.SubscriptionsChanged)
+		event, err := o.DB.Events(t.Context()).Newest(ada, publications.EventSubscribed)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"agent_id":"ada-0000","patterns":[{"pattern":"task.*","from":"nova"}],"actor":"ada-0000"}`, string(event.Data))
 	})

@@ -60,7 +60,7 @@ const (
 	ExactlyOnce = "exactly-once"
 )
 
-// EventData is the data of events.PublicationDead.
+// EventData is the data of pubsub.EventDead.
 type EventData struct {
 	PublicationID string `json:"publication_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                         // The publication's id.
 	AgentID       string `json:"agent_id" example:"research-web-01"`                                                    // The receiver.
@@ -240,7 +240,7 @@ func (p *PubSub) announce(tx *store.Tx, dead []pubsub.DeadLetter, err error) err
 	}
 	drafts := make([]store.EventDraft, len(dead))
 	for i, d := range dead {
-		drafts[i] = store.EventDraft{Type: events.PublicationDead, Key: d.PublicationID, Data: EventData{
+		drafts[i] = store.EventDraft{Type: pubsub.EventDead, Key: d.PublicationID, Data: EventData{
 			PublicationID: d.PublicationID, AgentID: d.AgentID, Reason: d.Reason, Attempts: d.Attempts,
 		}}
 	}

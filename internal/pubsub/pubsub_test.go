@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	publications "comet/store/pubsub"
+
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/pubsub"
@@ -237,7 +238,7 @@ func TestPublish(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, dead, 2)
 		require.Equal(t, []string{all[0], all[1], pubsub.QueueFull}, []string{dead[0].PublicationID, dead[1].PublicationID, dead[0].Reason})
-		event, err := f.DB.Events(t.Context()).Newest(all[1], events.PublicationDead)
+		event, err := f.DB.Events(t.Context()).Newest(all[1], publications.EventDead)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"publication_id":"`+all[1]+`","agent_id":"ada-0000","reason":"queue_full","attempts":0}`, string(event.Data))
 	})

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
@@ -68,11 +67,11 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 		if err := pubsub.Subscribe(tx, agentID, rows); err != nil {
 			return err
 		}
-		return tx.Events().Emit(events.SubscriptionsChanged, agentID, subscribed{agentID, append([]Pattern{}, list...), by.Name})
+		return tx.Events().Emit(pubsub.EventSubscribed, agentID, subscribed{agentID, append([]Pattern{}, list...), by.Name})
 	})
 }
 
-// subscribed is the data of events.SubscriptionsChanged.
+// subscribed is the data of pubsub.EventSubscribed.
 type subscribed struct {
 	AgentID  string    `json:"agent_id"`
 	Patterns []Pattern `json:"patterns"`

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/tools"
 	"comet/internal/workflow"
@@ -103,9 +102,9 @@ func settle(tx *store.Tx, job *jobs.Job, by models.Principal, row Schedule) erro
 			return err
 		}
 	}
-	kind := events.ScheduleRun
+	kind := schedules.EventRun
 	if row.LastError != "" {
-		kind = events.ScheduleFailed
+		kind = schedules.EventFailed
 	}
 	return emit(tx, kind, by, row, func(d *EventData) {
 		d.DueAt, d.Missed, d.ID, d.Error = due, missed, row.LastID, row.LastError

@@ -15,7 +15,6 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/input"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
@@ -118,7 +117,7 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 		if err := schedules.Insert(tx, out); err != nil {
 			return out, err
 		}
-		return out, emit(tx, events.ScheduleCreated, by, out, nil)
+		return out, emit(tx, schedules.EventCreated, by, out, nil)
 	})
 	return out, err
 }
@@ -281,7 +280,7 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 			return err
 		}
 		out = row
-		return emit(tx, events.ScheduleChanged, by, row, nil)
+		return emit(tx, schedules.EventChanged, by, row, nil)
 	})
 	return out, err
 }
@@ -308,6 +307,6 @@ func (s *Service) Delete(ctx context.Context, by models.Principal, id string, pr
 			return err
 		}
 		row.Enabled, row.NextAt = false, time.Time{}
-		return emit(tx, events.ScheduleDeleted, by, row, nil)
+		return emit(tx, schedules.EventDeleted, by, row, nil)
 	})
 }

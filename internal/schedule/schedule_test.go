@@ -14,7 +14,6 @@ import (
 
 	"comet/internal/auth"
 	"comet/internal/errs"
-	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/sandbox"
@@ -140,7 +139,7 @@ func TestRun(t *testing.T) {
 		begun := f.DB.Now()
 		s := f.create(t, schedule.Timing{Delay: time.Minute}, task())
 		require.WithinRange(t, s.NextAt, begun.Add(time.Minute), f.DB.Now().Add(time.Minute))
-		require.Equal(t, s.ID, f.last(t, events.ScheduleCreated).ScheduleID)
+		require.Equal(t, s.ID, f.last(t, schedules.EventCreated).ScheduleID)
 		f.DB.Clock.Advance(time.Minute)
 		done := f.await(t, s.ID, hasRun)
 		require.False(t, done.Enabled)
@@ -150,7 +149,7 @@ func TestRun(t *testing.T) {
 		require.Equal(t, f.by.TokenID, got.Task.Owner)
 		require.Equal(t, 2, got.Task.Priority)
 		require.JSONEq(t, `{"n":1}`, string(got.Input.Parameters))
-		ran := f.last(t, events.ScheduleRun)
+		ran := f.last(t, schedules.EventRun)
 		require.Equal(t, schedule.EventData{ScheduleID: s.ID, Actor: "a test", DueAt: s.NextAt, ID: done.LastID, Version: 2}, ran)
 		_, err = f.Update(t.Context(), f.by, s.ID, schedule.Patch{Enabled: new(true)}, nil)
 		require.ErrorContains(t, err, "has passed")
@@ -168,13 +167,13 @@ func TestRun(t *testing.T) {
 		ran := f.await(t, s.ID, hasRun)
 		require.Equal(t, s.Spec.From.Add(time.Minute), ran.LastAt)
 		require.Equal(t, s.Spec.From.Add(11*time.Minute), ran.NextAt)
-		require.Equal(t, 9, f.last(t, events.ScheduleRun).Missed)
+		require.Equal(t, 9, f.last(t, schedules.EventRun).Missed)
 		require.Len(t, f.tasks(t, f.by.TokenID), 1)
 		f.DB.Clock.Advance(time.Minute)
 		f.await(t, s.ID, func(s schedule.Schedule) bool { return s.LastAt.Equal(ran.NextAt) })
 		require.Len(t, f.tasks(t, f.by.TokenID), 2)
 		require.Eventually(t, func() bool {
-			last := f.last(t, events.ScheduleRun)
+			last := f.last(t, schedules.EventRun)
 			return last.DueAt.Equal(ran.NextAt) && last.Missed == 0
 		}, testkit.Timeout, time.Millisecond)
 	})
@@ -202,7 +201,7 @@ func TestRun(t *testing.T) {
 		require.Contains(t, failed.LastError, "no agent offers fly")
 		require.Empty(t, failed.LastID)
 		require.False(t, f.await(t, once.ID, hasRun).Enabled)
-		require.Contains(t, f.last(t, events.ScheduleFailed).Error, "no agent offers fly")
+		require.Contains(t, f.last(t, schedules.EventFailed).Error, "no agent offers fly")
 		f.Work.AddAgent(t, "b", "", "fly")
 		f.DB.Clock.Advance(time.Hour)
 		require.NotEmpty(t, f.await(t, s.ID, func(s schedule.Schedule) bool { return s.LastAt.After(failed.LastAt) }).LastID)
@@ -218,9 +217,9 @@ func TestMissing(t *testing.T) {
 		to := func(id string) schedule.Request {
 			return schedule.Request{Task: &orchestrator.Submission{AgentID: id}}
 		}
-		_, err := f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: to("nobody")}, nil)
+		_, err := f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: to("missing")}, nil)
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
-		require.ErrorContains(t, err, "nobody")
+		require.ErrorContains(t, err, "missing")
 		s := f.create(t, timing, to("a"))
 		require.NoError(t, f.Registry.Deactivate(t.Context(), models.System(), "a", nil))
 		_, err = f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: to("a")}, nil)
@@ -271,7 +270,7 @@ func TestAuthority(t *testing.T) {
 			require.False(t, off.Enabled)
 			require.Zero(t, off.NextAt)
 			require.Equal(t, `the token "a test" is expired or revoked, or its agent is inactive`, off.Reason)
-			require.Equal(t, off.Reason, f.last(t, events.ScheduleFailed).Error)
+			require.Equal(t, off.Reason, f.last(t, schedules.EventFailed).Error)
 			require.Empty(t, f.tasks(t, f.by.TokenID))
 		})
 	}
@@ -410,7 +409,7 @@ func TestChanges(t *testing.T) {
 		require.Equal(t, errs.PreconditionFailed, errs.CodeOf(err))
 		require.Equal(t, errs.PreconditionFailed, errs.CodeOf(f.Delete(t.Context(), f.by, s.ID, stale)))
 		require.NoError(t, f.Delete(t.Context(), f.by, s.ID, nil))
-		require.Equal(t, s.ID, f.last(t, events.ScheduleDeleted).ScheduleID)
+		require.Equal(t, s.ID, f.last(t, schedules.EventDeleted).ScheduleID)
 		_, found, err := f.DB.Jobs(t.Context()).NextAt([]string{schedule.RunKind})
 		require.NoError(t, err)
 		require.False(t, found)

@@ -12,6 +12,14 @@ import (
 	"comet/store/filter"
 )
 
+// The events of publish/subscribe.
+const (
+	// EventDead is sent when an agent does not receive a publication; the key is the publication's id.
+	EventDead models.EventType = "publication.dead"
+	// EventSubscribed is sent when the subscriptions of an agent are set; the key is the agent's id.
+	EventSubscribed models.EventType = "subscriptions.changed"
+)
+
 // Publication is a row of publications.
 type Publication struct {
 	models.Publication
