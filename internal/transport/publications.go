@@ -46,9 +46,9 @@ func (s *Server) passOn(ctx context.Context, p *models.Publication) error {
 	return err
 }
 
-// offer passes a publication to an agent if it is connected.
+// offer passes a publication to an agent if it is connected, also if it is joining.
 func (s *Server) offer(agentID string, p *models.Publication) {
-	if c := s.connections.get(agentID); c != nil && c.joined.Load() && !c.fleeting.add(p) {
+	if c := s.connections.get(agentID); c != nil && !c.fleeting.add(p) {
 		s.core.PubSub.Dropped.Inc()
 	}
 }
