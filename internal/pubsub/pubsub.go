@@ -60,7 +60,7 @@ const (
 	ExactlyOnce = "exactly-once"
 )
 
-// EventData is the data of pubsub.EventDead.
+// EventData is the data of the event of a dead letter.
 type EventData struct {
 	PublicationID string `json:"publication_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                         // The publication's id.
 	AgentID       string `json:"agent_id" example:"research-web-01"`                                                    // The receiver.
