@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
+
+	"comet/internal/pubsub"
+	publications "comet/store/pubsub"
+	"comet/store/schedules"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -13,8 +16,6 @@ import (
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/input"
-	"comet/internal/pubsub"
-	"comet/internal/schedule"
 	"comet/internal/workflow"
 	"comet/models"
 	"comet/store/partials"
@@ -26,11 +27,11 @@ func eventScopes() []scopedEvents {
 		{models.ScopeTasksRead, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			partials.EventAdded, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
-			events.TaskCancelled, events.SessionClosed, pubsub.EventDead, events.WorkerChanged, events.BreakerOpened,
-			schedule.EventCreated, schedule.EventChanged, schedule.EventDeleted, schedule.EventRun, schedule.EventFailed,
+			events.TaskCancelled, events.SessionClosed, publications.EventDead, events.WorkerChanged, events.BreakerOpened,
+			schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
-			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected,
+			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected, publications.EventSubscribed,
 		}},
 		{models.ScopeToolsCall, []models.EventType{
 			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
@@ -49,6 +50,20 @@ func eventScopes() []scopedEvents {
 type scopedEvents struct {
 	scope models.Scope
 	types []models.EventType
+}
+
+// PublishedEvents returns the event types that agents can subscribe to as publications of nova, and the scope that each
+// requires: those that require no admin.
+func PublishedEvents() map[models.EventType]models.Scope {
+	out := map[models.EventType]models.Scope{}
+	for _, group := range eventScopes() {
+		for _, t := range group.types {
+			if group.scope != models.ScopeAdmin {
+				out[t] = group.scope
+			}
+		}
+	}
+	return out
 }
 
 // eventFilter selects the events of a stream.
@@ -119,7 +134,7 @@ func (f eventFilter) allows(e models.Event) (bool, error) {
 	if wanted := f.wants(e); !wanted || f.inSubtree == nil {
 		return wanted, nil
 	}
-	return f.inSubtree(agentsOf(e))
+	return f.inSubtree(pubsub.AgentsOf(e))
 }
 
 // subtreeCheck returns the function inSubtree of an eventFilter for a bound token. It reads an agent at
@@ -148,21 +163,8 @@ func (s *Server) subtreeCheck(ctx context.Context, by models.Principal) func([]s
 }
 
 // concernsAgent reports whether an event is about an agent, its work, or a task it requested.
-func concernsAgent(e models.Event, agent string) bool { return slices.Contains(agentsOf(e), agent) }
-
-// agentsOf returns the agent that an event is about, or those that work on a task and requested it; "" is
-// none.
-func agentsOf(e models.Event) []string {
-	kind, _, _ := strings.Cut(string(e.Type), ".")
-	if kind == "agent" || kind == "worker" {
-		return []string{e.Key}
-	}
-	var data struct {
-		AgentID    string `json:"agent_id"`
-		OwnerAgent string `json:"owner_agent"`
-	}
-	_ = json.Unmarshal(e.Data, &data) // the store has encoded it
-	return []string{data.AgentID, data.OwnerAgent}
+func concernsAgent(e models.Event, agent string) bool {
+	return slices.Contains(pubsub.AgentsOf(e), agent)
 }
 
 func newEventView(e models.Event) eventView {

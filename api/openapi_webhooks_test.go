@@ -15,7 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/events"
+	"comet/internal/jobs"
 	"comet/internal/netguard"
+	"comet/internal/pubsub"
+	"comet/internal/testkit"
+	"comet/models"
 	"comet/openapi"
 	"comet/webhooks"
 	"comet/webhooks/signature"
@@ -177,10 +181,27 @@ func TestEventsMatchTheDescription(t *testing.T) {
 	const decide = "/api/v1/workflows/{workflow_id}/checkpoints/{checkpoint_id}"
 	d.ask(t, "POST", decide, strings.NewReplacer("{workflow_id}", asks["workflow_id"].(string), "{checkpoint_id}", asks["checkpoint_id"].(string)).Replace(decide), `{"approved":true}`, 200)
 
+	const schedules, one = "/api/v1/schedules", "/api/v1/schedules/{schedule_id}"
+	kept := d.ask(t, "POST", schedules, schedules, `{"every_ms":3600000,"task":{"capabilities":["fly"]}}`, 201)
+	d.ask(t, "PATCH", one, schedules+"/"+kept["id"].(string), `{"enabled":false}`, 200)
+	d.ask(t, "DELETE", one, schedules+"/"+kept["id"].(string), "", 204)
+	const definitions, report = "/api/v1/workflow-definitions", "/api/v1/workflow-definitions/{definition_id}"
+	d.ask(t, "PUT", report, definitions+"/report", `{"workflow":{"tasks":[{"id":"a","tool":"agentcards:search_tools","arguments":{"query":"x"}}]}}`, 201)
+	d.ask(t, "POST", schedules, schedules, `{"delay_ms":1,"workflow":{"definition":{"name":"report"}}}`, 201)
+	d.ask(t, "DELETE", report, definitions+"/report", "", 204)
+	d.ask(t, "POST", schedules, schedules, `{"delay_ms":1,"workflow":{"workflow":{"tasks":[{"id":"a","tool":"agentcards:search_tools","arguments":{"query":"x"},"approve":true}]}}}`, 201)
+	runner := jobs.New(d.store, &jobs.Options{Poll: 10 * time.Millisecond})
+	d.core.Schedules.RegisterJobs(runner)
+	require.NoError(t, runner.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, runner.Stop(context.WithoutCancel(t.Context()))) })
+
+	published := d.ask(t, "POST", publicationsPath, publicationsPath, `{"type":"order.paid","payload":{},"to":"orch-scholar"}`, 202)
+	require.NoError(t, d.core.PubSub.End(t.Context(), models.InboxMessage{AgentID: "orch-scholar", ID: published["id"].(string)}, pubsub.Unsupported))
+
 	verifier, err := signature.NewVerifier(hook["secret"].(string))
 	require.NoError(t, err)
 	for len(expected) > 0 {
-		request := <-got
+		request := testkit.Receive(t, got)
 		require.NoError(t, verifier.Verify(request.header, request.body, time.Now()))
 		var event map[string]any
 		require.NoError(t, json.Unmarshal(request.body, &event))

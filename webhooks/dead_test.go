@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"comet/store/pubsub"
+	"comet/store/schedules"
+
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
@@ -81,10 +84,11 @@ func TestWildcards(t *testing.T) {
 		rec := receive(t, nil)
 		every, agents, hooks := h.hook(t, rec.URL, filter("*")), h.hook(t, rec.URL, filter("agent.*")), h.hook(t, rec.URL, filter("webhook.*"))
 		flows := h.hook(t, rec.URL, filter("workflow.*"))
+		others := h.hook(t, rec.URL, filter("schedule.*", "publication.dead"))
 		types, err := h.Types(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, events.ForWebhooks(), types)
-		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded} {
+		for _, kind := range []models.EventType{events.AgentCreated, events.TaskCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, schedules.EventRun, pubsub.EventDead} {
 			require.NoError(t, emit(h.db.Store, kind, "a"))
 		}
 		typesOf := func(id string, n int) (out []models.EventType) {
@@ -94,10 +98,11 @@ func TestWildcards(t *testing.T) {
 			}
 			return out
 		}
-		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded}, typesOf(every.ID, 4))
+		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning, events.WebhookDisabled, events.WorkflowEnded, schedules.EventRun, pubsub.EventDead}, typesOf(every.ID, 6))
 		require.Equal(t, []models.EventType{events.AgentCreated, events.BudgetWarning}, typesOf(agents.ID, 2))
 		require.Equal(t, []models.EventType{events.WebhookDisabled}, typesOf(hooks.ID, 1))
 		require.Equal(t, []models.EventType{events.WorkflowEnded}, typesOf(flows.ID, 1))
+		require.Equal(t, []models.EventType{schedules.EventRun, pubsub.EventDead}, typesOf(others.ID, 2))
 	})
 }
 

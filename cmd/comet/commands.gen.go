@@ -1700,7 +1700,7 @@ func commandTable() []command {
 			secret:  "secret",
 			params: []param{
 				{"URL", "url", text, ""},
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1758,7 +1758,7 @@ func commandTable() []command {
 			ids:     []string{"/api/v1/webhooks?limit=1000"},
 			params: []param{
 				{"--url", "url", text, "the http or https `URL` to which events are sent"},
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "the `events` that are sent, such as agent.created; repeatable, or separated by commas"},
 				{"--description", "description", text, "what the webhook is for"},
 				{"--agent", "agent_id", textOrNil, "only events of this agent; \"\" for every agent"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
@@ -1876,7 +1876,7 @@ func commandTable() []command {
 			params: []param{
 				{"--since", "since", timeOrAgo, "all dead deliveries created since this `time`, such as 2026-01-10T00:00:00Z, or 24h ago"},
 				{"--until", "until", timeOrAgo, "only those created before this `time`"},
-				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
+				{"--event", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "only those of this event `type`, such as agent.updated or agent.*; repeatable, or separated by commas"},
 				{"--include-succeeded", "include_succeeded", yesOrNo, "also deliveries that succeeded"},
 				{"--include-missed", "include_missed", yesOrNo, "also events that the webhook has not received: it was created later, was disabled or had another filter"},
 			},
@@ -2028,7 +2028,7 @@ func commandTable() []command {
 			request: "POST /api/v1/webhooks",
 			run:     listen,
 			params: []param{
-				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "agent.*", "webhook.*", "workflow.*", "*"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
+				{"--events", "events", textList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "webhook.disabled", "webhook.delivery_dead", "workflow.started", "workflow.paused", "workflow.resumed", "workflow.ended", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "publication.dead", "agent.*", "webhook.*", "workflow.*", "schedule.*", "publication.*", "*"), "the `events` to receive; repeatable, or separated by commas (default: all)"},
 				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only events of this `agent`"},
 				{"--subtree", "subtree", yesOrNo, "also events of the agents below --agent"},
 				{"--listen", "", text.or("127.0.0.1:0"), "`address` to listen on; port 0 picks a free one"},
@@ -2102,7 +2102,7 @@ func commandTable() []command {
 			run:     tailEvents,
 			aliases: []string{"events"},
 			params: []param{
-				{"--types", "types", commaList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "ledger.corrected", "token.created", "token.rotated", "token.revoked", "key.issued", "key.changed", "key.revoked", "webhook.disabled", "webhook.delivery_dead", "task.created", "task.waiting", "task.assigned", "task.started", "task.progress", "task.question", "task.replied", "task.subtask", "task.retried", "task.completed", "task.failed", "task.cancelled", "session.closed", "worker.changed", "worker.breaker_opened", "tool.quarantined", "tool.approved", "tool.classified", "tool.called", "tool.failed", "upstream.saved", "upstream.removed", "upstream.authorized", "upstream.up", "upstream.down", "workflow.started", "workflow.step_started", "workflow.step_ended", "workflow.replanned", "workflow.paused", "workflow.resumed", "workflow.ended", "workflow.definition_saved", "workflow.definition_removed", "graph.synced", "graph.edge_created", "graph.edge_updated", "graph.metrics_updated"), "only events of these `types`, such as task.failed; repeatable, or separated by commas"},
+				{"--types", "types", commaList.of("agent.created", "agent.updated", "agent.deactivated", "agent.budget_warning", "agent.budget_exceeded", "ledger.corrected", "subscriptions.changed", "token.created", "token.rotated", "token.revoked", "key.issued", "key.changed", "key.revoked", "webhook.disabled", "webhook.delivery_dead", "task.created", "task.waiting", "task.assigned", "task.started", "task.progress", "task.partial", "task.question", "task.replied", "task.subtask", "task.retried", "task.completed", "task.failed", "task.cancelled", "session.closed", "publication.dead", "schedule.created", "schedule.changed", "schedule.deleted", "schedule.run", "schedule.failed", "worker.changed", "worker.breaker_opened", "tool.quarantined", "tool.approved", "tool.classified", "tool.called", "tool.failed", "upstream.saved", "upstream.removed", "upstream.authorized", "upstream.up", "upstream.down", "workflow.started", "workflow.step_started", "workflow.step_ended", "workflow.replanned", "workflow.paused", "workflow.resumed", "workflow.ended", "workflow.definition_saved", "workflow.definition_removed", "graph.synced", "graph.edge_created", "graph.edge_updated", "graph.metrics_updated"), "only events of these `types`, such as task.failed; repeatable, or separated by commas"},
 				{"--agent", "agent_id", text.from("/api/v1/agents?limit=1000"), "only events that concern this `agent`"},
 				{"--task", "task_id", text.from("/api/v1/tasks?limit=1000"), "only events of this `task`"},
 				{"--workflow", "workflow_id", text, "only events of this `workflow`"},

@@ -143,7 +143,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		Guard: netguard.New(a.cfg.Webhooks.Networks()), HTTPSOnly: a.cfg.Webhooks.HTTPSOnly, Keys: a.secrets, UserAgent: "comet/" + cmp.Or(a.opts.Build.Version, "unknown"),
 		Clock: a.opts.Clock, Logger: a.log,
 	})
-	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Registerer: a.metrics.Registerer()})
+	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Feed: feed, Events: api.PublishedEvents(), Registerer: a.metrics.Registerer(), Logger: a.log})
 	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
 	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes}
 	options := a.apiOptions(relay, natsBus, work)

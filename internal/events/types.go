@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"comet/models"
+	"comet/store/pubsub"
+	"comet/store/schedules"
 )
 
 // The events of agents and budgets (CHE·NU §9). Their key is the agent's id.
@@ -95,6 +97,7 @@ func ForWebhooks() []models.EventType {
 	return []models.EventType{
 		AgentCreated, AgentUpdated, AgentDeactivated, BudgetWarning, BudgetExceeded, WebhookDisabled, DeliveryDead,
 		WorkflowStarted, WorkflowPaused, WorkflowResumed, WorkflowEnded,
+		schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed, pubsub.EventDead,
 	}
 }
 

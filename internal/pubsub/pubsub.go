@@ -6,6 +6,7 @@ package pubsub
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/models"
 	"comet/store"
@@ -58,16 +60,13 @@ const (
 	ExactlyOnce = "exactly-once"
 )
 
-// EventDead is sent when an agent does not receive a publication; the key is the publication's id.
-const EventDead models.EventType = "publication.dead"
-
-// EventData is the data of EventDead.
+// EventData is the data of the event of a dead letter.
 type EventData struct {
-	PublicationID string `json:"publication_id"`
-	AgentID       string `json:"agent_id"`
-	Reason        string `json:"reason"`
-	Attempts      int    `json:"attempts"`
-}
+	PublicationID string `json:"publication_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`                         // The publication's id.
+	AgentID       string `json:"agent_id" example:"research-web-01"`                                                    // The receiver.
+	Reason        string `json:"reason" enums:"unacknowledged,expired,queue_full,unsupported" example:"unacknowledged"` // Why it is a dead letter.
+	Attempts      int    `json:"attempts" example:"5"`                                                                  // Number of deliveries.
+} // @name PublicationEvent
 
 // Options configures New; nil means defaults.
 type Options struct {
@@ -77,8 +76,14 @@ type Options struct {
 	Wake func(agentIDs []string)
 	// Protocols are the protocols whose agents receive all publications of other senders until their subscriptions are set.
 	Protocols []string
+	// Feed has comet's own events, nil to publish none. Events are the types that agents can subscribe to, with the scopes
+	// that a token needs to set such a subscription.
+	Feed   *events.Feed
+	Events map[models.EventType]models.Scope
 	// Registerer registers the metrics, nil for none.
 	Registerer prometheus.Registerer
+	// Logger receives the loss and return of the database; default discards.
+	Logger *slog.Logger
 }
 
 // PubSub publishes events and stores subscriptions. It is safe for concurrent use.
@@ -115,6 +120,7 @@ const (
 // New returns publish/subscribe over a store.
 func New(s *store.Store, opts *Options) *PubSub {
 	p := &PubSub{store: s, opts: *cmp.Or(opts, &Options{})}
+	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
 	if p.opts.Wake == nil {
 		p.opts.Wake = func([]string) {}
 	}
@@ -234,7 +240,7 @@ func (p *PubSub) announce(tx *store.Tx, dead []pubsub.DeadLetter, err error) err
 	}
 	drafts := make([]store.EventDraft, len(dead))
 	for i, d := range dead {
-		drafts[i] = store.EventDraft{Type: EventDead, Key: d.PublicationID, Data: EventData{
+		drafts[i] = store.EventDraft{Type: pubsub.EventDead, Key: d.PublicationID, Data: EventData{
 			PublicationID: d.PublicationID, AgentID: d.AgentID, Reason: d.Reason, Attempts: d.Attempts,
 		}}
 	}

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	publications "comet/store/pubsub"
+
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
@@ -228,15 +231,33 @@ func TestPublish(t *testing.T) {
 	run(t, "ends the oldest of more than 1,000 waiting publications", func(t *testing.T, f fixture) {
 		ada := f.agents(t, "ada", 1, "*")[0]
 		var all []string
-		for range pubsub.MaxWaiting + 2 {
-			all = append(all, f.publish(t, testkit.Admin(), pubsub.Draft{}).ID)
+		publish := func() {
+			for range 2 {
+				all = append(all, f.publish(t, testkit.Admin(), pubsub.Draft{}).ID)
+			}
 		}
+		publish()
+		require.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error { // those between, without the cost of publishing
+			for all = all[:2]; len(all) < pubsub.MaxWaiting; {
+				id, err := uuid.NewV7()
+				if err == nil {
+					err = tx.Inbox().EnqueueAll([]string{ada}, models.InboxMessage{ID: id.String(), Kind: pubsub.Kind, Priority: 1})
+				}
+				if err != nil {
+					return err
+				}
+				all = append(all, id.String())
+			}
+			return nil
+		}))
+		require.Equal(t, all, f.waiting(t, ada))
+		publish()
 		require.Equal(t, all[2:], f.waiting(t, ada))
 		dead, err := f.DeadLetters(t.Context(), testkit.Admin(), pubsub.DeadQuery{Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, dead, 2)
 		require.Equal(t, []string{all[0], all[1], pubsub.QueueFull}, []string{dead[0].PublicationID, dead[1].PublicationID, dead[0].Reason})
-		event, err := f.DB.Events(t.Context()).Newest(all[1], pubsub.EventDead)
+		event, err := f.DB.Events(t.Context()).Newest(all[1], publications.EventDead)
 		require.NoError(t, err)
 		require.JSONEq(t, `{"publication_id":"`+all[1]+`","agent_id":"ada-0000","reason":"queue_full","attempts":0}`, string(event.Data))
 	})

@@ -14,9 +14,9 @@ import (
 
 // Pattern selects publications: those of a type (order.paid), of all types that begin with words (order.*), or all (*).
 type Pattern struct {
-	Pattern string
+	Pattern string `json:"pattern"`
 	// From is the only sender, "" for all but the agent itself.
-	From string
+	From string `json:"from,omitempty"`
 }
 
 var patterns = regexp.MustCompile(`^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)$`)
@@ -39,7 +39,7 @@ func Check(list []Pattern) error {
 
 // Subscribe replaces the subscriptions of an agent. With none it receives only what is published to it alone. It returns
 // errs.InvalidRequest for an invalid pattern, errs.NotFound for the agent, errs.MissingScope for a principal that may not
-// change agents, and errs.ForeignAgent for one that is bound to an agent which is neither this one nor above it.
+// change agents or read the events of nova that a pattern selects, and errs.ForeignAgent for one that is bound to an agent which is neither this one nor above it.
 func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID string, list []Pattern) error {
 	if by.AgentID == nil && !by.Has(models.ScopeAgentsWrite) {
 		return errs.New(errs.MissingScope, "the token %q lacks the scope %q and is bound to no agent", by.Name, models.ScopeAgentsWrite).With("scope", models.ScopeAgentsWrite)
@@ -52,6 +52,9 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 	}
 	rows := make([]pubsub.Subscription, 0, max(len(list), 1))
 	for _, s := range list {
+		if err := p.mayFollow(by, s); err != nil {
+			return err
+		}
 		rows = append(rows, pubsub.Subscription{AgentID: agentID, Pattern: s.Pattern, FromName: s.From, CreatedAt: p.store.Now()})
 	}
 	if len(rows) == 0 {
@@ -61,8 +64,18 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 		if _, err := tx.Agents().Get(agentID); err != nil {
 			return err
 		}
-		return pubsub.Subscribe(tx, agentID, rows)
+		if err := pubsub.Subscribe(tx, agentID, rows); err != nil {
+			return err
+		}
+		return tx.Events().Emit(pubsub.EventSubscribed, agentID, subscribed{agentID, append([]Pattern{}, list...), by.Name})
 	})
+}
+
+// subscribed is the data of pubsub.EventSubscribed.
+type subscribed struct {
+	AgentID  string    `json:"agent_id"`
+	Patterns []Pattern `json:"patterns"`
+	Actor    string    `json:"actor"`
 }
 
 // Subscriptions returns the subscriptions of an agent. chosen is false if they were never set: the agent then

@@ -7,32 +7,19 @@ import (
 	"comet/store"
 )
 
-// The events of schedules. Their key is the schedule's id.
-const (
-	EventCreated models.EventType = "schedule.created"
-	EventChanged models.EventType = "schedule.changed"
-	EventDeleted models.EventType = "schedule.deleted"
-	// EventRun is sent when a schedule has submitted a task or started a workflow, EventFailed when
-	// that was refused.
-	EventRun    models.EventType = "schedule.run"
-	EventFailed models.EventType = "schedule.failed"
-)
-
 // EventData is the data of the events of schedules.
 type EventData struct {
-	ScheduleID string `json:"schedule_id"`
-	Actor      string `json:"actor"`              // the name of the token
-	AgentID    string `json:"agent_id,omitempty"` // of the token
-	Enabled    bool   `json:"enabled"`
-	// DueAt belongs to a run; Missed is how many later due times have passed as well. ID is the task or
-	// workflow of the run; Error is the reason if there is none.
-	DueAt   time.Time `json:"due_at,omitzero"`
-	Missed  int       `json:"missed,omitempty"`
-	ID      string    `json:"created_id,omitempty"`
-	Error   string    `json:"error,omitempty"`
-	NextAt  time.Time `json:"next_at,omitzero"`
-	Version int64     `json:"version"`
-}
+	ScheduleID string    `json:"schedule_id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`          // The schedule's id.
+	Actor      string    `json:"actor" example:"ops"`                                                 // The name of the token.
+	AgentID    string    `json:"agent_id,omitempty" example:"finance-personal"`                       // The agent of the token; absent for none.
+	Enabled    bool      `json:"enabled" example:"true"`                                              // Whether the schedule has a next due time.
+	DueAt      time.Time `json:"due_at,omitzero" example:"2026-01-10T09:00:00Z"`                      // The due time of a run; absent for other events.
+	Missed     int       `json:"missed,omitempty" example:"1"`                                        // Number of later due times that had passed at the run; absent for 0.
+	ID         string    `json:"created_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // The task or workflow of a run.
+	Error      string    `json:"error,omitempty" example:"no agent offers web_search"`                // Why a run created none.
+	NextAt     time.Time `json:"next_at,omitzero" example:"2026-01-11T09:00:00Z"`                     // The next due time; absent for none.
+	Version    int64     `json:"version" example:"2"`                                                 // The version of the schedule.
+} // @name ScheduleEvent
 
 // emit emits an event of a schedule. set adds what is known of a run; it may be nil.
 func emit(tx *store.Tx, kind models.EventType, by models.Principal, row Schedule, set func(*EventData)) error {

@@ -102,9 +102,9 @@ func settle(tx *store.Tx, job *jobs.Job, by models.Principal, row Schedule) erro
 			return err
 		}
 	}
-	kind := EventRun
+	kind := schedules.EventRun
 	if row.LastError != "" {
-		kind = EventFailed
+		kind = schedules.EventFailed
 	}
 	return emit(tx, kind, by, row, func(d *EventData) {
 		d.DueAt, d.Missed, d.ID, d.Error = due, missed, row.LastID, row.LastError

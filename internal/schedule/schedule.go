@@ -81,10 +81,11 @@ type Draft struct {
 
 // Create stores a schedule that runs with the authority of a principal, whose token must be stored by comet. The
 // errors are errs.InvalidRequest with JSON pointers such as /cron, errs.MissingScope and errs.ForeignAgent for
-// what the principal may not do, those of workflow.Plan, and errs.LimitReached for more than MaxPerToken
+// what the principal may not do, errs.NotFound and errs.AgentInactive for the agent of a task, those of workflow.Plan, and errs.LimitReached for more than MaxPerToken
 // schedules. A request with a known idempotency key has no second effect.
 func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once *models.Idempotency) (out Schedule, err error) {
-	spec, err := d.spec(s.Store.Now())
+	begun := s.Store.Now()
+	spec, err := d.spec(begun)
 	if err != nil {
 		return out, err
 	}
@@ -110,13 +111,13 @@ func (s *Service) Create(ctx context.Context, by models.Principal, d Draft, once
 		case n >= MaxPerToken:
 			return out, errs.New(errs.LimitReached, "the token %q has %d schedules, which is the limit; delete one first", by.Name, n)
 		}
-		if err := plan(tx, &out); err != nil {
+		if err := plan(tx, &out, begun); err != nil {
 			return out, err
 		}
 		if err := schedules.Insert(tx, out); err != nil {
 			return out, err
 		}
-		return out, emit(tx, EventCreated, by, out, nil)
+		return out, emit(tx, schedules.EventCreated, by, out, nil)
 	})
 	return out, err
 }
@@ -151,14 +152,28 @@ func (s *Service) check(ctx context.Context, by models.Principal, r *Request) er
 		return input.Violated("/task/request_id", "forbidden", "the task of a schedule has no request_id: each due time has one effect without it")
 	case !sub.Override.ExpiresAt.IsZero():
 		return input.Violated("/task/expires_at", "forbidden", "the task of a schedule has no expires_at; use attempt_timeout_ms")
-	case sub.AgentID != "":
-		if err := s.Store.Agents(ctx).Confine(by, sub.AgentID); err != nil {
-			return err
-		}
+	}
+	if err := s.checkAgent(ctx, by, sub.AgentID); err != nil {
+		return err
 	}
 	err := s.Orchestrator.Validate(&sub)
 	sub.ID = "" // each run has another one
 	return below("/task", err)
+}
+
+// checkAgent returns an error for an agent, "" for none, to which a principal cannot submit a task now.
+func (s *Service) checkAgent(ctx context.Context, by models.Principal, id string) error {
+	if id == "" {
+		return nil
+	}
+	if err := s.Store.Agents(ctx).Confine(by, id); err != nil {
+		return err
+	}
+	agent, err := s.Orchestrator.Agent(ctx, id)
+	if err == nil && !agent.IsActive {
+		err = errs.New(errs.AgentInactive, "the agent %q is deactivated; restore it first", id)
+	}
+	return err
 }
 
 // authorize returns errs.MissingScope for a request that a principal may not make.
@@ -186,13 +201,13 @@ func below(pointer string, err error) error {
 	return err
 }
 
-// plan sets when a schedule without a job is due next, and enqueues its job.
-func plan(tx *store.Tx, row *Schedule) (err error) {
+// plan sets when a schedule without a job is due after a time, and enqueues its job.
+func plan(tx *store.Tx, row *Schedule, after time.Time) (err error) {
 	row.NextAt, row.Reason = time.Time{}, ""
 	if !row.Enabled {
 		return nil
 	}
-	if row.NextAt, err = next(row.Spec, tx.Now()); err != nil {
+	if row.NextAt, err = next(row.Spec, after); err != nil {
 		return err
 	}
 	if row.NextAt.IsZero() {
@@ -245,7 +260,7 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 		}
 		before := row
 		if p.Timing != nil {
-			if row.Spec, err = p.Timing.spec(tx.Now()); err != nil {
+			if row.Spec, err = p.Timing.over(row.Spec).spec(tx.Now()); err != nil {
 				return err
 			}
 		}
@@ -258,14 +273,14 @@ func (s *Service) Update(ctx context.Context, by models.Principal, id string, p 
 		if err := tx.Jobs().Delete(runKind, id); err != nil {
 			return err
 		}
-		if err := plan(tx, &row); err != nil {
+		if err := plan(tx, &row, tx.Now()); err != nil {
 			return err
 		}
 		if _, err := schedules.Save(tx, &row); err != nil {
 			return err
 		}
 		out = row
-		return emit(tx, EventChanged, by, row, nil)
+		return emit(tx, schedules.EventChanged, by, row, nil)
 	})
 	return out, err
 }
@@ -292,6 +307,6 @@ func (s *Service) Delete(ctx context.Context, by models.Principal, id string, pr
 			return err
 		}
 		row.Enabled, row.NextAt = false, time.Time{}
-		return emit(tx, EventDeleted, by, row, nil)
+		return emit(tx, schedules.EventDeleted, by, row, nil)
 	})
 }

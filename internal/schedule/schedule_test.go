@@ -139,7 +139,7 @@ func TestRun(t *testing.T) {
 		begun := f.DB.Now()
 		s := f.create(t, schedule.Timing{Delay: time.Minute}, task())
 		require.WithinRange(t, s.NextAt, begun.Add(time.Minute), f.DB.Now().Add(time.Minute))
-		require.Equal(t, s.ID, f.last(t, schedule.EventCreated).ScheduleID)
+		require.Equal(t, s.ID, f.last(t, schedules.EventCreated).ScheduleID)
 		f.DB.Clock.Advance(time.Minute)
 		done := f.await(t, s.ID, hasRun)
 		require.False(t, done.Enabled)
@@ -149,7 +149,7 @@ func TestRun(t *testing.T) {
 		require.Equal(t, f.by.TokenID, got.Task.Owner)
 		require.Equal(t, 2, got.Task.Priority)
 		require.JSONEq(t, `{"n":1}`, string(got.Input.Parameters))
-		ran := f.last(t, schedule.EventRun)
+		ran := f.last(t, schedules.EventRun)
 		require.Equal(t, schedule.EventData{ScheduleID: s.ID, Actor: "a test", DueAt: s.NextAt, ID: done.LastID, Version: 2}, ran)
 		_, err = f.Update(t.Context(), f.by, s.ID, schedule.Patch{Enabled: new(true)}, nil)
 		require.ErrorContains(t, err, "has passed")
@@ -167,13 +167,13 @@ func TestRun(t *testing.T) {
 		ran := f.await(t, s.ID, hasRun)
 		require.Equal(t, s.Spec.From.Add(time.Minute), ran.LastAt)
 		require.Equal(t, s.Spec.From.Add(11*time.Minute), ran.NextAt)
-		require.Equal(t, 9, f.last(t, schedule.EventRun).Missed)
+		require.Equal(t, 9, f.last(t, schedules.EventRun).Missed)
 		require.Len(t, f.tasks(t, f.by.TokenID), 1)
 		f.DB.Clock.Advance(time.Minute)
 		f.await(t, s.ID, func(s schedule.Schedule) bool { return s.LastAt.Equal(ran.NextAt) })
 		require.Len(t, f.tasks(t, f.by.TokenID), 2)
 		require.Eventually(t, func() bool {
-			last := f.last(t, schedule.EventRun)
+			last := f.last(t, schedules.EventRun)
 			return last.DueAt.Equal(ran.NextAt) && last.Missed == 0
 		}, testkit.Timeout, time.Millisecond)
 	})
@@ -201,10 +201,48 @@ func TestRun(t *testing.T) {
 		require.Contains(t, failed.LastError, "no agent offers fly")
 		require.Empty(t, failed.LastID)
 		require.False(t, f.await(t, once.ID, hasRun).Enabled)
-		require.Contains(t, f.last(t, schedule.EventFailed).Error, "no agent offers fly")
+		require.Contains(t, f.last(t, schedules.EventFailed).Error, "no agent offers fly")
 		f.Work.AddAgent(t, "b", "", "fly")
 		f.DB.Clock.Advance(time.Hour)
 		require.NotEmpty(t, f.await(t, s.ID, func(s schedule.Schedule) bool { return s.LastAt.After(failed.LastAt) }).LastID)
+	})
+}
+
+// TestMissing covers requests for an agent or a workflow that does not exist or is inactive, when they are made and when they are due.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, "an agent", func(t *testing.T, f *fixture) {
+		f.start(t, f.Service)
+		timing := schedule.Timing{Every: time.Hour}
+		to := func(id string) schedule.Request {
+			return schedule.Request{Task: &orchestrator.Submission{AgentID: id}}
+		}
+		_, err := f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: to("missing")}, nil)
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+		require.ErrorContains(t, err, "missing")
+		s := f.create(t, timing, to("a"))
+		require.NoError(t, f.Registry.Deactivate(t.Context(), models.System(), "a", nil))
+		_, err = f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: to("a")}, nil)
+		require.Equal(t, errs.AgentInactive, errs.CodeOf(err))
+		f.DB.Clock.Advance(time.Hour)
+		ran := f.await(t, s.ID, hasRun)
+		require.True(t, ran.Enabled)
+		require.Contains(t, ran.LastError, `"a"`)
+	})
+	onDatabases(t, "a stored workflow", func(t *testing.T, f *fixture) {
+		f.start(t, f.Service)
+		timing, r := schedule.Timing{Every: time.Hour}, schedule.Request{Workflow: &workflow.Request{Definition: &workflow.Invocation{Name: "report"}}}
+		_, err := f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: r}, nil)
+		require.Equal(t, errs.NotFound, errs.CodeOf(err))
+		graph := workflow.Graph{Tasks: []plan.Step{{ID: "s", Tool: "agentcards:search_tools", Arguments: json.RawMessage(`{"query":"x"}`)}}}
+		_, _, err = f.Workflows.SaveDefinition(t.Context(), testkit.Admin(), workflow.Definition{Name: "report", Workflow: graph}, nil)
+		require.NoError(t, err)
+		s := f.create(t, timing, r)
+		require.NoError(t, f.Workflows.DeleteDefinition(t.Context(), testkit.Admin(), "report", nil))
+		f.DB.Clock.Advance(time.Hour)
+		ran := f.await(t, s.ID, hasRun)
+		require.True(t, ran.Enabled)
+		require.Contains(t, ran.LastError, `"report"`)
 	})
 }
 
@@ -232,7 +270,7 @@ func TestAuthority(t *testing.T) {
 			require.False(t, off.Enabled)
 			require.Zero(t, off.NextAt)
 			require.Equal(t, `the token "a test" is expired or revoked, or its agent is inactive`, off.Reason)
-			require.Equal(t, off.Reason, f.last(t, schedule.EventFailed).Error)
+			require.Equal(t, off.Reason, f.last(t, schedules.EventFailed).Error)
 			require.Empty(t, f.tasks(t, f.by.TokenID))
 		})
 	}
@@ -371,10 +409,38 @@ func TestChanges(t *testing.T) {
 		require.Equal(t, errs.PreconditionFailed, errs.CodeOf(err))
 		require.Equal(t, errs.PreconditionFailed, errs.CodeOf(f.Delete(t.Context(), f.by, s.ID, stale)))
 		require.NoError(t, f.Delete(t.Context(), f.by, s.ID, nil))
-		require.Equal(t, s.ID, f.last(t, schedule.EventDeleted).ScheduleID)
+		require.Equal(t, s.ID, f.last(t, schedules.EventDeleted).ScheduleID)
 		_, found, err := f.DB.Jobs(t.Context()).NextAt([]string{schedule.RunKind})
 		require.NoError(t, err)
 		require.False(t, found)
+	})
+
+	onDatabases(t, "a change of the expression or of the time zone keeps the other", func(t *testing.T, f *fixture) {
+		s := f.create(t, schedule.Timing{Cron: "0 9 * * *", TimeZone: "Europe/Paris"}, task())
+		change := func(timing schedule.Timing) schedule.Schedule {
+			out, err := f.Update(t.Context(), f.by, s.ID, schedule.Patch{Timing: &timing}, nil)
+			require.NoError(t, err)
+			return out
+		}
+		local := func(s schedule.Schedule) string {
+			zone, err := time.LoadLocation(s.Spec.TimeZone)
+			require.NoError(t, err)
+			return s.NextAt.In(zone).Format("15:04")
+		}
+		there := change(schedule.Timing{TimeZone: "Asia/Tokyo"})
+		require.Equal(t, schedules.Spec{Cron: "0 9 * * *", TimeZone: "Asia/Tokyo"}, there.Spec)
+		require.Equal(t, "09:00", local(there))
+		require.NotEqual(t, s.NextAt, there.NextAt)
+		at, found, err := f.DB.Jobs(t.Context()).NextAt([]string{schedule.RunKind})
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, there.NextAt, at)
+		later := change(schedule.Timing{Cron: "30 10 * * *"})
+		require.Equal(t, schedules.Spec{Cron: "30 10 * * *", TimeZone: "Asia/Tokyo"}, later.Spec)
+		require.Equal(t, "10:30", local(later))
+		change(schedule.Timing{Every: time.Hour})
+		_, err = f.Update(t.Context(), f.by, s.ID, schedule.Patch{Timing: &schedule.Timing{TimeZone: "Asia/Tokyo"}}, nil)
+		require.ErrorContains(t, err, "time_zone is only for cron")
 	})
 
 	onDatabases(t, "limit, and the purge of schedules that have ended", func(t *testing.T, f *fixture) {

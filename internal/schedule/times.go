@@ -5,8 +5,6 @@ import (
 	"time"
 	_ "time/tzdata" // the time zones, which images without a system lack
 
-	"github.com/robfig/cron/v3"
-
 	"comet/internal/input"
 	"comet/store/schedules"
 )
@@ -35,6 +33,17 @@ type Timing struct {
 	TimeZone string
 }
 
+// over returns the timing that replaces a spec: an expression keeps the time zone, and a time zone the expression.
+func (t Timing) over(before schedules.Spec) Timing {
+	switch {
+	case t == Timing{TimeZone: t.TimeZone}:
+		t.Cron = before.Cron
+	case t.Cron != "" && t.TimeZone == "":
+		t.TimeZone = before.TimeZone
+	}
+	return t
+}
+
 // spec returns the spec of a timing, or errs.InvalidRequest.
 func (t Timing) spec(now time.Time) (spec schedules.Spec, err error) {
 	given := 0
@@ -45,10 +54,10 @@ func (t Timing) spec(now time.Time) (spec schedules.Spec, err error) {
 	}
 	at := t.At.UTC().Truncate(time.Microsecond)
 	switch {
-	case given != 1:
-		err = input.Violated("/at", "exclusive", "exactly one of a time, a delay, an interval and a cron expression is required")
 	case t.TimeZone != "" && t.Cron == "":
 		err = input.Violated("/time_zone", "conflict", "time_zone is only for cron")
+	case given != 1:
+		err = input.Violated("/at", "exclusive", "exactly one of at, delay_ms, every_ms and cron is required")
 	case t.Delay != 0 && (t.Delay < time.Millisecond || t.Delay > MaxAhead):
 		err = input.Violated("/delay_ms", "range", "delay_ms must be 1 to %d", MaxAhead.Milliseconds())
 	case t.Every != 0 && (t.Every < MinInterval || t.Every > MaxAhead):
@@ -101,23 +110,17 @@ func following(spec schedules.Spec, due, now time.Time) (at time.Time, missed in
 	return at, missed, err
 }
 
-// anyHour is set in the hours of an expression if its hour is "*".
-const anyHour = 1 << 63
-
 // nextCron returns the first due time of a cron expression after a time.
 func nextCron(spec schedules.Spec, after time.Time) (time.Time, error) {
 	zone, err := time.LoadLocation(spec.TimeZone)
 	if err != nil || spec.TimeZone == "Local" {
 		return time.Time{}, input.Violated("/time_zone", "timezone", "time_zone must be the name of an IANA time zone such as Europe/Paris, not %s", input.Quote(spec.TimeZone))
 	}
-	if len(strings.Fields(spec.Cron)) != 5 || len(spec.Cron) > maxCron || strings.ContainsAny(spec.Cron, "=@") {
-		return time.Time{}, input.Violated("/cron", "cron", "cron must have the five fields minute, hour, day of the month, month and day of the week, such as \"30 8 * * 1-5\", not %s", input.Quote(spec.Cron))
-	}
-	parsed, err := cron.ParseStandard(spec.Cron)
+	parsed, err := parseCron(spec.Cron)
 	if err != nil {
-		return time.Time{}, input.Violated("/cron", "cron", "cron is not valid: %s", err)
+		return time.Time{}, err
 	}
-	if parsed.(*cron.SpecSchedule).Hour&anyHour != 0 {
+	if parsed.Hour&anyValue != 0 {
 		return parsed.Next(after.In(zone)).UTC(), nil
 	}
 	wall := onClock(after.In(zone))

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
@@ -96,7 +97,7 @@ func TestInvalidTimings(t *testing.T) {
 		{zone + `"../etc/passwd"`, Timing{Cron: "* * * * *", TimeZone: "../etc/passwd"}},
 		{zone + `"Local"`, Timing{Cron: "* * * * *", TimeZone: "Local"}},
 		{`"0 0 30 2 *" is never due: no month has such a day`, Timing{Cron: "0 0 30 2 *"}},
-		{"cron is not valid: end of range (60) above maximum (59): 60", Timing{Cron: "60 * * * *"}},
+		{"time_zone is only for cron", Timing{TimeZone: "Europe/Paris"}},
 		{fields + `"@daily"`, Timing{Cron: "@daily"}},
 		{fields + `"TZ=UTC"`, Timing{Cron: "TZ=UTC"}},
 		{fields + `"TZ=UTC 1 * * *"`, Timing{Cron: "TZ=UTC 1 * * *"}},
@@ -105,6 +106,78 @@ func TestInvalidTimings(t *testing.T) {
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), c.want)
 		require.ErrorContains(t, err, c.want)
 	}
+}
+
+// TestCronFields covers what the fields of expressions accept and how errors name them.
+func TestCronFields(t *testing.T) {
+	t.Parallel()
+	for text, same := range map[string]string{
+		"0 0 * * 7":                  "0 0 * * 0",
+		"0 0 * * SUN":                "0 0 * * 0",
+		"0 0 * * 5-7":                "0 0 * * 0,5,6",
+		"0 0 * * fri-sun":            "0 0 * * 0,5,6",
+		"0 0 * * 0-7":                "0 0 * * 0-6",
+		"0 0 * * 1-7/2":              "0 0 * * 0,1,3,5",
+		"0 0 * * */2":                "0 0 * * 0,2,4,6",
+		"0 0 * * 4/2":                "0 0 * * 4,6",
+		"0 0 ? JAN-Mar MON,wed,7":    "0 0 * 1,2,3 0,1,3",
+		"0 0 1 dec *":                "0 0 1 12 *",
+		"*/20 8-16/4 10-31/10 6/3 *": "0,20,40 8,12,16 10,20,30 6,9,12 *",
+		"*/1 */1 */1 */1 */1":        "* * * * *",
+		"05 007 * * *":               "5 7 * * *",
+	} {
+		got, err := parseCron(text)
+		require.NoError(t, err, text)
+		want, err := cron.ParseStandard(same)
+		require.NoError(t, err)
+		require.Equal(t, want, cron.Schedule(got), text)
+	}
+	const also = ", or *, ranges such as "
+	for text, want := range map[string]string{
+		"60 * * * *":          `the minute of cron, "60", is not valid at "60": it must be 0 to 59` + also + `1-3, lists such as 1,3, and steps such as */2`,
+		"0 8-24 * * *":        `the hour of cron, "8-24", is not valid at "8-24": it must be 0 to 23` + also,
+		"0 0 1,0 * *":         `the day of the month of cron, "1,0", is not valid at "0": it must be 1 to 31` + also,
+		"0 0 * mai *":         `the month of cron, "mai", is not valid at "mai": it must be 1 to 12 or jan to dec` + also,
+		"0 0 * * 8":           `the day of the week of cron, "8", is not valid at "8": it must be 0 to 6 or sun to sat (7 is Sunday, too)` + also,
+		"0 0 * 13 *":          "the month of cron",
+		"0 0 * 0 *":           "the month of cron",
+		"*/0 * * * *":         "the minute of cron",
+		"*/60 * * * *":        "the minute of cron",
+		"5-1 * * * *":         "the minute of cron",
+		"1, * * * *":          "the minute of cron",
+		"1-2-3 * * * *":       "the minute of cron",
+		"1/2/3 * * * *":       "the minute of cron",
+		"-1 * * * *":          "the minute of cron",
+		"+1 * * * *":          "the minute of cron",
+		"jan * * * *":         "the minute of cron",
+		"*-5 * * * *":         "the minute of cron",
+		"* * * an *":          "the month of cron",
+		"* * * * sunday":      "the day of the week of cron",
+		"* * * * sat-mon":     "the day of the week of cron",
+		"* * * * 7/2":         "the day of the week of cron",
+		"* * * * *-7":         "the day of the week of cron",
+		"* * * \x00 *":        "the month of cron",
+		"99999999999 * * * *": "the minute of cron",
+	} {
+		_, err := parseCron(text)
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), text)
+		require.Equal(t, "/cron", errs.From(err).Fields[0].Pointer)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// FuzzCron compares the expressions that the parser of the library accepts with its result.
+func FuzzCron(f *testing.F) {
+	for _, text := range []string{"30 8 * * 1-5", "*/5 1,2 3-4/2 jan sun", "0 0 ? * 0", "0 0 1/3 2 6"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := parseCron(text)
+		want, wantErr := cron.ParseStandard(text)
+		if err == nil && wantErr == nil {
+			require.Equal(t, want, cron.Schedule(got))
+		}
+	})
 }
 
 // TestFollowing covers the times that a schedule has missed.

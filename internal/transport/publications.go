@@ -41,9 +41,14 @@ func (s *Server) passOn(ctx context.Context, p *models.Publication) error {
 	}
 	receivers, err := s.core.PubSub.Among(ctx, *p, agents)
 	for _, id := range receivers {
-		if c := s.connections.get(id); c != nil && !c.fleeting.add(p) {
-			s.core.PubSub.Dropped.Inc()
-		}
+		s.offer(id, p)
 	}
 	return err
+}
+
+// offer passes a publication to an agent if it is connected, also if it is joining.
+func (s *Server) offer(agentID string, p *models.Publication) {
+	if c := s.connections.get(agentID); c != nil && !c.fleeting.add(p) {
+		s.core.PubSub.Dropped.Inc()
+	}
 }

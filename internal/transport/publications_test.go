@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"context"
 	"encoding/json"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/events"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
 	"comet/internal/pubsub"
@@ -35,7 +37,11 @@ func runPubSubCase(t *testing.T, name string, fn func(t *testing.T, f pubsubFixt
 		storetest.Run(t, func(t *testing.T, db *storetest.DB) {
 			var work *testkit.Work
 			b := newBus(t)
-			p := pubsub.New(db.Store, &pubsub.Options{Bus: b, Wake: func(ids []string) {
+			feed := events.NewFeed(db.Store, nil)
+			relay := events.NewRelay(db.Store, feed, &events.Options{Poll: time.Millisecond})
+			require.NoError(t, relay.Start(t.Context()))
+			t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
+			p := pubsub.New(db.Store, &pubsub.Options{Feed: feed, Events: map[models.EventType]models.Scope{events.TaskCreated: models.ScopeTasksRead}, Bus: b, Wake: func(ids []string) {
 				for _, id := range ids {
 					work.OnWake(orchestrator.WakeInbox, id)
 				}
@@ -174,6 +180,24 @@ func TestPublications(t *testing.T) {
 		end()
 		writing.Wait()
 		require.Contains(t, inboxNotes(t, <-polled), want[0])
+	})
+	runPubSubCase(t, "are comet's own events where an agent subscribes to those of nova", func(t *testing.T, f pubsubFixture) {
+		ada, bob := f.agent(t, "ada"), f.agent(t, "bob")
+		require.NoError(t, f.Subscribe(t.Context(), testkit.Admin(), "bob", []pubsub.Pattern{{Pattern: "task.*"}}))
+		over, none := f.connect(t, ada, ""), f.connect(t, bob, "")
+		require.NoError(t, f.Subscribe(t.Context(), testkit.Admin(), "ada", []pubsub.Pattern{{Pattern: "task.*", From: models.RootAgentID}}))
+		emit := func() (id string) {
+			require.NoError(t, f.DB.Write(t.Context(), func(tx *store.Tx) error {
+				return tx.Events().Emit(events.TaskCreated, "t", map[string]string{"agent_id": "ada"})
+			}))
+			e, err := f.DB.Events(t.Context()).Newest("t", events.TaskCreated)
+			require.NoError(t, err)
+			return e.ID
+		}
+		first := emit()
+		require.Equal(t, note{ID: first, Do: "task.created", Text: "1"}, over.next().note)
+		require.Empty(t, none.barrier("b1"))
+		f.WaitForInbox(t, "ada", 0)
 	})
 	runPubSubCase(t, "are dead letters where the protocol cannot express them", func(t *testing.T, f pubsubFixture) {
 		token := f.agent(t, "ada")

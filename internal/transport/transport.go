@@ -174,6 +174,9 @@ func New(core Core, opts *Options) *Server {
 		loops.Go(func() { s.pushers.run(ctx) })
 		loops.Go(func() { newNATSTransport(s).run(ctx) })
 		loops.Go(func() { s.receivePublications(ctx) })
+		if core.PubSub != nil {
+			loops.Go(func() { core.PubSub.Follow(ctx, s.offer) })
+		}
 		s.runHeartbeats(ctx)
 		loops.Wait()
 	})

@@ -32,7 +32,7 @@ type Graph struct {
 type Invocation struct {
 	Name    string          `json:"name" validate:"required,max=64" example:"nightly-report" maxLength:"64"`          // Its name.
 	Version *int64          `json:"version" validate:"omitnil,min=1" example:"3" minimum:"1" extensions:"x-nullable"` // Its version, by default the newest.
-	Input   json.RawMessage `json:"input" swaggertype:"object"`                                                       // The input, an object that matches the input schema; `$input.path` in arguments refers to it.
+	Input   json.RawMessage `json:"input,omitzero" swaggertype:"object"`                                              // The input, an object that matches the input schema; `$input.path` in arguments refers to it.
 } // @name WorkflowInvocation
 
 // Config has the options of a workflow.

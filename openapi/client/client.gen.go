@@ -416,6 +416,12 @@ const (
 	DeliveryEventAgentCreated        DeliveryEvent = "agent.created"
 	DeliveryEventAgentDeactivated    DeliveryEvent = "agent.deactivated"
 	DeliveryEventAgentUpdated        DeliveryEvent = "agent.updated"
+	DeliveryEventPublicationDead     DeliveryEvent = "publication.dead"
+	DeliveryEventScheduleChanged     DeliveryEvent = "schedule.changed"
+	DeliveryEventScheduleCreated     DeliveryEvent = "schedule.created"
+	DeliveryEventScheduleDeleted     DeliveryEvent = "schedule.deleted"
+	DeliveryEventScheduleFailed      DeliveryEvent = "schedule.failed"
+	DeliveryEventScheduleRun         DeliveryEvent = "schedule.run"
 	DeliveryEventWebhookDeliveryDead DeliveryEvent = "webhook.delivery_dead"
 	DeliveryEventWebhookDisabled     DeliveryEvent = "webhook.disabled"
 	DeliveryEventWebhookTest         DeliveryEvent = "webhook.test"
@@ -437,6 +443,18 @@ func (e DeliveryEvent) Valid() bool {
 	case DeliveryEventAgentDeactivated:
 		return true
 	case DeliveryEventAgentUpdated:
+		return true
+	case DeliveryEventPublicationDead:
+		return true
+	case DeliveryEventScheduleChanged:
+		return true
+	case DeliveryEventScheduleCreated:
+		return true
+	case DeliveryEventScheduleDeleted:
+		return true
+	case DeliveryEventScheduleFailed:
+		return true
+	case DeliveryEventScheduleRun:
 		return true
 	case DeliveryEventWebhookDeliveryDead:
 		return true
@@ -485,6 +503,12 @@ const (
 	DeliveryDetailEventAgentCreated        DeliveryDetailEvent = "agent.created"
 	DeliveryDetailEventAgentDeactivated    DeliveryDetailEvent = "agent.deactivated"
 	DeliveryDetailEventAgentUpdated        DeliveryDetailEvent = "agent.updated"
+	DeliveryDetailEventPublicationDead     DeliveryDetailEvent = "publication.dead"
+	DeliveryDetailEventScheduleChanged     DeliveryDetailEvent = "schedule.changed"
+	DeliveryDetailEventScheduleCreated     DeliveryDetailEvent = "schedule.created"
+	DeliveryDetailEventScheduleDeleted     DeliveryDetailEvent = "schedule.deleted"
+	DeliveryDetailEventScheduleFailed      DeliveryDetailEvent = "schedule.failed"
+	DeliveryDetailEventScheduleRun         DeliveryDetailEvent = "schedule.run"
 	DeliveryDetailEventWebhookDeliveryDead DeliveryDetailEvent = "webhook.delivery_dead"
 	DeliveryDetailEventWebhookDisabled     DeliveryDetailEvent = "webhook.disabled"
 	DeliveryDetailEventWebhookTest         DeliveryDetailEvent = "webhook.test"
@@ -506,6 +530,18 @@ func (e DeliveryDetailEvent) Valid() bool {
 	case DeliveryDetailEventAgentDeactivated:
 		return true
 	case DeliveryDetailEventAgentUpdated:
+		return true
+	case DeliveryDetailEventPublicationDead:
+		return true
+	case DeliveryDetailEventScheduleChanged:
+		return true
+	case DeliveryDetailEventScheduleCreated:
+		return true
+	case DeliveryDetailEventScheduleDeleted:
+		return true
+	case DeliveryDetailEventScheduleFailed:
+		return true
+	case DeliveryDetailEventScheduleRun:
 		return true
 	case DeliveryDetailEventWebhookDeliveryDead:
 		return true
@@ -1135,6 +1171,14 @@ const (
 	RedeliveryRequestEventsAgentDeactivated    RedeliveryRequestEvents = "agent.deactivated"
 	RedeliveryRequestEventsAgentUpdated        RedeliveryRequestEvents = "agent.updated"
 	RedeliveryRequestEventsAsterisk            RedeliveryRequestEvents = "*"
+	RedeliveryRequestEventsPublication         RedeliveryRequestEvents = "publication.*"
+	RedeliveryRequestEventsPublicationDead     RedeliveryRequestEvents = "publication.dead"
+	RedeliveryRequestEventsSchedule            RedeliveryRequestEvents = "schedule.*"
+	RedeliveryRequestEventsScheduleChanged     RedeliveryRequestEvents = "schedule.changed"
+	RedeliveryRequestEventsScheduleCreated     RedeliveryRequestEvents = "schedule.created"
+	RedeliveryRequestEventsScheduleDeleted     RedeliveryRequestEvents = "schedule.deleted"
+	RedeliveryRequestEventsScheduleFailed      RedeliveryRequestEvents = "schedule.failed"
+	RedeliveryRequestEventsScheduleRun         RedeliveryRequestEvents = "schedule.run"
 	RedeliveryRequestEventsWebhook             RedeliveryRequestEvents = "webhook.*"
 	RedeliveryRequestEventsWebhookDeliveryDead RedeliveryRequestEvents = "webhook.delivery_dead"
 	RedeliveryRequestEventsWebhookDisabled     RedeliveryRequestEvents = "webhook.disabled"
@@ -1161,6 +1205,22 @@ func (e RedeliveryRequestEvents) Valid() bool {
 	case RedeliveryRequestEventsAgentUpdated:
 		return true
 	case RedeliveryRequestEventsAsterisk:
+		return true
+	case RedeliveryRequestEventsPublication:
+		return true
+	case RedeliveryRequestEventsPublicationDead:
+		return true
+	case RedeliveryRequestEventsSchedule:
+		return true
+	case RedeliveryRequestEventsScheduleChanged:
+		return true
+	case RedeliveryRequestEventsScheduleCreated:
+		return true
+	case RedeliveryRequestEventsScheduleDeleted:
+		return true
+	case RedeliveryRequestEventsScheduleFailed:
+		return true
+	case RedeliveryRequestEventsScheduleRun:
 		return true
 	case RedeliveryRequestEventsWebhook:
 		return true
@@ -1780,6 +1840,14 @@ const (
 	WebhookDraftEventsAgentDeactivated    WebhookDraftEvents = "agent.deactivated"
 	WebhookDraftEventsAgentUpdated        WebhookDraftEvents = "agent.updated"
 	WebhookDraftEventsAsterisk            WebhookDraftEvents = "*"
+	WebhookDraftEventsPublication         WebhookDraftEvents = "publication.*"
+	WebhookDraftEventsPublicationDead     WebhookDraftEvents = "publication.dead"
+	WebhookDraftEventsSchedule            WebhookDraftEvents = "schedule.*"
+	WebhookDraftEventsScheduleChanged     WebhookDraftEvents = "schedule.changed"
+	WebhookDraftEventsScheduleCreated     WebhookDraftEvents = "schedule.created"
+	WebhookDraftEventsScheduleDeleted     WebhookDraftEvents = "schedule.deleted"
+	WebhookDraftEventsScheduleFailed      WebhookDraftEvents = "schedule.failed"
+	WebhookDraftEventsScheduleRun         WebhookDraftEvents = "schedule.run"
 	WebhookDraftEventsWebhook             WebhookDraftEvents = "webhook.*"
 	WebhookDraftEventsWebhookDeliveryDead WebhookDraftEvents = "webhook.delivery_dead"
 	WebhookDraftEventsWebhookDisabled     WebhookDraftEvents = "webhook.disabled"
@@ -1806,6 +1874,22 @@ func (e WebhookDraftEvents) Valid() bool {
 	case WebhookDraftEventsAgentUpdated:
 		return true
 	case WebhookDraftEventsAsterisk:
+		return true
+	case WebhookDraftEventsPublication:
+		return true
+	case WebhookDraftEventsPublicationDead:
+		return true
+	case WebhookDraftEventsSchedule:
+		return true
+	case WebhookDraftEventsScheduleChanged:
+		return true
+	case WebhookDraftEventsScheduleCreated:
+		return true
+	case WebhookDraftEventsScheduleDeleted:
+		return true
+	case WebhookDraftEventsScheduleFailed:
+		return true
+	case WebhookDraftEventsScheduleRun:
 		return true
 	case WebhookDraftEventsWebhook:
 		return true
@@ -1837,6 +1921,14 @@ const (
 	WebhookIssuedEventsAgentDeactivated    WebhookIssuedEvents = "agent.deactivated"
 	WebhookIssuedEventsAgentUpdated        WebhookIssuedEvents = "agent.updated"
 	WebhookIssuedEventsAsterisk            WebhookIssuedEvents = "*"
+	WebhookIssuedEventsPublication         WebhookIssuedEvents = "publication.*"
+	WebhookIssuedEventsPublicationDead     WebhookIssuedEvents = "publication.dead"
+	WebhookIssuedEventsSchedule            WebhookIssuedEvents = "schedule.*"
+	WebhookIssuedEventsScheduleChanged     WebhookIssuedEvents = "schedule.changed"
+	WebhookIssuedEventsScheduleCreated     WebhookIssuedEvents = "schedule.created"
+	WebhookIssuedEventsScheduleDeleted     WebhookIssuedEvents = "schedule.deleted"
+	WebhookIssuedEventsScheduleFailed      WebhookIssuedEvents = "schedule.failed"
+	WebhookIssuedEventsScheduleRun         WebhookIssuedEvents = "schedule.run"
 	WebhookIssuedEventsWebhook             WebhookIssuedEvents = "webhook.*"
 	WebhookIssuedEventsWebhookDeliveryDead WebhookIssuedEvents = "webhook.delivery_dead"
 	WebhookIssuedEventsWebhookDisabled     WebhookIssuedEvents = "webhook.disabled"
@@ -1863,6 +1955,22 @@ func (e WebhookIssuedEvents) Valid() bool {
 	case WebhookIssuedEventsAgentUpdated:
 		return true
 	case WebhookIssuedEventsAsterisk:
+		return true
+	case WebhookIssuedEventsPublication:
+		return true
+	case WebhookIssuedEventsPublicationDead:
+		return true
+	case WebhookIssuedEventsSchedule:
+		return true
+	case WebhookIssuedEventsScheduleChanged:
+		return true
+	case WebhookIssuedEventsScheduleCreated:
+		return true
+	case WebhookIssuedEventsScheduleDeleted:
+		return true
+	case WebhookIssuedEventsScheduleFailed:
+		return true
+	case WebhookIssuedEventsScheduleRun:
 		return true
 	case WebhookIssuedEventsWebhook:
 		return true
@@ -1894,6 +2002,14 @@ const (
 	WebhookPatchEventsAgentDeactivated    WebhookPatchEvents = "agent.deactivated"
 	WebhookPatchEventsAgentUpdated        WebhookPatchEvents = "agent.updated"
 	WebhookPatchEventsAsterisk            WebhookPatchEvents = "*"
+	WebhookPatchEventsPublication         WebhookPatchEvents = "publication.*"
+	WebhookPatchEventsPublicationDead     WebhookPatchEvents = "publication.dead"
+	WebhookPatchEventsSchedule            WebhookPatchEvents = "schedule.*"
+	WebhookPatchEventsScheduleChanged     WebhookPatchEvents = "schedule.changed"
+	WebhookPatchEventsScheduleCreated     WebhookPatchEvents = "schedule.created"
+	WebhookPatchEventsScheduleDeleted     WebhookPatchEvents = "schedule.deleted"
+	WebhookPatchEventsScheduleFailed      WebhookPatchEvents = "schedule.failed"
+	WebhookPatchEventsScheduleRun         WebhookPatchEvents = "schedule.run"
 	WebhookPatchEventsWebhook             WebhookPatchEvents = "webhook.*"
 	WebhookPatchEventsWebhookDeliveryDead WebhookPatchEvents = "webhook.delivery_dead"
 	WebhookPatchEventsWebhookDisabled     WebhookPatchEvents = "webhook.disabled"
@@ -1920,6 +2036,22 @@ func (e WebhookPatchEvents) Valid() bool {
 	case WebhookPatchEventsAgentUpdated:
 		return true
 	case WebhookPatchEventsAsterisk:
+		return true
+	case WebhookPatchEventsPublication:
+		return true
+	case WebhookPatchEventsPublicationDead:
+		return true
+	case WebhookPatchEventsSchedule:
+		return true
+	case WebhookPatchEventsScheduleChanged:
+		return true
+	case WebhookPatchEventsScheduleCreated:
+		return true
+	case WebhookPatchEventsScheduleDeleted:
+		return true
+	case WebhookPatchEventsScheduleFailed:
+		return true
+	case WebhookPatchEventsScheduleRun:
 		return true
 	case WebhookPatchEventsWebhook:
 		return true
@@ -1969,6 +2101,14 @@ const (
 	WebhookViewEventsAgentDeactivated    WebhookViewEvents = "agent.deactivated"
 	WebhookViewEventsAgentUpdated        WebhookViewEvents = "agent.updated"
 	WebhookViewEventsAsterisk            WebhookViewEvents = "*"
+	WebhookViewEventsPublication         WebhookViewEvents = "publication.*"
+	WebhookViewEventsPublicationDead     WebhookViewEvents = "publication.dead"
+	WebhookViewEventsSchedule            WebhookViewEvents = "schedule.*"
+	WebhookViewEventsScheduleChanged     WebhookViewEvents = "schedule.changed"
+	WebhookViewEventsScheduleCreated     WebhookViewEvents = "schedule.created"
+	WebhookViewEventsScheduleDeleted     WebhookViewEvents = "schedule.deleted"
+	WebhookViewEventsScheduleFailed      WebhookViewEvents = "schedule.failed"
+	WebhookViewEventsScheduleRun         WebhookViewEvents = "schedule.run"
 	WebhookViewEventsWebhook             WebhookViewEvents = "webhook.*"
 	WebhookViewEventsWebhookDeliveryDead WebhookViewEvents = "webhook.delivery_dead"
 	WebhookViewEventsWebhookDisabled     WebhookViewEvents = "webhook.disabled"
@@ -1995,6 +2135,22 @@ func (e WebhookViewEvents) Valid() bool {
 	case WebhookViewEventsAgentUpdated:
 		return true
 	case WebhookViewEventsAsterisk:
+		return true
+	case WebhookViewEventsPublication:
+		return true
+	case WebhookViewEventsPublicationDead:
+		return true
+	case WebhookViewEventsSchedule:
+		return true
+	case WebhookViewEventsScheduleChanged:
+		return true
+	case WebhookViewEventsScheduleCreated:
+		return true
+	case WebhookViewEventsScheduleDeleted:
+		return true
+	case WebhookViewEventsScheduleFailed:
+		return true
+	case WebhookViewEventsScheduleRun:
 		return true
 	case WebhookViewEventsWebhook:
 		return true
@@ -3041,6 +3197,12 @@ const (
 	ListDeliveriesParamsEventAgentCreated        ListDeliveriesParamsEvent = "agent.created"
 	ListDeliveriesParamsEventAgentDeactivated    ListDeliveriesParamsEvent = "agent.deactivated"
 	ListDeliveriesParamsEventAgentUpdated        ListDeliveriesParamsEvent = "agent.updated"
+	ListDeliveriesParamsEventPublicationDead     ListDeliveriesParamsEvent = "publication.dead"
+	ListDeliveriesParamsEventScheduleChanged     ListDeliveriesParamsEvent = "schedule.changed"
+	ListDeliveriesParamsEventScheduleCreated     ListDeliveriesParamsEvent = "schedule.created"
+	ListDeliveriesParamsEventScheduleDeleted     ListDeliveriesParamsEvent = "schedule.deleted"
+	ListDeliveriesParamsEventScheduleFailed      ListDeliveriesParamsEvent = "schedule.failed"
+	ListDeliveriesParamsEventScheduleRun         ListDeliveriesParamsEvent = "schedule.run"
 	ListDeliveriesParamsEventWebhookDeliveryDead ListDeliveriesParamsEvent = "webhook.delivery_dead"
 	ListDeliveriesParamsEventWebhookDisabled     ListDeliveriesParamsEvent = "webhook.disabled"
 	ListDeliveriesParamsEventWebhookTest         ListDeliveriesParamsEvent = "webhook.test"
@@ -3062,6 +3224,18 @@ func (e ListDeliveriesParamsEvent) Valid() bool {
 	case ListDeliveriesParamsEventAgentDeactivated:
 		return true
 	case ListDeliveriesParamsEventAgentUpdated:
+		return true
+	case ListDeliveriesParamsEventPublicationDead:
+		return true
+	case ListDeliveriesParamsEventScheduleChanged:
+		return true
+	case ListDeliveriesParamsEventScheduleCreated:
+		return true
+	case ListDeliveriesParamsEventScheduleDeleted:
+		return true
+	case ListDeliveriesParamsEventScheduleFailed:
+		return true
+	case ListDeliveriesParamsEventScheduleRun:
 		return true
 	case ListDeliveriesParamsEventWebhookDeliveryDead:
 		return true
@@ -8887,7 +9061,7 @@ type WebhookDraft struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*` and `*` select several.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*`, `schedule.*`, `publication.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated","agent.budget_warning"]
 	Events []WebhookDraftEvents `json:"events" yaml:"events"`
@@ -9073,7 +9247,7 @@ type WebhookPatch struct {
 	// Example: true
 	Enabled *bool `json:"enabled,omitempty" yaml:"enabled,omitempty"`
 
-	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*` and `*` select several.
+	// Events The types of the events to deliver; `agent.*`, `webhook.*`, `workflow.*`, `schedule.*`, `publication.*` and `*` select several.
 	//
 	// Example: ["agent.created","agent.updated"]
 	Events *[]WebhookPatchEvents `json:"events,omitempty" yaml:"events,omitempty"`

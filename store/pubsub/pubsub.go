@@ -12,6 +12,14 @@ import (
 	"comet/store/filter"
 )
 
+// The events of publish/subscribe.
+const (
+	// EventDead is sent when an agent does not receive a publication; the key is the publication's id.
+	EventDead models.EventType = "publication.dead"
+	// EventSubscribed is sent when the subscriptions of an agent are set; the key is the agent's id.
+	EventSubscribed models.EventType = "subscriptions.changed"
+)
+
 // Publication is a row of publications.
 type Publication struct {
 	models.Publication
@@ -62,6 +70,14 @@ func Subscribe(tx *store.Tx, agentID string, all []Subscription) error {
 // Subscriptions returns the subscriptions of an agent, none if they were never set.
 func Subscriptions(from store.Source, agentID string) ([]Subscription, error) {
 	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+"WHERE agent_id = ? ORDER BY pattern, from_name", agentID)
+}
+
+// OfSender returns the subscriptions of an agent, "" for all agents, to publications of one sender.
+func OfSender(from store.Source, name, agentID string) ([]Subscription, error) {
+	var where filter.Clause
+	where.Optional("agent_id = ?", agentID)
+	where.And("from_name = ?", name)
+	return store.Rows[Subscription](from, columns.Of[Subscription]().Selects+where.SQL(), where.Args...)
 }
 
 // Audience selects the receivers of a publication: active agents that subscribe to it.

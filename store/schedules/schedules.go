@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"comet/models"
 	"comet/store"
 	"comet/store/columns"
 	"comet/store/filter"
@@ -16,6 +17,16 @@ const (
 	ended = `enabled = FALSE AND last_at > 0 AND spec LIKE '{"at"%'`
 	// maxText is the longest error or reason that is stored, in bytes.
 	maxText = 1000
+)
+
+// The events of schedules. Their key is the schedule's id.
+const (
+	EventCreated models.EventType = "schedule.created"
+	EventChanged models.EventType = "schedule.changed"
+	EventDeleted models.EventType = "schedule.deleted"
+	// EventRun is sent when a schedule has submitted a task or started a workflow, EventFailed when that was refused.
+	EventRun    models.EventType = "schedule.run"
+	EventFailed models.EventType = "schedule.failed"
 )
 
 // Schedule submits a task or starts a workflow whenever it is due, with the authority of its token.

@@ -20,7 +20,7 @@ import (
 
 func main() {
 	api := flag.String("api", "../api", "folder of the annotated handlers; its doc.go holds the general part")
-	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/auth,../internal/a2a/remote,../internal/usage,../webhooks,../store,../store/ledgercheck,../internal/transport,../internal/protocol/v5,../internal/protocol/genesis,../internal/tools/builtin,../internal/workflow,../internal/workflow/plan,../internal/workflow/intent,../internal/orchestrator,../internal/orchestrator/selection,openapigen/schema,openapigen/hooks", "further folders with annotated handlers, or with types that handlers name, separated by commas")
+	types := flag.String("types", "../models,../internal/errs,../internal/registry,../internal/auth,../internal/a2a/remote,../internal/usage,../webhooks,../store,../store/ledgercheck,../internal/transport,../internal/protocol/v5,../internal/protocol/genesis,../internal/tools/builtin,../internal/workflow,../internal/workflow/plan,../internal/workflow/intent,../internal/schedule,../internal/pubsub,../internal/orchestrator,../internal/orchestrator/selection,openapigen/schema,openapigen/hooks", "further folders with annotated handlers, or with types that handlers name, separated by commas")
 	out := flag.String("out", "../openapi", "folder for openapi.json, openapi.yaml and their compressed copies")
 	flag.Parse()
 

@@ -111,3 +111,57 @@ func _() {}
 //	@Param			data	body	workflow.EventData	true	"The workflow"
 //	@Router			/x-webhooks/workflow.ended [post]
 func _() {}
+
+// A schedule was created.
+//
+//	@Summary		A schedule was created
+//	@Description	Sent when a schedule is created.
+//	@ID				onScheduleCreated
+//	@Param			data	body	schedule.EventData	true	"The schedule"
+//	@Router			/x-webhooks/schedule.created [post]
+func _() {}
+
+// A schedule was changed.
+//
+//	@Summary		A schedule was changed
+//	@Description	Sent when a schedule is changed, paused or resumed.
+//	@ID				onScheduleChanged
+//	@Param			data	body	schedule.EventData	true	"The schedule"
+//	@Router			/x-webhooks/schedule.changed [post]
+func _() {}
+
+// A schedule was deleted.
+//
+//	@Summary		A schedule was deleted
+//	@Description	Sent when a schedule is deleted.
+//	@ID				onScheduleDeleted
+//	@Param			data	body	schedule.EventData	true	"The schedule"
+//	@Router			/x-webhooks/schedule.deleted [post]
+func _() {}
+
+// A schedule has run.
+//
+//	@Summary		A schedule has run
+//	@Description	Sent when a schedule has created a task or a workflow.
+//	@ID				onScheduleRun
+//	@Param			data	body	schedule.EventData	true	"The schedule and what it has created"
+//	@Router			/x-webhooks/schedule.run [post]
+func _() {}
+
+// A run of a schedule was refused.
+//
+//	@Summary		A run of a schedule was refused
+//	@Description	Sent when a schedule could not create its task or workflow. With `enabled: false` it was disabled or has ended.
+//	@ID				onScheduleFailed
+//	@Param			data	body	schedule.EventData	true	"The schedule and the reason"
+//	@Router			/x-webhooks/schedule.failed [post]
+func _() {}
+
+// A publication is a dead letter.
+//
+//	@Summary		A publication is a dead letter
+//	@Description	Sent when an agent does not receive a publication. `POST /api/v1/dead-letters/redeliver` delivers it again.
+//	@ID				onPublicationDead
+//	@Param			data	body	pubsub.EventData	true	"The publication, the receiver and the reason"
+//	@Router			/x-webhooks/publication.dead [post]
+func _() {}
