@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/a2aproject/a2a-go/v2/a2a"
 	"github.com/stretchr/testify/require"
 )
 
@@ -38,7 +39,7 @@ func FuzzRequest(f *testing.F) {
 			again, wrong := readMessage(sendRequest{Message: stored, Tenant: req.Tenant, Metadata: req.Metadata})
 			require.NoError(t, wrong, "%s", stored)
 			require.Equal(t, m.digest, again.digest)
-			_, wrong = json.Marshal(newLegacyMessage(m.Message))
+			_, wrong = json.Marshal(toLegacy(m.Message))
 			require.NoError(t, wrong)
 		}
 	})
@@ -54,7 +55,7 @@ func FuzzResult(f *testing.F) {
 		require.NotEmpty(t, parts)
 		_, err := json.Marshal(parts)
 		require.NoError(t, err)
-		_, err = json.Marshal(newLegacyParts(parts))
+		_, err = json.Marshal(toLegacy(&a2a.Artifact{Parts: parts}))
 		require.NoError(t, err)
 		_, _ = messageOf(output)
 	})

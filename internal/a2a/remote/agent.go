@@ -3,17 +3,16 @@ package remote
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/a2a/client"
 	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/netguard"
-	"comet/internal/orchestrator"
 	"comet/store"
 	"comet/store/remotes"
 	"comet/store/seal"
@@ -78,44 +77,10 @@ func (o *Options) orDefaults() Options {
 	return out
 }
 
-// core has what every part of the package uses.
-type core struct {
-	store     *store.Store
-	work      *orchestrator.Orchestrator
-	opts      Options
-	log       *slog.Logger
-	clock     func() time.Time
-	transport *http.Transport
-}
-
-// agent is a remote agent whose card was checked.
-type agent struct {
-	*core
-	remotes.Agent
-	card     client.Card
-	endpoint client.Endpoint
-	client   *client.Client
-	// suspect requests a check of the card.
-	suspect background.Signal
-}
-
-// newAgent checks the card of a remote agent.
-func (c *core) newAgent(ctx context.Context, row remotes.Agent) (*agent, error) {
-	if err := c.check(ctx, &row); err != nil {
-		return nil, err
-	}
-	card, endpoint, err := c.usable(row)
-	if err != nil {
-		return nil, err
-	}
-	options, err := c.requestOptions(row)
-	return &agent{core: c, Agent: row, card: card, endpoint: endpoint, client: client.New(options, endpoint), suspect: background.NewSignal()}, err
-}
-
 // requestOptions returns the options of requests to a remote agent.
-func (c *core) requestOptions(row remotes.Agent) (client.Options, error) {
-	secret, err := c.opts.Keys.Open(remotes.SealedSecret, row.Secret)
-	out := client.Options{Transport: c.transport, UserAgent: c.opts.UserAgent, Timeout: c.opts.Timeout, Silence: c.opts.Silence, Header: row.AuthHeader, Value: string(secret)}
+func (r *Remotes) requestOptions(row remotes.Agent) (client.Options, error) {
+	secret, err := r.opts.Keys.Open(remotes.SealedSecret, row.Secret)
+	out := client.Options{Transport: r.transport, UserAgent: r.opts.UserAgent, Timeout: r.opts.Timeout, Silence: r.opts.Silence, Header: row.AuthHeader, Value: string(secret)}
 	if row.AuthType == AuthBearer {
 		out.Value = "Bearer " + out.Value
 	}
@@ -123,30 +88,30 @@ func (c *core) requestOptions(row remotes.Agent) (client.Options, error) {
 }
 
 // usable returns the card of a remote agent and the interface that comet uses. A secret is only sent to the server of the card.
-func (c *core) usable(row remotes.Agent) (client.Card, client.Endpoint, error) {
+func (r *Remotes) usable(row remotes.Agent) (client.Card, a2a.AgentInterface, error) {
 	card, err := client.ParseCard(row.Card)
 	if err != nil {
-		return card, client.Endpoint{}, err
+		return card, a2a.AgentInterface{}, err
 	}
 	home, err := url.Parse(row.CardURL)
 	if err != nil {
-		return card, client.Endpoint{}, err
+		return card, a2a.AgentInterface{}, err
 	}
 	e, err := card.Endpoint(func(u *url.URL) error {
 		if row.AuthType != AuthNone && (u.Scheme != home.Scheme || u.Host != home.Host) {
 			return errs.New(errs.InvalidRequest, "%s://%s is not the server of the card, %s://%s, and would receive its secret", u.Scheme, u.Host, home.Scheme, home.Host)
 		}
-		_, err := c.opts.Guard.CheckURL(u.String(), maxURL, c.opts.HTTPSOnly)
+		_, err := r.opts.Guard.CheckURL(u.String(), maxURL, r.opts.HTTPSOnly)
 		return err
 	})
 	return card, e, err
 }
 
 // check reads the card of a remote agent and stores the result.
-func (c *core) check(ctx context.Context, row *remotes.Agent) error {
-	options, err := c.requestOptions(*row)
+func (r *Remotes) check(ctx context.Context, row *remotes.Agent) error {
+	options, err := r.requestOptions(*row)
 	if err == nil {
-		err = c.readCard(ctx, &options, row)
+		err = r.readCard(ctx, &options, row)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -154,21 +119,21 @@ func (c *core) check(ctx context.Context, row *remotes.Agent) error {
 	if row.Error = ""; err != nil {
 		row.Error = describe(err)
 	}
-	if stored := c.store.Write(ctx, func(tx *store.Tx) error { return remotes.SaveCard(tx, *row) }); err == nil {
+	if stored := r.store.Write(ctx, func(tx *store.Tx) error { return remotes.SaveCard(tx, *row) }); err == nil {
 		err = stored
 	}
 	return err
 }
 
 // readCard reads the card of a remote agent unless the known one is current.
-func (c *core) readCard(ctx context.Context, options *client.Options, row *remotes.Agent) error {
+func (r *Remotes) readCard(ctx context.Context, options *client.Options, row *remotes.Agent) error {
 	raw, etag, err := client.FetchCard(ctx, options, row.CardURL, row.ETag)
 	if err != nil || raw == nil {
 		return err
 	}
 	fresh := *row
 	fresh.Card, fresh.ETag = raw, etag
-	if _, _, err := c.usable(fresh); err != nil {
+	if _, _, err := r.usable(fresh); err != nil {
 		return err
 	}
 	*row = fresh
@@ -177,12 +142,10 @@ func (c *core) readCard(ctx context.Context, options *client.Options, row *remot
 
 // describe is an error of a request or a card for clients.
 func describe(err error) string {
-	if failed, ok := asClientError(err); ok {
-		return failed.Text
+	if client.Is(err) {
+		return err.Error()
 	}
 	return errs.From(err).Detail
 }
-
-func asClientError(err error) (*client.Error, bool) { return errors.AsType[*client.Error](err) }
 
 func sleep(ctx context.Context, d time.Duration) error { return background.Sleep(ctx, d) }

@@ -6,6 +6,8 @@ package remote
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -24,16 +26,21 @@ const (
 // Remotes runs the workers of agents with remote A2A agents. It is a background.Service.
 type Remotes struct {
 	*background.Loop
-	*core
-	poller  *background.PollLoop
-	workers map[string]*worker // used by run alone
-	running sync.WaitGroup
+	store     *store.Store
+	work      *orchestrator.Orchestrator
+	opts      Options
+	log       *slog.Logger
+	clock     func() time.Time
+	transport *http.Transport
+	poller    *background.PollLoop
+	workers   map[string]*worker // used by run alone
+	running   sync.WaitGroup
 }
 
 // New returns the service.
 func New(s *store.Store, work *orchestrator.Orchestrator, opts *Options) *Remotes {
 	o := opts.orDefaults()
-	r := &Remotes{core: &core{s, work, o, o.Logger, o.Clock, o.Guard.Transport(o.Timeout)}, workers: map[string]*worker{}}
+	r := &Remotes{store: s, work: work, opts: o, log: o.Logger, clock: o.Clock, transport: o.Guard.Transport(o.Timeout), workers: map[string]*worker{}}
 	r.poller = background.NewPollLoop(background.PollOptions{Task: "reading the remote agents", Logger: o.Logger},
 		func(ctx context.Context) (time.Duration, error) { return reloadInterval, r.syncWorkers(ctx) })
 	r.Loop = background.NewLoop(r.run)
@@ -100,7 +107,7 @@ func (r *Remotes) runWorker(ctx context.Context, agentID string) {
 			continue // another replica has it
 		}
 		begun := r.clock()
-		err = r.hold(ctx, row)
+		err = r.runSession(ctx, row)
 		if r.clock().Sub(begun) > r.opts.RetryMax {
 			retry = r.opts.RetryMin
 		}
@@ -133,13 +140,4 @@ func (r *Remotes) claim(ctx context.Context, agentID, connectionID string) (row 
 		return err
 	})
 	return row, err
-}
-
-// hold checks the card and runs a session.
-func (r *Remotes) hold(ctx context.Context, row remotes.Agent) error {
-	a, err := r.newAgent(ctx, row)
-	if err != nil {
-		return err
-	}
-	return (&session{agent: a, checked: a.Agent, attempts: map[attemptKey]*attempt{}, forwarding: map[string]bool{}}).run(ctx)
 }

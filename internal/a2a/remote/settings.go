@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"comet/internal/a2a/client"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/requestid"
@@ -92,7 +93,7 @@ func (r *Remotes) view(a remotes.Agent) View {
 	clip := func(text string) string { return input.ClipTo(text, 500) }
 	out.Card = &CardView{
 		Name: clip(card.Name), Description: clip(card.Description), Version: clip(card.Version), Skills: []string{}, Streaming: card.Capabilities.Streaming,
-		URL: e.URL, Binding: e.Binding, Protocol: e.Version, Tenant: e.Tenant,
+		URL: e.URL, Binding: string(e.ProtocolBinding), Protocol: string(e.ProtocolVersion), Tenant: e.Tenant,
 	}
 	for _, s := range card.Skills {
 		out.Card.Skills = append(out.Card.Skills, clip(s.ID))
@@ -126,8 +127,8 @@ func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, 
 	if err == nil {
 		err = r.readCard(ctx, &options, &row)
 	}
-	if failed, ok := asClientError(err); ok {
-		err = errs.New(errs.InvalidRequest, "the agent card cannot be read: %s", failed.Text)
+	if client.Is(err) {
+		err = errs.New(errs.InvalidRequest, "the agent card cannot be read: %s", err.Error())
 	}
 	if err != nil {
 		return out, false, err
