@@ -45,64 +45,6 @@ var (
 	errCancelled = errors.New("cancelled")
 )
 
-// reply is a reply to a question, with the id of its message in the inbox.
-type reply struct{ id, text string }
-
-// attempt makes a remote agent execute an attempt at a task.
-type attempt struct {
-	*session
-	key     attemptKey
-	earlier []*attempt
-	cancel  context.CancelCauseFunc
-	done    chan struct{}
-	replies chan reply
-
-	// The fields below belong to the goroutine of run.
-	row        remotes.Task
-	assignedAt time.Time
-	first      *a2a.Message
-	meta       map[string]any // of all messages
-	out        output
-	status     a2a.TaskStatus
-	tokens     int64
-	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted if events
-	// may be missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
-	lastID      string
-	streams     bool
-	interrupted bool
-	waiting     bool
-	pending     *reply
-	// contactAt is the time of the last response, and reportedAt that of the last report.
-	contactAt, reportedAt time.Time
-	changed               bool
-}
-
-// run executes the attempt and reports its result, unless ctx ends before.
-func (a *attempt) run(ctx context.Context) {
-	err := a.prepare(ctx)
-	for wait := a.opts.PollMin; isTransient(err) && sleep(ctx, wait) == nil; wait = min(2*wait, a.opts.PollMax) {
-		err = a.prepare(ctx)
-	}
-	if err == nil {
-		err = a.follow(ctx)
-	}
-	if ctx.Err() != nil || errors.Is(err, errEnded) {
-		return
-	}
-	result := a.result(ctx, err)
-	result.Tokens, result.Kind, result.Attempt = a.tokens, factKind, a.key.number
-	for wait := a.opts.PollMin; ; wait = min(2*wait, a.opts.PollMax) {
-		_, err := a.work.Complete(ctx, a.AgentID, a.key.task, result)
-		if code := errs.CodeOf(err); code == "" || code == errs.TaskState || code == errs.NotFound {
-			return
-		}
-		a.log.Warn("complete a task of a remote agent; retrying", "task", a.key.task, "error", err)
-		if sleep(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
 // isTransient reports whether an error is one of the database, which may be over soon.
 func isTransient(err error) bool {
 	return err != nil && !client.Is(err) && !errors.Is(err, errEnded) && !errors.Is(err, errDone) && !errors.Is(err, errWaiting)

@@ -9,6 +9,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/a2a/client"
+	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
 )
@@ -70,4 +71,30 @@ func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
 	code := "REMOTE_" + kind
 	detail, _ := json.Marshal(map[string]string{"code": code, "remote_task_id": a.row.RemoteID}) // strings
 	return orchestrator.Result{Failure: failure, Text: input.ClipBytes(strings.ToValidUTF8(code+": "+text, "?"), maxReason), Detail: detail}
+}
+
+// run executes the attempt and reports its result, unless ctx ends before.
+func (a *attempt) run(ctx context.Context) {
+	err := a.prepare(ctx)
+	for wait := a.opts.PollMin; isTransient(err) && sleep(ctx, wait) == nil; wait = min(2*wait, a.opts.PollMax) {
+		err = a.prepare(ctx)
+	}
+	if err == nil {
+		err = a.follow(ctx)
+	}
+	if ctx.Err() != nil || errors.Is(err, errEnded) {
+		return
+	}
+	result := a.result(ctx, err)
+	result.Tokens, result.Kind, result.Attempt = a.tokens, factKind, a.key.number
+	for wait := a.opts.PollMin; ; wait = min(2*wait, a.opts.PollMax) {
+		_, err := a.work.Complete(ctx, a.AgentID, a.key.task, result)
+		if code := errs.CodeOf(err); code == "" || code == errs.TaskState || code == errs.NotFound {
+			return
+		}
+		a.log.Warn("complete a task of a remote agent; retrying", "task", a.key.task, "error", err)
+		if sleep(ctx, wait) != nil {
+			return
+		}
+	}
 }

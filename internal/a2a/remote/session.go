@@ -56,6 +56,38 @@ type attemptKey struct {
 	cancellation string
 }
 
+// reply is a reply to a question, with the id of its message in the inbox.
+type reply struct{ id, text string }
+
+// attempt makes a remote agent execute an attempt at a task.
+type attempt struct {
+	*session
+	key     attemptKey
+	earlier []*attempt
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	replies chan reply
+
+	// The fields below belong to the goroutine of run.
+	row        remotes.Task
+	assignedAt time.Time
+	first      *a2a.Message
+	meta       map[string]any // of all messages
+	out        output
+	status     a2a.TaskStatus
+	tokens     int64
+	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted if events
+	// may be missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
+	lastID      string
+	streams     bool
+	interrupted bool
+	waiting     bool
+	pending     *reply
+	// contactAt is the time of the last response, and reportedAt that of the last report.
+	contactAt, reportedAt time.Time
+	changed               bool
+}
+
 // runSession checks the card of a remote agent and processes the inbox.
 func (r *Remotes) runSession(ctx context.Context, row remotes.Agent) error {
 	if err := r.check(ctx, &row); err != nil {
