@@ -136,6 +136,9 @@ func (s *service) view(ctx context.Context, f found, show shown) (out *a2a.Task,
 			out.History = append(out.History, m)
 		}
 	}
+	if f.core != nil {
+		out.Metadata = usage(*f.core)
+	}
 	if show.artifacts && f.core != nil && f.core.State.Ended() {
 		out.Artifacts, err = s.artifacts(ctx, *f.core)
 	}
@@ -228,7 +231,9 @@ func (s *service) send(ctx context.Context, by sender, req sendRequest, idle fun
 	}
 	output, err := s.output(ctx, *f.core)
 	if text, ok := messageOf(output); ok && err == nil {
-		return agentText(f.id()+"-message", text, f.info()), nil
+		m := agentText(f.id()+"-message", text, f.info())
+		m.Metadata = out.Metadata
+		return m, nil
 	}
 	return out, err
 }

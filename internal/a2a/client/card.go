@@ -41,6 +41,8 @@ type Card struct {
 	Capabilities struct {
 		Streaming bool `json:"streaming"`
 	} `json:"capabilities"`
+	// Signature is the result of VerifyCard, which Mark has added.
+	Signature string `json:"cometSignature,omitempty"`
 	// The members below are of 0.3.
 	URL                  string                `json:"url"`
 	ProtocolVersion      string                `json:"protocolVersion"`

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -151,17 +152,25 @@ func (r *Remotes) check(ctx context.Context, row *remotes.Agent) error {
 	return err
 }
 
-// readCard reads the card of a remote agent unless the known one is current.
+// readCard reads and verifies the card of a remote agent unless the known one is current and was verified.
 func (r *Remotes) readCard(ctx context.Context, options *client.Options, row *remotes.Agent) error {
-	raw, etag, err := client.FetchCard(ctx, options, row.CardURL, row.ETag)
+	fresh, known := *row, row.ETag
+	if before, err := client.ParseCard(row.Card); err != nil || strings.HasPrefix(before.Signature, client.Unverified) {
+		known = ""
+	}
+	raw, etag, err := client.FetchCard(ctx, options, row.CardURL, known)
 	if err != nil || raw == nil {
 		return err
 	}
-	fresh := *row
 	fresh.Card, fresh.ETag = raw, etag
 	if _, _, err := r.usable(fresh); err != nil {
 		return err
 	}
+	result, err := client.VerifyCard(ctx, *options, row.CardURL, raw)
+	if err != nil {
+		return err
+	}
+	fresh.Card = client.Mark(raw, result)
 	*row = fresh
 	return nil
 }

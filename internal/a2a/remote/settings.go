@@ -46,6 +46,7 @@ type CardView struct {
 	Description string   `json:"description" example:"Finds recipes."`                 // Its description.
 	Version     string   `json:"version" example:"2.1.0"`                              // Its version.
 	Skills      []string `json:"skills" example:"find-recipe"`                         // The ids of its skills.
+	Signature   string   `json:"signature" example:"verified"`                         // `verified`, `none`, or `unverified: ` and why, such as a key that cannot be read. A card with a wrong signature is refused.
 	Streaming   bool     `json:"streaming" example:"true"`                             // Whether it streams the progress of tasks.
 	URL         string   `json:"url" format:"uri" example:"https://agent.example/a2a"` // The address to which comet sends tasks.
 	Binding     string   `json:"binding" enums:"JSONRPC,HTTP+JSON" example:"JSONRPC"`  // The protocol binding.
@@ -92,7 +93,7 @@ func (r *Remotes) view(a remotes.Agent) View {
 	}
 	clip := func(text string) string { return input.ClipTo(text, 500) }
 	out.Card = &CardView{
-		Name: clip(card.Name), Description: clip(card.Description), Version: clip(card.Version), Skills: []string{}, Streaming: card.Capabilities.Streaming,
+		Name: clip(card.Name), Description: clip(card.Description), Version: clip(card.Version), Skills: []string{}, Streaming: card.Capabilities.Streaming, Signature: cmp.Or(card.Signature, client.Unsigned),
 		URL: e.URL, Binding: string(e.ProtocolBinding), Protocol: string(e.ProtocolVersion), Tenant: e.Tenant,
 	}
 	for _, s := range card.Skills {
