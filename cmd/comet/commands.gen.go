@@ -424,6 +424,7 @@ func commandTable() []command {
 				{"Card", "card_url"},
 				{"Name", "card.name"},
 				{"Version", "card.version"},
+				{"Signature", "card.signature"},
 				{"Protocol", "{{with .card}}{{.protocol_version}} over {{.binding}}{{end}}"},
 				{"Address", "card.url"},
 				{"Authentication", "{{.auth.type}}{{with .auth.header}} ({{.}}){{end}}"},
