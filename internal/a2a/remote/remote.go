@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -48,14 +49,20 @@ type Remotes struct {
 	clock     func() time.Time
 	transport *http.Transport
 	poller    *background.PollLoop
-	workers   map[string]*worker // used by run alone
+	holdings  map[holdingKey]*holding // used by claimAll alone
 	running   sync.WaitGroup
 }
 
-// worker waits for its turn to process the inbox of an agent.
-type worker struct {
-	remotes.Agent
-	cancel context.CancelFunc
+// holdingKey identifies a version of the settings of a remote agent.
+type holdingKey struct {
+	agentID            string
+	version, createdAt int64
+}
+
+// holding is what this process knows of a remote agent: whether it has it, or waits after a failure for retry.
+type holding struct {
+	held  atomic.Bool
+	retry time.Duration
 }
 
 // Options configures New; nil is the zero value.

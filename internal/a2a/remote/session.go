@@ -136,7 +136,7 @@ func (s *session) run(ctx context.Context) error {
 			shown = now
 		}
 		row, err := remotes.Get(s.store.Reads(ctx), s.AgentID)
-		if err == nil && (row.Holder != s.Holder || s.work.CachedWorker(s.AgentID).ConnectionID != s.Holder) {
+		if errs.Is(err, errs.NotFound) || err == nil && (row.Holder != s.Holder || s.work.CachedWorker(s.AgentID).ConnectionID != s.Holder) {
 			return errLost
 		}
 		if err == nil && s.clock().Sub(row.CheckedAt) >= s.opts.Recheck {

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,17 +13,12 @@ import (
 	"comet/store/remotes"
 )
 
-const (
-	// reloadInterval is how often the remote agents are read, to notice changes by other processes.
-	reloadInterval = 2 * time.Second
-)
-
 // New returns the service.
 func New(s *store.Store, work *orchestrator.Orchestrator, opts *Options) *Remotes {
 	o := opts.orDefaults()
-	r := &Remotes{store: s, work: work, opts: o, log: o.Logger, clock: o.Clock, transport: o.Guard.Transport(o.Timeout), workers: map[string]*worker{}}
+	r := &Remotes{store: s, work: work, opts: o, log: o.Logger, clock: o.Clock, transport: o.Guard.Transport(o.Timeout), holdings: map[holdingKey]*holding{}}
 	r.poller = background.NewPollLoop(background.PollOptions{Task: "reading the remote agents", Logger: o.Logger},
-		func(ctx context.Context) (time.Duration, error) { return reloadInterval, r.syncWorkers(ctx) })
+		func(ctx context.Context) (time.Duration, error) { return r.opts.Poll, r.claimAll(ctx) })
 	r.Loop = background.NewLoop(r.run)
 	return r
 }
@@ -35,83 +31,56 @@ func (r *Remotes) run(ctx context.Context) {
 	r.poller.Run(ctx)
 }
 
-// syncWorkers starts and stops workers to match the remote agents.
-func (r *Remotes) syncWorkers(ctx context.Context) error {
+// claimAll starts a session for each remote agent that no replica has and that has no connection of its own.
+func (r *Remotes) claimAll(ctx context.Context) error {
 	if err := r.work.Check(ctx); err != nil {
 		return nil //nolint:nilerr // the states of workers are not loaded yet
 	}
 	all, err := remotes.All(r.store.Reads(ctx))
-	if err != nil {
-		return err
-	}
-	current := map[string]remotes.Agent{}
-	for _, a := range all {
-		current[a.AgentID] = a
-	}
-	for id, w := range r.workers {
-		if now := current[id]; now.Version != w.Version || !now.CreatedAt.Equal(w.CreatedAt) {
-			w.cancel()
-			delete(r.workers, id)
-		}
-	}
-	for id, a := range current {
-		if r.workers[id] == nil {
-			w := &worker{Agent: a}
-			var inner context.Context
-			inner, w.cancel = context.WithCancel(ctx)
-			r.workers[id] = w
-			r.running.Go(func() { r.runWorker(inner, id) })
-		}
-	}
-	return nil
-}
-
-// runWorker processes the inbox of an agent whenever no other replica does, until ctx ends.
-func (r *Remotes) runWorker(ctx context.Context, agentID string) {
-	retry := r.opts.RetryMin
-	for wait := time.Duration(0); sleep(ctx, wait) == nil; {
-		wait = r.opts.Poll
-		worker := r.work.CachedWorker(agentID)
-		if worker.State != models.WorkerOffline && worker.State != "" && worker.Transport != workerTransport {
-			continue // the agent has connected itself
-		}
-		connectionID := r.work.NewConnectionID()
-		row, err := r.claim(ctx, agentID, connectionID)
-		if err != nil || row.Holder == "" {
-			continue // another replica has it
-		}
-		begun := r.clock()
-		err = r.runSession(ctx, row)
-		if r.clock().Sub(begun) > r.opts.RetryMax {
-			retry = r.opts.RetryMin
-		}
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
-		if failed := r.store.Write(end, func(tx *store.Tx) error { return remotes.Release(tx, agentID, connectionID) }); failed != nil {
-			r.log.Warn("release a remote agent", "agent", agentID, "error", failed)
-		}
-		cancel()
-		if errors.Is(err, errLost) {
-			retry, wait = r.opts.RetryMin, 0
+	current := map[holdingKey]*holding{}
+	for _, row := range all {
+		key := holdingKey{row.AgentID, row.Version, row.CreatedAt.UnixMicro()}
+		h := cmp.Or(r.holdings[key], &holding{})
+		current[key] = h
+		worker := r.work.CachedWorker(row.AgentID)
+		if row.Holder != "" || worker.State != models.WorkerOffline && worker.State != "" && worker.Transport != workerTransport || !h.held.CompareAndSwap(false, true) {
 			continue
 		}
-		if ctx.Err() == nil {
-			r.log.Warn("a remote agent is not usable; retrying", "agent", agentID, "error", err)
+		row.Holder = r.work.NewConnectionID()
+		claimed := false
+		err := r.store.Write(ctx, func(tx *store.Tx) (err error) {
+			claimed, err = remotes.Claim(tx, row.AgentID, row.Version, row.Holder)
+			return err
+		})
+		if err != nil || !claimed { // another replica has it
+			h.held.Store(false)
+			continue
 		}
-		wait, retry = retry, min(2*retry, r.opts.RetryMax)
+		r.running.Go(func() { r.hold(ctx, row, h) })
 	}
+	if err == nil {
+		r.holdings = current
+	}
+	return err
 }
 
-// claim makes a connection the holder of a remote agent. The Holder of the row is "" if there is another one.
-func (r *Remotes) claim(ctx context.Context, agentID, connectionID string) (row remotes.Agent, err error) {
-	err = r.store.Write(ctx, func(tx *store.Tx) error {
-		if row, err = remotes.Get(tx, agentID); err != nil {
-			return err
-		}
-		ok, err := remotes.Claim(tx, agentID, row.Version, connectionID)
-		if row.Holder = ""; ok {
-			row.Holder = connectionID
-		}
-		return err
-	})
-	return row, err
+// hold processes the inbox of an agent until the session is over, and then waits if the agent is not usable.
+func (r *Remotes) hold(ctx context.Context, row remotes.Agent, h *holding) {
+	defer r.poller.Wake()
+	defer h.held.Store(false)
+	begun := r.clock()
+	err := r.runSession(ctx, row)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
+	defer cancel()
+	if failed := r.store.Write(end, func(tx *store.Tx) error { return remotes.Release(tx, row.AgentID, row.Holder) }); failed != nil {
+		r.log.Warn("release a remote agent", "agent", row.AgentID, "error", failed)
+	}
+	if r.clock().Sub(begun) > r.opts.RetryMax || errors.Is(err, errLost) {
+		h.retry = 0
+	}
+	if ctx.Err() == nil && !errors.Is(err, errLost) {
+		r.log.Warn("a remote agent is not usable; retrying", "agent", row.AgentID, "error", err)
+		h.retry = min(max(2*h.retry, r.opts.RetryMin), r.opts.RetryMax)
+		_ = sleep(ctx, h.retry) // the service stops
+	}
 }

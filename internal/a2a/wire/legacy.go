@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -30,7 +31,7 @@ func convert(raw []byte, legacy bool, depth int) []byte {
 		return raw
 	}
 	var status struct{ State a2a.TaskState }
-	_ = json.Unmarshal(orNull(o["status"]), &status) // another type has no state
+	_ = json.Unmarshal(o["status"], &status) // none, or another type, has no state
 	if delete(o, "kind"); legacy {
 		addKind(o, status.State.Terminal())
 	}
@@ -78,42 +79,32 @@ func convertPart(raw []byte, legacy bool) []byte {
 	if o == nil {
 		return raw
 	}
-	out := object{}
-	keep := func(name string) {
-		if o[name] != nil {
-			out[name] = o[name]
-		}
-	}
-	keep("metadata")
-	file, kind := object{}, "file"
-	if legacy {
-		for old, name := range fileNames {
-			if o[name] != nil {
-				file[old] = o[name]
-			}
-		}
-		if o["text"] != nil {
-			kind = "text"
-		} else if data := o["data"]; data != nil {
-			if kind = "data"; data[0] != '{' { // it must be an object
-				o["data"] = encode(object{"value": data})
-			}
-		}
-		o["file"], out["kind"] = encode(file), encode(kind)
-		keep(kind)
-		return encode(out)
-	}
-	_ = json.Unmarshal(orNull(o["kind"]), &kind)
-	switch kind {
-	case "text", "data":
-		keep(kind)
-	case "file":
+	out, kind := object{}, ""
+	_ = json.Unmarshal(o["kind"], &kind) // another type is no kind
+	switch data := o["data"]; {
+	case !legacy && (kind == "text" || kind == "data"):
+		out[kind] = o[kind]
+	case !legacy && kind == "file":
 		for old, v := range decodeObject(o["file"]) {
 			if name := fileNames[old]; name != "" && string(v) != "null" {
 				out[name] = v
 			}
 		}
+	case !legacy: // it has no content
+	case o["text"] != nil:
+		out["kind"], out["text"] = encode("text"), o["text"]
+	case data != nil && data[0] == '{':
+		out["kind"], out["data"] = encode("data"), data
+	case data != nil: // it must be an object
+		out["kind"], out["data"] = encode("data"), encode(object{"value": data})
+	default:
+		file := object{}
+		for old, name := range fileNames {
+			file[old] = o[name]
+		}
+		out["kind"], out["file"] = encode("file"), encode(file)
 	}
+	out["metadata"] = o["metadata"]
 	return encode(out)
 }
 
@@ -145,18 +136,15 @@ func each(raw []byte, item func([]byte) []byte) json.RawMessage {
 }
 
 func decodeObject(raw []byte) (o object) {
-	_ = json.Unmarshal(orNull(raw), &o) // nil for another value
+	_ = json.Unmarshal(raw, &o) // nil for another value
 	return o
 }
 
-func orNull(raw []byte) []byte {
-	if raw == nil {
-		return []byte("null")
-	}
-	return raw
-}
-
+// encode encodes a value. Members that are nil are none.
 func encode(v any) json.RawMessage {
+	if o, ok := v.(object); ok {
+		maps.DeleteFunc(o, func(_ string, member json.RawMessage) bool { return member == nil })
+	}
 	raw, _ := json.Marshal(v) // decoded JSON
 	return raw
 }
