@@ -56,6 +56,9 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 		case <-d.conn.wakeUp:
 		case <-timer.C:
 		case <-d.conn.fleeting.arrived:
+			if !d.conn.joined.Load() {
+				continue
+			}
 			if err := aside(func() error { return d.deliverFleeting(ctx, send) }); err != nil && d.retryAfter == 0 {
 				return err
 			}
@@ -78,6 +81,9 @@ func (d *deliverer) run(ctx context.Context, onHeartbeat func(context.Context) e
 		}
 		var next time.Duration
 		err := aside(func() (err error) {
+			if err = d.deliverFleeting(ctx, send); err != nil {
+				return err
+			}
 			next, err = d.deliverPending(ctx, d.conn.concurrency+maxNotices, send)
 			return err
 		})

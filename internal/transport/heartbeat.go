@@ -85,6 +85,9 @@ func (s *Server) join(ctx context.Context, c *connection) error {
 	_, err := s.core.Work.Join(ctx, c.agentID, c.joinRequest(c.id))
 	if err == nil {
 		c.joined.Store(true)
+		if c.fleeting.next(nil) != nil {
+			c.fleeting.arrived.Set()
+		}
 	}
 	return err
 }

@@ -29,13 +29,12 @@ func (s *Server) receivePublications(ctx context.Context) {
 	sub.Unsubscribe()
 }
 
-// passOn passes a publication to the connected agents that subscribe to it.
+// passOn passes a publication to the connected agents that subscribe to it. A connection whose agent is joining gets it
+// once the agent has joined.
 func (s *Server) passOn(ctx context.Context, p *models.Publication) error {
 	var agents []string
 	for _, c := range s.connections.appendAll(nil) {
-		if c.joined.Load() {
-			agents = append(agents, c.agentID)
-		}
+		agents = append(agents, c.agentID)
 	}
 	if len(agents) == 0 {
 		return nil

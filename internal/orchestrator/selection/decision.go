@@ -1,11 +1,15 @@
 package selection
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Verdict is the result of a Select.
@@ -94,14 +98,26 @@ func (r Ranked) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It also accepts the objects that earlier versions stored.
+// UnmarshalJSON implements json.Unmarshaler.
 func (r *Ranked) UnmarshalJSON(text []byte) error {
-	if text[0] == '{' {
+	return r.UnmarshalJSONFrom(jsontext.NewDecoder(bytes.NewBuffer(text)))
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It also accepts the objects that earlier versions stored.
+func (r *Ranked) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	if dec.PeekKind() == '{' {
 		type object Ranked
-		return json.Unmarshal(text, (*object)(r))
+		return jsonv2.UnmarshalDecode(dec, (*object)(r))
 	}
-	at := int64(0)
-	err := json.Unmarshal(text, &[]any{&r.AgentID, &r.Score, &r.Load, &at, &r.Reason})
+	var at int64
+	fields := []any{&r.AgentID, &r.Score, &r.Load, &at, &r.Reason}
+	_, err := dec.ReadToken() // the bracket
+	for ; err == nil && dec.PeekKind() != ']' && len(fields) > 0; fields = fields[1:] {
+		err = jsonv2.UnmarshalDecode(dec, fields[0])
+	}
+	if err == nil {
+		_, err = dec.ReadToken()
+	}
 	if at != 0 {
 		r.LastAssignedAt = time.UnixMicro(at).UTC()
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/orchestrator"
@@ -66,7 +67,7 @@ type routing struct {
 // routingOf returns the routing decision of a task, nil if it has none.
 func routingOf(t models.Task) *routing {
 	var d selection.Decision
-	if json.Unmarshal(t.Decision, &d) != nil { // written by the core
+	if jsonv2.Unmarshal(t.Decision, &d) != nil { // written by the core
 		return nil
 	}
 	r := d.Routing()

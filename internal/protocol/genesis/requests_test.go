@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/pubsub"
+	"comet/internal/testkit"
 	wire "comet/internal/wire/genesis"
 	"comet/models"
 )
@@ -219,7 +220,7 @@ func TestFailures(t *testing.T) {
 				again = all[0]
 			}
 			return len(all) == 1
-		}, time.Minute, time.Millisecond)
+		}, testkit.Timeout, time.Millisecond)
 		require.NotEqual(t, m.ID, again.ID, "each attempt has its own id")
 		f.accepted(t, as(other), f.answer(again, "SUCCESS", "ok", nil))
 		require.Equal(t, `"ok"`, string(f.one(t, "boss").Body.(wire.Response).Data))
@@ -234,11 +235,11 @@ func TestFailures(t *testing.T) {
 			for range 5 {
 				var m []wire.Message
 				require.Eventually(t, func() bool {
-					f.db.Clock.Advance(time.Second)
 					m = f.inbox(t, "analyst")
 					return len(m) > 0
-				}, time.Minute, time.Millisecond)
+				}, testkit.Timeout, time.Millisecond)
 				f.accepted(t, as("analyst"), f.message("analyst", "ERROR", map[string]any{"correlationId": m[0].CorrelationID, "originalMessageId": m[0].ID, "errorType": kind, "errorCode": "X", "message": "no"}, nil))
+				f.db.Clock.Advance(4 * time.Second) // the longest wait between attempts; no attempt times out meanwhile
 			}
 			f.work.WaitForTask(t, reply.Location[len("/api/v1/tasks/"):], func(t models.Task) bool { return t.State.Ended() })
 			failure := f.one(t, "boss").Body.(wire.Failure)
@@ -277,7 +278,7 @@ func TestFailures(t *testing.T) {
 				f.db.Clock.Advance(time.Second)
 			}
 			return err == nil && task.State.Ended()
-		}, time.Minute, time.Millisecond)
+		}, testkit.Timeout, time.Millisecond)
 		failure := f.one(t, "boss").Body.(wire.Failure)
 		require.Equal(t, []any{wire.ErrorRouting, "UNAVAILABLE", "a2", int64(1000)}, []any{failure.ErrorType, failure.ErrorCode, failure.FallbackSuggestion, *failure.RetryAfterMS})
 	})

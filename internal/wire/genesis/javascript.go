@@ -144,16 +144,26 @@ func (p *printer) arrange(members []printed) {
 
 // unique removes repeated names from members.
 func (p *printer) unique(members []printed) []printed {
-	positions := make(map[string]int, len(members))
+	const few = 16 // names are faster to compare than to hash
+	name := func(m printed) []byte { return p.out[m.begin:m.colon] } // different names are printed differently
+	var positions map[string]int
+	if len(members) > few {
+		positions = make(map[string]int, len(members))
+	}
 	unique := members[:0]
 	for _, m := range members {
-		name := p.out[m.begin:m.colon] // different names are printed differently
-		if at, repeated := positions[string(name)]; repeated {
-			unique[at], p.repeats = m, true
-			continue
+		at, repeated := positions[string(name(m))]
+		if positions == nil {
+			at = slices.IndexFunc(unique, func(u printed) bool { return bytes.Equal(name(u), name(m)) })
+			repeated = at >= 0
+		} else if !repeated {
+			positions[string(name(m))] = len(unique)
 		}
-		positions[string(name)] = len(unique)
-		unique = append(unique, m)
+		if repeated {
+			unique[at], p.repeats = m, true
+		} else {
+			unique = append(unique, m)
+		}
 	}
 	return unique
 }

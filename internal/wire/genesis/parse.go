@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,32 +28,42 @@ import (
 //
 // The message refers to raw, which must not be changed while it is used.
 func Parse(raw []byte) (Message, error) {
-	members, problem := readMessage(raw)
-	m := Message{Type: Type(textOf(members, "type")), members: members}
-	c := &checker{}
-	c.object("", members, slices.Concat(headerRules(m.Type), m.bodyRules(), signatureRules()))
-	m.readHeader(c.problems)
-	version := textOf(members, "version")
-	switch {
-	case problem != nil:
-		return m, invalid(*problem)
-	case version != "" && version != Version && version != Version+".0":
-		return m, &Error{Code: CodeUnsupportedVersion, Problems: []Problem{
-			problemAt("/version", "must be %q, not %s", Version, input.Quote(version)),
-		}}
-	case slices.ContainsFunc(c.problems, m.isMistake):
-		return m, invalid(c.problems...)
+	m, missing, err := check(raw)
+	if err != nil {
+		return m, err
 	}
-	if slices.ContainsFunc(members, func(m member) bool { return m.repeats }) {
-		raw = join(members, member.received)
+	if slices.ContainsFunc(m.members, func(m member) bool { return m.repeats }) {
+		raw = join(m.members, member.received)
 	}
 	if err := m.read(raw); err != nil {
 		return m, invalid(problemAt("", "cannot be read: %s", err))
 	}
-	if len(c.problems) > 0 {
-		return m, &Error{Code: CodeSignatureRequired, Problems: c.problems}
+	if len(missing) > 0 {
+		return m, &Error{Code: CodeSignatureRequired, Problems: missing}
 	}
 	return m, nil
+}
+
+// check reads the members of a message and those fields before the body that are valid, and checks all members. missing has
+// the problems of a message that only lacks its signature or public key.
+func check(raw []byte) (m Message, missing []Problem, err error) {
+	members, problem := readMessage(raw)
+	m = Message{Type: Type(textOf(members, "type")), members: members}
+	c := &checker{}
+	c.object("", members, m.rules())
+	m.readHeader(c.problems)
+	version := textOf(members, "version")
+	switch {
+	case problem != nil:
+		return m, nil, invalid(*problem)
+	case version != "" && version != Version && version != Version+".0":
+		return m, nil, &Error{Code: CodeUnsupportedVersion, Problems: []Problem{
+			problemAt("/version", "must be %q, not %s", Version, input.Quote(version)),
+		}}
+	case slices.ContainsFunc(c.problems, m.isMistake):
+		return m, nil, invalid(c.problems...)
+	}
+	return m, c.problems, nil
 }
 
 // isMistake reports whether a problem is something other than a missing signature or public key.
@@ -118,19 +129,42 @@ func headerRules(t Type) []rule {
 	return append(rules, name("correlationId", t == TypeResponse, maxName, "the id that a REQUEST and its RESPONSE share"))
 }
 
-// bodyRules are the rules of the members of the body. Some depend on other members.
-func (m *Message) bodyRules() []rule {
-	switch m.Type {
-	case TypeRequest:
-		return requestRules()
-	case TypeResponse:
-		return responseRules(Status(textOf(m.members, "status")))
-	case TypeEvent:
-		return eventRules(Guarantee(textOf(m.members, "deliveryGuarantee")))
-	case TypeError:
-		return failureRules()
+// variant says which rules apply to a message: those of a type, and of a value of another member that changes them.
+type variant struct {
+	of     Type
+	detail string
+}
+
+// ruleSets returns the rules of all members by variant.
+var ruleSets = sync.OnceValue(func() map[variant][]rule { //nolint:gochecknoglobals // made once, never changed
+	sets := map[variant][]rule{{}: nil, {of: TypeRequest}: requestRules(), {of: TypeError}: failureRules()}
+	for _, status := range []Status{"", Succeeded, Failed} {
+		sets[variant{TypeResponse, string(status)}] = responseRules(status)
 	}
-	return nil
+	for _, guarantee := range []Guarantee{"", ExactlyOnce} {
+		sets[variant{TypeEvent, string(guarantee)}] = eventRules(guarantee)
+	}
+	for v, body := range sets {
+		sets[v] = slices.Concat(headerRules(v.of), body, signatureRules())
+	}
+	return sets
+})
+
+// rules returns the rules of the members of a message.
+func (m *Message) rules() []rule {
+	v := variant{of: m.Type}
+	switch m.Type {
+	case TypeResponse:
+		v.detail = textOf(m.members, "status")
+	case TypeEvent:
+		v.detail = textOf(m.members, "deliveryGuarantee")
+	}
+	for _, v := range []variant{v, {of: m.Type}} {
+		if rules, found := ruleSets()[v]; found {
+			return rules
+		}
+	}
+	return ruleSets()[variant{}]
 }
 
 // signatureRules are the rules of the members after the body.

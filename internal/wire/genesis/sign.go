@@ -153,9 +153,12 @@ func (m Message) render() ([]member, error) {
 		}
 		text = append(text, object...)
 	}
-	parsed, err := Parse(text)
+	parsed, missing, err := check(text)
 	if err != nil {
 		return nil, err
+	}
+	if len(missing) > 0 {
+		return nil, &Error{Code: CodeSignatureRequired, Problems: missing}
 	}
 	for i, m := range parsed.members {
 		if m.name != "timestamp" {
