@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -82,8 +83,9 @@ func ParseCard(raw []byte) (c Card, err error) {
 	return c, nil
 }
 
-// Endpoint returns the first interface that this package supports and accept accepts. If there is none, the error says why.
-func (c Card) Endpoint(accept func(*url.URL) error) (a2a.AgentInterface, error) {
+// Endpoint returns the first interface that this package supports and permit accepts. With a secret it must be on the server of the
+// card, which is at home. If there is none, the error says why.
+func (c Card) Endpoint(home string, secret bool, permit func(address string) error) (a2a.AgentInterface, error) {
 	var reasons []string
 	for _, e := range c.Interfaces {
 		u, err := url.Parse(e.URL)
@@ -96,14 +98,25 @@ func (c Card) Endpoint(accept func(*url.URL) error) (a2a.AgentInterface, error) 
 			reasons = append(reasons, "the version "+input.Quote(string(e.ProtocolVersion))+" is not 1.0 or 0.3")
 		case e.ProtocolBinding != a2a.TransportProtocolJSONRPC && e.ProtocolBinding != a2a.TransportProtocolHTTPJSON:
 			reasons = append(reasons, "the binding "+input.Quote(string(e.ProtocolBinding))+" is not JSONRPC or HTTP+JSON")
+		case secret && server(e.URL) != server(home):
+			reasons = append(reasons, fmt.Sprintf("%s is not the server of the card, %s, and would receive its secret", server(e.URL), server(home)))
 		default:
-			if err = accept(u); err == nil {
+			if err = permit(e.URL); err == nil {
 				return e, nil
 			}
 			reasons = append(reasons, errs.From(err).Detail)
 		}
 	}
 	return a2a.AgentInterface{}, errs.New(errs.InvalidRequest, "the agent card has no interface that comet can use: %s", strings.Join(reasons, "; "))
+}
+
+// server is the scheme and the host of an address, "" for none.
+func server(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // HasSkill reports whether the card lists a skill.

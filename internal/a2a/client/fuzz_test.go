@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"testing"
 	"time"
 
@@ -48,7 +47,7 @@ func FuzzCard(f *testing.F) {
 		require.NoError(t, err)
 		card.Signature = Verified
 		require.Equal(t, card, marked)
-		e, err := card.Endpoint(func(u *url.URL) error { return nil })
+		e, err := card.Endpoint("http://a/", false, func(string) error { return nil })
 		if err == nil {
 			_, err = New(Options{}, e).encode(t.Context(), request{operation: getTask, taskID: "t/../?"})
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/go-jose/go-jose/v4"
@@ -86,9 +85,7 @@ func Mark(raw []byte, result string) []byte {
 // findKey reads the key of a signature, or says why it cannot be read.
 func findKey(ctx context.Context, o *Options, address string, header jose.Header) (key *jose.JSONWebKey, reason string) {
 	jku, _ := header.ExtraHeaders["jku"].(string)
-	home, err := url.Parse(address)
-	at, wrong := url.Parse(jku)
-	if err != nil || wrong != nil || jku == "" || at.Scheme != home.Scheme || at.Host != home.Host {
+	if server(jku) == "" || server(jku) != server(address) {
 		return nil, "jku is no address on the server of the card, " + input.Quote(jku)
 	}
 	ctx, cancel := context.WithTimeout(ctx, CardTimeout)

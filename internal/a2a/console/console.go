@@ -56,12 +56,10 @@ func Read(ctx context.Context, address, bearer, userAgent string) (*Agent, error
 	if out.Card, err = client.ParseCard(raw); err != nil {
 		return nil, err
 	}
-	out.Endpoint, err = out.Card.Endpoint(func(u *url.URL) error {
-		if o.Header != "" && (u.Scheme != home.Scheme || u.Host != home.Host) {
-			return errs.New(errs.InvalidRequest, "%s://%s is not the server of the card and would receive the credentials", u.Scheme, u.Host)
-		}
-		return nil
-	})
+	if out.Card.Signature, err = client.VerifyCard(ctx, o, home.String(), raw); err != nil {
+		return nil, err
+	}
+	out.Endpoint, err = out.Card.Endpoint(home.String(), bearer != "", func(string) error { return nil })
 	return out, err
 }
 

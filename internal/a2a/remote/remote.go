@@ -8,7 +8,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,15 +126,8 @@ func (r *Remotes) usable(row remotes.Agent) (client.Card, a2a.AgentInterface, er
 	if err != nil {
 		return card, a2a.AgentInterface{}, err
 	}
-	home, err := url.Parse(row.CardURL)
-	if err != nil {
-		return card, a2a.AgentInterface{}, err
-	}
-	e, err := card.Endpoint(func(u *url.URL) error {
-		if row.AuthType != AuthNone && (u.Scheme != home.Scheme || u.Host != home.Host) {
-			return errs.New(errs.InvalidRequest, "%s://%s is not the server of the card, %s://%s, and would receive its secret", u.Scheme, u.Host, home.Scheme, home.Host)
-		}
-		_, err := r.opts.Guard.CheckURL(u.String(), maxURL, r.opts.HTTPSOnly)
+	e, err := card.Endpoint(row.CardURL, row.AuthType != AuthNone, func(address string) error {
+		_, err := r.opts.Guard.CheckURL(address, maxURL, r.opts.HTTPSOnly)
 		return err
 	})
 	return card, e, err

@@ -39,9 +39,7 @@ type session struct {
 	card     client.Card
 	endpoint a2a.AgentInterface
 	client   *client.Client
-	// suspect requests a check of the card. checked has the result of the last check; run alone uses it.
-	suspect background.Signal
-	checked remotes.Agent
+	suspect  background.Signal // requests a check of the card
 
 	mu sync.Mutex
 	// attempts has the running attempts, and the cancellations that are being forwarded.
@@ -102,7 +100,7 @@ func (r *Remotes) runSession(ctx context.Context, row remotes.Agent) error {
 		return err
 	}
 	s := &session{
-		Remotes: r, Agent: row, card: card, endpoint: endpoint, client: client.New(options, endpoint), suspect: background.NewSignal(), checked: row,
+		Remotes: r, Agent: row, card: card, endpoint: endpoint, client: client.New(options, endpoint), suspect: background.NewSignal(),
 		attempts: map[attemptKey]*attempt{},
 	}
 	return s.run(ctx)
@@ -189,13 +187,12 @@ func (s *session) leave(ctx context.Context) {
 
 // recheck reads the card again. It returns an error if it is not usable, or if it has changed: the next session has the new one.
 func (s *session) recheck(ctx context.Context) error {
-	if err := s.check(ctx, &s.checked); err != nil {
-		return err
+	row := s.Agent
+	err := s.check(ctx, &row)
+	if err == nil && string(row.Card) != string(s.Card) {
+		err = errLost
 	}
-	if string(s.checked.Card) != string(s.Card) {
-		return errLost
-	}
-	return nil
+	return err
 }
 
 // processInbox handles the messages of the inbox.
