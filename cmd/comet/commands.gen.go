@@ -376,7 +376,7 @@ func commandTable() []command {
 				{"Name", "card.name"},
 				{"Description", "card.description"},
 				{"Version", "card.version"},
-				{"Signature", "card.cometSignature"},
+				{"Signature", "{{.card.cometSignature}}"},
 				{"Protocol", "{{.endpoint.protocolVersion}} over {{.endpoint.protocolBinding}}"},
 				{"Address", "{{.endpoint.url}}{{with .endpoint.tenant}} (tenant {{.}}){{end}}"},
 				{"Streaming", "card.capabilities.streaming"},
