@@ -368,7 +368,7 @@ func commandTable() []command {
 		{
 			use:     "a2a card TARGET",
 			short:   "Read and check an agent card",
-			long:    "Read an agent card and check that comet can use it. TARGET is the URL of the card or of its\nserver, or the id of an agent of the comet server. With -o json the card is printed as it is.",
+			long:    "Read an agent card, verify its signatures and check that comet can use it. TARGET is the URL of the card or of its\nserver, or the id of an agent of the comet server. With -o json the card is printed as it is.",
 			example: "  comet a2a card https://agent.example\n  comet a2a card research-web-01",
 			run:     showCard,
 			params: []param{
@@ -378,6 +378,7 @@ func commandTable() []command {
 				{"Name", "card.name"},
 				{"Description", "card.description"},
 				{"Version", "card.version"},
+				{"Signature", "{{.card.cometSignature}}"},
 				{"Protocol", "{{.endpoint.protocolVersion}} over {{.endpoint.protocolBinding}}"},
 				{"Address", "{{.endpoint.url}}{{with .endpoint.tenant}} (tenant {{.}}){{end}}"},
 				{"Streaming", "card.capabilities.streaming"},
@@ -426,6 +427,7 @@ func commandTable() []command {
 				{"Card", "card_url"},
 				{"Name", "card.name"},
 				{"Version", "card.version"},
+				{"Signature", "card.signature"},
 				{"Protocol", "{{with .card}}{{.protocol_version}} over {{.binding}}{{end}}"},
 				{"Address", "card.url"},
 				{"Authentication", "{{.auth.type}}{{with .auth.header}} ({{.}}){{end}}"},

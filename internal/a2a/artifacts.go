@@ -89,3 +89,11 @@ func (st *stream) emitArtifact(parts a2a.ContentParts, appended, last bool) erro
 		Artifact: &a2a.Artifact{ID: artifactID(st.at.attempt), Name: "result", Parts: parts},
 	})
 }
+
+// usage returns the metadata of a task with the tokens that it has used, nil for none. Package remote charges them.
+func usage(t models.Task) map[string]any {
+	if t.Tokens == 0 {
+		return nil
+	}
+	return map[string]any{"usage": map[string]int64{"tokens": t.Tokens}}
+}

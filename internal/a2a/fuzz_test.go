@@ -129,7 +129,7 @@ func acceptsMessage(t *testing.T, req sendRequest, legacy bool) {
 
 func asLegacy(t *testing.T, m *a2a.Message) []byte {
 	t.Helper()
-	text, err := json.Marshal(newLegacyMessage(m))
+	text, err := json.Marshal(toLegacy(m))
 	require.NoError(t, err)
 	return text
 }
@@ -198,7 +198,7 @@ func FuzzResult(f *testing.F) {
 		require.NotEmpty(t, parts)
 		_, err := json.Marshal(parts)
 		require.NoError(t, err)
-		_, err = json.Marshal(newLegacyParts(parts))
+		_, err = json.Marshal(toLegacy(&a2a.Artifact{Parts: parts}))
 		require.NoError(t, err)
 		_, _ = messageOf(output)
 	})

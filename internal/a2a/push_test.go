@@ -132,7 +132,9 @@ func TestPush(t *testing.T) {
 		legacyRPC(t, h.Client, "message/send", `{"message":{"kind":"message","messageId":"m-2","role":"user","taskId":"`+sent.ID+`","parts":[{"kind":"text","text":"2026"}]}}`, nil)
 		got := r.until(t, "completed")
 		for _, p := range got {
-			require.Contains(t, p.body, `{"kind":"task","id":"`+sent.ID+`"`)
+			var pushed struct{ Kind, ID string }
+			require.NoError(t, json.Unmarshal([]byte(p.body), &pushed))
+			require.Equal(t, []string{"task", sent.ID}, []string{pushed.Kind, pushed.ID})
 			require.Equal(t, []string{"Basic dTpw", "t-1", "application/json"}, []string{p.header.Get("Authorization"), p.header.Get("X-A2A-Notification-Token"), p.header.Get("Content-Type")})
 		}
 		require.Contains(t, got[len(got)-1].body, `you said 2026`)

@@ -252,6 +252,7 @@ func (st *stream) handle(ctx context.Context, e models.Event) (ended bool, err e
 		if err := st.sendOutput(ctx, t, true); err != nil {
 			return false, err
 		}
+		out.Metadata = usage(t)
 	case d.Question != "", e.Type == events.TaskProgress:
 	case out.Status.State == st.state:
 		return false, nil

@@ -145,6 +145,9 @@ func (s *service) view(ctx context.Context, f found, show shown) (out *a2a.Task,
 			out.History = append(out.History, m)
 		}
 	}
+	if f.core != nil {
+		out.Metadata = usage(*f.core)
+	}
 	switch {
 	case show.artifacts && f.flow != nil:
 		out.Artifacts = workflowArtifacts(*f.flow)
@@ -248,7 +251,9 @@ func (s *service) send(ctx context.Context, by sender, req sendRequest, idle fun
 	}
 	output, err := s.output(ctx, *f.core)
 	if text, ok := messageOf(output); ok && err == nil {
-		return agentText(f.id()+"-message", text, f.info()), nil
+		m := agentText(f.id()+"-message", text, f.info())
+		m.Metadata = out.Metadata
+		return m, nil
 	}
 	return out, err
 }

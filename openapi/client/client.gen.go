@@ -4415,6 +4415,11 @@ type CardView struct {
 	// Example: 1.0
 	ProtocolVersion CardViewProtocolVersion `json:"protocol_version" yaml:"protocol_version"`
 
+	// Signature `verified`, `none`, or `unverified: ` and why, such as a key that cannot be read. A card with a wrong signature is refused.
+	//
+	// Example: verified
+	Signature string `json:"signature" yaml:"signature"`
+
 	// Skills The ids of its skills.
 	//
 	// Example: ["find-recipe"]

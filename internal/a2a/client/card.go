@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
+	"comet/internal/a2a/wire"
 	"comet/internal/errs"
 	"comet/internal/input"
 )
@@ -23,15 +25,6 @@ const (
 	maxSkills    = 1000
 )
 
-// Endpoint is an interface of an agent.
-type Endpoint struct {
-	URL string `json:"url"`
-	// Binding is JSONRPC or HTTP+JSON, Version 1.0 or 0.3.
-	Binding string `json:"protocolBinding"`
-	Version string `json:"protocolVersion"`
-	Tenant  string `json:"tenant"`
-}
-
 // Skill is a skill of an agent.
 type Skill struct {
 	ID          string `json:"id"`
@@ -41,21 +34,23 @@ type Skill struct {
 
 // Card is an agent card of version 1.0 or 0.3.
 type Card struct {
-	Name         string     `json:"name"`
-	Description  string     `json:"description"`
-	Version      string     `json:"version"`
-	Interfaces   []Endpoint `json:"supportedInterfaces"`
-	Skills       []Skill    `json:"skills"`
+	Name         string               `json:"name"`
+	Description  string               `json:"description"`
+	Version      string               `json:"version"`
+	Interfaces   []a2a.AgentInterface `json:"supportedInterfaces"`
+	Skills       []Skill              `json:"skills"`
 	Capabilities struct {
 		Streaming bool `json:"streaming"`
 	} `json:"capabilities"`
+	// Signature is the result of VerifyCard, which Mark has added.
+	Signature string `json:"cometSignature,omitempty"`
 	// The members below are of 0.3.
-	URL                  string `json:"url"`
-	ProtocolVersion      string `json:"protocolVersion"`
-	PreferredTransport   string `json:"preferredTransport"`
+	URL                  string                `json:"url"`
+	ProtocolVersion      string                `json:"protocolVersion"`
+	PreferredTransport   a2a.TransportProtocol `json:"preferredTransport"`
 	AdditionalInterfaces []struct {
-		URL       string `json:"url"`
-		Transport string `json:"transport"`
+		URL       string                `json:"url"`
+		Transport a2a.TransportProtocol `json:"transport"`
 	} `json:"additionalInterfaces"`
 }
 
@@ -72,9 +67,9 @@ func ParseCard(raw []byte) (c Card, err error) {
 		if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
 			version = parts[0] + "." + parts[1]
 		}
-		c.Interfaces = []Endpoint{{URL: c.URL, Binding: cmp.Or(c.PreferredTransport, string(a2a.TransportProtocolJSONRPC)), Version: version}}
+		c.Interfaces = []a2a.AgentInterface{{URL: c.URL, ProtocolBinding: cmp.Or(c.PreferredTransport, a2a.TransportProtocolJSONRPC), ProtocolVersion: a2a.ProtocolVersion(version)}}
 		for _, i := range c.AdditionalInterfaces {
-			c.Interfaces = append(c.Interfaces, Endpoint{URL: i.URL, Binding: i.Transport, Version: version})
+			c.Interfaces = append(c.Interfaces, a2a.AgentInterface{URL: i.URL, ProtocolBinding: i.Transport, ProtocolVersion: a2a.ProtocolVersion(version)})
 		}
 	}
 	switch {
@@ -88,28 +83,40 @@ func ParseCard(raw []byte) (c Card, err error) {
 	return c, nil
 }
 
-// Endpoint returns the first interface that this package supports and accept accepts. If there is none, the error says why.
-func (c Card) Endpoint(accept func(*url.URL) error) (Endpoint, error) {
+// Endpoint returns the first interface that this package supports and permit accepts. With a secret it must be on the server of the
+// card, which is at home. If there is none, the error says why.
+func (c Card) Endpoint(home string, secret bool, permit func(address string) error) (a2a.AgentInterface, error) {
 	var reasons []string
 	for _, e := range c.Interfaces {
 		u, err := url.Parse(e.URL)
 		switch {
 		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 			reasons = append(reasons, input.Quote(e.URL)+" is no http or https address")
-		case e.Version == "0.3" && e.Binding == string(a2a.TransportProtocolHTTPJSON):
+		case e.ProtocolVersion == "0.3" && e.ProtocolBinding == a2a.TransportProtocolHTTPJSON:
 			reasons = append(reasons, "HTTP+JSON of version 0.3 is not supported")
-		case e.Version != "0.3" && e.Version != "1.0":
-			reasons = append(reasons, "the version "+input.Quote(e.Version)+" is not 1.0 or 0.3")
-		case e.Binding != string(a2a.TransportProtocolJSONRPC) && e.Binding != string(a2a.TransportProtocolHTTPJSON):
-			reasons = append(reasons, "the binding "+input.Quote(e.Binding)+" is not JSONRPC or HTTP+JSON")
+		case e.ProtocolVersion != "0.3" && e.ProtocolVersion != "1.0":
+			reasons = append(reasons, "the version "+input.Quote(string(e.ProtocolVersion))+" is not 1.0 or 0.3")
+		case e.ProtocolBinding != a2a.TransportProtocolJSONRPC && e.ProtocolBinding != a2a.TransportProtocolHTTPJSON:
+			reasons = append(reasons, "the binding "+input.Quote(string(e.ProtocolBinding))+" is not JSONRPC or HTTP+JSON")
+		case secret && server(e.URL) != server(home):
+			reasons = append(reasons, fmt.Sprintf("%s is not the server of the card, %s, and would receive its secret", server(e.URL), server(home)))
 		default:
-			if err = accept(u); err == nil {
+			if err = permit(e.URL); err == nil {
 				return e, nil
 			}
 			reasons = append(reasons, errs.From(err).Detail)
 		}
 	}
-	return Endpoint{}, errs.New(errs.InvalidRequest, "the agent card has no interface that comet can use: %s", strings.Join(reasons, "; "))
+	return a2a.AgentInterface{}, errs.New(errs.InvalidRequest, "the agent card has no interface that comet can use: %s", strings.Join(reasons, "; "))
+}
+
+// server is the scheme and the host of an address, "" for none.
+func server(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // HasSkill reports whether the card lists a skill.
@@ -147,7 +154,7 @@ func FetchCard(ctx context.Context, o *Options, address, etag string) (raw []byt
 		return nil, "", err
 	}
 	raw, err = readAll(resp, MaxCard)
-	if newTag = resp.Header.Get("ETag"); len(newTag) > maxID {
+	if newTag = resp.Header.Get("ETag"); len(newTag) > wire.MaxID {
 		newTag = ""
 	}
 	return raw, newTag, err

@@ -14,12 +14,12 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
+	"comet/internal/a2a/wire"
 	"comet/internal/errs"
 	"comet/internal/input"
 )
@@ -44,54 +44,19 @@ type Options struct {
 	Silence time.Duration
 }
 
-// Kind says what an Error means for the caller.
-type Kind string
-
-// The kinds of errors.
-const (
-	// Unreachable: there was no response, or one that asks to try again. The request may have had an effect.
-	Unreachable Kind = "UNREACHABLE"
-	// Unauthorized: the credentials are missing or wrong.
-	Unauthorized Kind = "UNAUTHORIZED"
-	// Refused: the agent does not execute the request.
-	Refused Kind = "REFUSED"
-	// Invalid: the response is not a response of A2A.
-	Invalid Kind = "INVALID_RESPONSE"
-	// TooLarge: a response, an event or a stream exceeds its limit.
-	TooLarge Kind = "LIMIT_EXCEEDED"
-)
-
-// Error is a request that failed.
-type Error struct {
-	Kind Kind
-	// Code is that of JSON-RPC, 0 for none. Reason is that of A2A, such as TASK_NOT_FOUND, "" for none.
-	Code   int
-	Reason string
-	Text   string
-	// RetryAfter is how long the agent asks to wait, 0 for unknown.
-	RetryAfter time.Duration
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Text }
-
-func invalid(format string, args ...any) error {
-	return &Error{Kind: Invalid, Text: "a response of the remote agent " + fmt.Sprintf(format, args...)}
-}
-
 // Client sends requests to an interface of an agent.
 type Client struct {
 	opts     Options
-	endpoint Endpoint
+	endpoint a2a.AgentInterface
 }
 
 // New returns a client.
-func New(o Options, e Endpoint) *Client {
+func New(o Options, e a2a.AgentInterface) *Client {
 	o.Timeout, o.Silence = cmp.Or(o.Timeout, 10*time.Second), cmp.Or(o.Silence, 10*time.Second)
 	return &Client{o, e}
 }
 
-func (c *Client) legacy() bool { return c.endpoint.Version == "0.3" }
+func (c *Client) legacy() bool { return c.endpoint.ProtocolVersion == "0.3" }
 
 // operation is a method in each binding and version. The verb of an operation that only reads is "".
 type operation struct{ name, legacy, verb string }
@@ -105,157 +70,169 @@ var (
 	subscribeToTask = operation{"SubscribeToTask", "tasks/resubscribe", ":subscribe"}
 )
 
+// Each is called with an event and its id, "" for none. Its error ends the stream.
+type Each func(id string, e a2a.Event) error
+
+// request is the request of an operation: with a message, or on a task.
+type request struct {
+	operation
+	message        *a2a.Message
+	taskID, lastID string
+}
+
 // Send sends a message and returns the task as it is then, or a message. The agent does not wait for the end of the task.
-func (c *Client) Send(ctx context.Context, m Message) (Event, error) {
-	return c.call(ctx, sendMessage, c.messageParams(m), "", "")
+func (c *Client) Send(ctx context.Context, m *a2a.Message) (a2a.Event, error) {
+	return c.call(ctx, request{operation: sendMessage, message: m})
 }
 
 // Get returns a task.
-func (c *Client) Get(ctx context.Context, taskID string) (Event, error) {
-	return c.call(ctx, getTask, map[string]any{"id": taskID, "historyLength": 0}, taskID, "task")
+func (c *Client) Get(ctx context.Context, taskID string) (a2a.Event, error) {
+	return c.call(ctx, request{operation: getTask, taskID: taskID})
 }
 
 // Cancel cancels a task.
-func (c *Client) Cancel(ctx context.Context, taskID string) (Event, error) {
-	return c.call(ctx, cancelTask, map[string]any{"id": taskID}, taskID, "task")
+func (c *Client) Cancel(ctx context.Context, taskID string) (a2a.Event, error) {
+	return c.call(ctx, request{operation: cancelTask, taskID: taskID})
 }
 
 // Stream sends a message and calls each with the events of its task until the stream ends. It returns the error of each.
-func (c *Client) Stream(ctx context.Context, m Message, each func(id string, e Event) error) error {
-	return c.stream(ctx, streamMessage, c.messageParams(m), "", "", each)
+func (c *Client) Stream(ctx context.Context, m *a2a.Message, each Each) error {
+	return c.do(ctx, request{operation: streamMessage, message: m}, each)
 }
 
 // Subscribe is Stream for a task. Agents that can resume a stream continue after the event lastID, "" for none.
-func (c *Client) Subscribe(ctx context.Context, taskID, lastID string, each func(id string, e Event) error) error {
-	return c.stream(ctx, subscribeToTask, map[string]any{"id": taskID}, taskID, lastID, each)
+func (c *Client) Subscribe(ctx context.Context, taskID, lastID string, each Each) error {
+	return c.do(ctx, request{operation: subscribeToTask, taskID: taskID, lastID: lastID}, each)
 }
 
-func (c *Client) messageParams(m Message) map[string]any {
-	if c.legacy() {
-		return map[string]any{"message": m.legacy(), "configuration": map[string]any{"blocking": false}}
+// call executes an operation without a stream.
+func (c *Client) call(ctx context.Context, r request) (out a2a.Event, err error) {
+	err = c.do(ctx, r, func(_ string, e a2a.Event) error {
+		out = e
+		return nil
+	})
+	return out, err
+}
+
+// encode returns the HTTP request.
+func (c *Client) encode(ctx context.Context, r request) (*http.Request, error) {
+	address, method, params := c.endpoint.URL, http.MethodPost, map[string]any{}
+	if r.message != nil {
+		text, err := json.Marshal(r.message)
+		if err != nil {
+			return nil, err
+		}
+		params["configuration"] = map[string]any{"returnImmediately": true}
+		if c.legacy() {
+			text, params["configuration"] = wire.Convert(text, true), map[string]any{"blocking": false}
+		}
+		params["message"] = json.RawMessage(text)
 	}
-	return map[string]any{"message": m, "configuration": map[string]any{"returnImmediately": true}}
-}
-
-// request returns the HTTP request of an operation.
-func (c *Client) request(ctx context.Context, op operation, params map[string]any, taskID string) (*http.Request, error) {
-	address, method := c.endpoint.URL, http.MethodPost
-	var body any = params
+	var body any
 	switch {
-	case c.endpoint.Binding == string(a2a.TransportProtocolHTTPJSON):
+	case c.endpoint.ProtocolBinding == a2a.TransportProtocolHTTPJSON:
 		address = strings.TrimSuffix(address, "/")
 		if c.endpoint.Tenant != "" {
 			address += "/" + url.PathEscape(c.endpoint.Tenant)
 		}
-		if taskID == "" {
-			address += "/message" + op.verb
-		} else {
-			address += "/tasks/" + url.PathEscape(taskID) + op.verb
-			body = map[string]any{}
-		}
-		if op.verb == "" {
+		if body = params; r.message != nil {
+			address += "/message" + r.verb
+		} else if address += "/tasks/" + url.PathEscape(r.taskID) + r.verb; r.verb == "" {
 			method, address, body = http.MethodGet, address+"?historyLength=0", nil
 		}
 	default:
-		name := op.name
-		if c.legacy() {
-			name = op.legacy
-		} else if c.endpoint.Tenant != "" {
-			params["tenant"] = c.endpoint.Tenant
+		if r.message == nil {
+			params["id"] = r.taskID
+		}
+		if r.verb == "" {
+			params["historyLength"] = 0
+		}
+		name := r.legacy
+		if !c.legacy() {
+			if name = r.name; c.endpoint.Tenant != "" {
+				params["tenant"] = c.endpoint.Tenant
+			}
 		}
 		body = map[string]any{"jsonrpc": "2.0", "id": 1, "method": name, "params": params}
 	}
-	var content io.Reader
+	var content bytes.Buffer
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		if err := json.NewEncoder(&content).Encode(body); err != nil {
 			return nil, err
 		}
-		content = bytes.NewReader(text)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, address, content)
+	req, err := http.NewRequestWithContext(ctx, method, address, &content)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("A2A-Version", c.endpoint.Version)
+	req.Header.Set("A2A-Version", string(c.endpoint.ProtocolVersion))
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if m, ok := params["message"].(Message); ok {
-		var meta struct {
-			Traceparent string `json:"traceparent"`
-		}
-		if json.Unmarshal(m.Metadata, &meta) == nil && meta.Traceparent != "" {
-			req.Header.Set("Traceparent", meta.Traceparent)
+	if r.message != nil {
+		if trace, _ := r.message.Metadata["traceparent"].(string); trace != "" {
+			req.Header.Set("Traceparent", trace)
 		}
 	}
 	return req, nil
 }
 
-// call executes an operation without a stream.
-func (c *Client) call(ctx context.Context, op operation, params map[string]any, taskID, bare string) (Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
-	defer cancel()
-	req, err := c.request(ctx, op, params, taskID)
-	if err != nil {
-		return Event{}, err
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := c.opts.send(req)
-	if err != nil {
-		return Event{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	raw, err := c.result(resp)
-	if err != nil {
-		return Event{}, err
-	}
-	return decodeEvent(raw, bare)
-}
-
-// result reads the result of a response that is not a stream.
-func (c *Client) result(resp *http.Response) ([]byte, error) {
-	if err := checkStatus(resp); err != nil {
-		return nil, err
-	}
-	raw, err := readAll(resp, maxResponse)
-	if err == nil && c.endpoint.Binding == string(a2a.TransportProtocolJSONRPC) {
-		raw, err = unwrap(raw)
-	}
-	return raw, err
-}
-
-// stream executes an operation with a stream.
-func (c *Client) stream(ctx context.Context, op operation, params map[string]any, taskID, lastID string, each func(id string, e Event) error) error {
+// do sends a request and calls each with its result, or with the events of its stream.
+func (c *Client) do(ctx context.Context, r request, each Each) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch := time.AfterFunc(c.opts.Timeout, cancel) // without a response, or without events
 	defer watch.Stop()
-	req, err := c.request(ctx, op, params, taskID)
+	req, err := c.encode(ctx, r)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept", "text/event-stream")
-	if lastID != "" {
-		req.Header.Set("Last-Event-ID", lastID)
+	req.Header.Set("Accept", "application/json")
+	if r.operation == streamMessage || r.operation == subscribeToTask {
+		req.Header.Set("Accept", "text/event-stream")
+	}
+	if r.lastID != "" {
+		req.Header.Set("Last-Event-ID", r.lastID)
 	}
 	resp, err := c.opts.send(req)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
-		raw, err := c.result(resp)
-		if err != nil {
-			return err
-		}
-		e, err := decodeEvent(raw, "") // an agent that does not stream this task
-		if err != nil {
-			return err
-		}
-		return each("", e)
+	if err := checkStatus(resp); err != nil {
+		return err
 	}
-	in := input.NewEventReader(resp.Body, maxResponse)
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if kind == "text/event-stream" && req.Header.Get("Accept") == kind {
+		return c.readStream(resp.Body, watch, each)
+	}
+	raw, err := readAll(resp, maxResponse) // also of an agent that does not stream this task
+	if err != nil {
+		return err
+	}
+	e, err := c.decode(raw, r.operation == getTask || r.operation == cancelTask)
+	if err != nil {
+		return err
+	}
+	return each("", e)
+}
+
+// decode decodes an event or the result of a request, which is a task if isTask is set.
+func (c *Client) decode(raw []byte, isTask bool) (e a2a.Event, err error) {
+	if c.endpoint.ProtocolBinding == a2a.TransportProtocolJSONRPC {
+		if raw, err = unwrap(raw); err != nil {
+			return nil, err
+		}
+	}
+	if e, err = wire.DecodeEvent(raw, c.legacy(), isTask); err != nil {
+		return nil, invalid("%s", err.Error())
+	}
+	return e, nil
+}
+
+// readStream reads the events of a stream. It resets watch after each.
+func (c *Client) readStream(body io.Reader, watch *time.Timer, each Each) error {
+	in := input.NewEventReader(body, maxResponse)
 	watch.Reset(c.opts.Silence) // comments are no events
 	for n := 0; ; {
 		event, err := in.Next()
@@ -271,15 +248,9 @@ func (c *Client) stream(ctx context.Context, op operation, params map[string]any
 			return &Error{Kind: TooLarge, Text: fmt.Sprintf("the remote agent has sent more than %d events", maxEvents)}
 		}
 		watch.Stop()
-		raw := event.Data
-		if c.endpoint.Binding == string(a2a.TransportProtocolJSONRPC) {
-			if raw, err = unwrap(raw); err != nil {
-				return err
-			}
-		}
-		e, err := decodeEvent(raw, "")
+		e, err := c.decode(event.Data, false)
 		if err == nil {
-			err = each(string(event.ID[:min(len(event.ID), maxID)]), e)
+			err = each(string(event.ID[:min(len(event.ID), wire.MaxID)]), e)
 		}
 		if err != nil {
 			return err
@@ -327,73 +298,4 @@ func readAll(resp *http.Response, limit int64) ([]byte, error) {
 		return nil, &Error{Kind: TooLarge, Text: fmt.Sprintf("the response of the remote agent has more than %d bytes", limit)}
 	}
 	return raw, nil
-}
-
-// checkStatus returns the error of a response without success.
-func checkStatus(resp *http.Response) error {
-	status := resp.StatusCode
-	if status/100 == 2 {
-		return nil
-	}
-	out := &Error{Kind: Refused, Text: "the remote agent responded with " + strconv.Itoa(status)}
-	switch {
-	case status/100 == 3:
-		out.Text += " to " + input.Quote(resp.Header.Get("Location")) + "; redirects are not followed"
-		return out
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		out.Kind, out.Text = Unauthorized, "the remote agent rejects the credentials with "+strconv.Itoa(status)
-	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 && status != http.StatusNotImplemented:
-		out.Kind = Unreachable
-		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
-			out.RetryAfter = time.Duration(min(n, 60)) * time.Second
-		}
-	}
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxFailure))
-	var body struct {
-		Error failure `json:"error"`
-	}
-	if json.Unmarshal(raw, &body) == nil && body.Error.Message != "" {
-		body.Error.describe(out)
-	}
-	return out
-}
-
-// failure is an error of either binding.
-type failure struct {
-	Code    int             `json:"code"`
-	Message string          `json:"message"`
-	Data    json.RawMessage `json:"data"`
-	Details json.RawMessage `json:"details"`
-}
-
-func (f failure) describe(e *Error) {
-	e.Text += ": " + input.ClipTo(strings.ToValidUTF8(f.Message, "?"), 500)
-	var details []struct {
-		Reason string `json:"reason"`
-	}
-	if json.Unmarshal([]byte(cmp.Or(string(f.Data), string(f.Details), "null")), &details) != nil {
-		return
-	}
-	for _, d := range details {
-		e.Reason = cmp.Or(e.Reason, d.Reason)
-	}
-}
-
-// unwrap returns the result of a response of JSON-RPC.
-func unwrap(raw []byte) ([]byte, error) {
-	var body struct {
-		Result json.RawMessage `json:"result"`
-		Error  *failure        `json:"error"`
-	}
-	if err := json.Unmarshal(raw, &body); err != nil || body.Error == nil && body.Result == nil {
-		return nil, invalid("is not one of JSON-RPC: %s", shown(raw))
-	}
-	if body.Error == nil {
-		return body.Result, nil
-	}
-	out := &Error{Kind: Refused, Code: body.Error.Code, Text: "the remote agent reports the error " + strconv.Itoa(body.Error.Code)}
-	if body.Error.describe(out); out.Code == -32603 {
-		out.Kind = Unreachable // an internal error may be over soon
-	}
-	return nil, out
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"comet/internal/a2a/client"
+	"comet/internal/a2a/wire"
 	"comet/internal/errs"
 )
 
@@ -30,7 +31,7 @@ type Agent struct {
 	Card client.Card
 	// Raw is the card as it was received, Endpoint the interface that is used.
 	Raw      []byte
-	Endpoint client.Endpoint
+	Endpoint a2a.AgentInterface
 	options  client.Options
 }
 
@@ -55,12 +56,10 @@ func Read(ctx context.Context, address, bearer, userAgent string) (*Agent, error
 	if out.Card, err = client.ParseCard(raw); err != nil {
 		return nil, err
 	}
-	out.Endpoint, err = out.Card.Endpoint(func(u *url.URL) error {
-		if o.Header != "" && (u.Scheme != home.Scheme || u.Host != home.Host) {
-			return errs.New(errs.InvalidRequest, "%s://%s is not the server of the card and would receive the credentials", u.Scheme, u.Host)
-		}
-		return nil
-	})
+	if out.Card.Signature, err = client.VerifyCard(ctx, o, home.String(), raw); err != nil {
+		return nil, err
+	}
+	out.Endpoint, err = out.Card.Endpoint(home.String(), bearer != "", func(string) error { return nil })
 	return out, err
 }
 
@@ -82,16 +81,16 @@ type Message struct {
 	NoWait bool
 }
 
-func (m Message) wire() client.Message {
-	out := client.Message{MessageID: cmp.Or(m.ID, uuid.NewString()), ContextID: m.ContextID, TaskID: m.TaskID, Role: "ROLE_USER"}
+func (m Message) encode() *a2a.Message {
+	out := &a2a.Message{ID: cmp.Or(m.ID, uuid.NewString()), ContextID: m.ContextID, TaskID: a2a.TaskID(m.TaskID), Role: a2a.MessageRoleUser}
 	if m.Text != "" {
-		out.Parts = append(out.Parts, client.Part{Text: &m.Text})
+		out.Parts = append(out.Parts, a2a.NewTextPart(m.Text))
 	}
 	if m.Data != nil {
-		out.Parts = append(out.Parts, client.Part{Data: m.Data})
+		out.Parts = append(out.Parts, a2a.NewDataPart(m.Data))
 	}
 	if m.Capability != "" {
-		out.Metadata, _ = json.Marshal(map[string]string{"capability": m.Capability}) // a string
+		out.SetMeta("capability", m.Capability)
 	}
 	return out
 }
@@ -104,8 +103,8 @@ type sending struct {
 	text    string // the message of the state
 	out     io.Writer
 	note    func(text string)
-	printed map[string]string // of each artifact
-	last    string            // id of the last event
+	printed map[a2a.ArtifactID]string // of each artifact
+	last    string                    // id of the last event
 }
 
 // errOver ends a stream when there is nothing to wait for.
@@ -114,8 +113,10 @@ var errOver = errors.New("the task does not continue")
 // Send sends a message and follows its task until it ends or asks a question. It writes artifacts to out as they arrive and calls note with
 // messages about the progress. failure says why the task did not succeed, "" for a success.
 func (a *Agent) Send(ctx context.Context, m Message, out io.Writer, note func(text string)) (failure string, err error) {
-	s := &sending{Client: client.New(a.options, a.Endpoint), out: out, note: note, printed: map[string]string{}}
-	err = s.run(ctx, m.wire(), !m.NoWait, a.Card.Capabilities.Streaming)
+	s := &sending{Client: client.New(a.options, a.Endpoint), out: out, note: note, printed: map[a2a.ArtifactID]string{}}
+	if err = s.run(ctx, m.encode(), !m.NoWait, a.Card.Capabilities.Streaming); errors.Is(err, errOver) {
+		err = nil
+	}
 	state := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(string(s.state), "TASK_STATE_"), "_", " "))
 	switch {
 	case s.state == a2a.TaskStateInputRequired:
@@ -126,26 +127,17 @@ func (a *Agent) Send(ctx context.Context, m Message, out io.Writer, note func(te
 	return failure, err
 }
 
-func (s *sending) run(ctx context.Context, m client.Message, wait, streams bool) error {
+// run sends the message and follows its task. It returns errOver when there is nothing to wait for.
+func (s *sending) run(ctx context.Context, m *a2a.Message, wait, streams bool) error {
 	if streams && wait {
-		if err := s.over(s.Stream(ctx, m, s.event)); err == nil || s.taskID == "" {
+		if err := s.Stream(ctx, m, s.event); s.taskID == "" || errors.Is(err, errOver) {
 			return err
 		}
-	} else {
-		e, err := s.Send(ctx, m)
-		if err == nil {
-			err = s.event("", e)
-		}
-		if err = s.over(err); err != nil || s.isOver() || !wait {
-			return err
-		}
+	} else if err := s.read(s.Client.Send(ctx, m)); err != nil || !wait {
+		return err
 	}
 	for pause := minWait; ; pause = min(2*pause, maxWait) {
-		e, err := s.Get(ctx, s.taskID)
-		if err == nil {
-			err = s.event("", e)
-		}
-		if err = s.over(err); err != nil || s.isOver() {
+		if err := s.read(s.Get(ctx, s.taskID)); err != nil {
 			return err
 		}
 		select {
@@ -155,17 +147,17 @@ func (s *sending) run(ctx context.Context, m client.Message, wait, streams bool)
 		}
 		if streams {
 			if err := s.Subscribe(ctx, s.taskID, s.last, s.event); errors.Is(err, errOver) {
-				return nil
+				return err
 			}
 		}
 	}
 }
 
-func (s *sending) over(err error) error {
-	if errors.Is(err, errOver) {
-		return nil
+func (s *sending) read(e a2a.Event, err error) error {
+	if err != nil {
+		return err
 	}
-	return err
+	return s.event("", e)
 }
 
 func (s *sending) isOver() bool {
@@ -173,41 +165,36 @@ func (s *sending) isOver() bool {
 }
 
 // event prints an event. It returns errOver if there is nothing to wait for.
-func (s *sending) event(id string, e client.Event) error {
-	if id != "" {
-		s.last = id
-	}
-	taskID, _ := e.IDs()
+func (s *sending) event(id string, e a2a.Event) error {
+	s.last = cmp.Or(id, s.last)
+	taskID := string(e.TaskInfo().TaskID)
 	if s.taskID == "" && taskID != "" {
 		s.note("task " + taskID)
 	}
-	if taskID != "" {
-		s.taskID = taskID
-	}
-	var about *client.Message
-	switch {
-	case e.Task != nil:
-		about = e.Task.Status.Message
-		for _, a := range e.Task.Artifacts {
-			s.print(a.ArtifactID, render(a.Parts))
+	s.taskID = cmp.Or(taskID, s.taskID)
+	switch e := e.(type) {
+	case *a2a.Task:
+		for _, a := range e.Artifacts {
+			s.print(a.ID, render(a.Parts))
 		}
-	case e.Message != nil:
-		s.print("message", render(e.Message.Parts))
-	case e.StatusUpdate != nil:
-		about = e.StatusUpdate.Status.Message
-	case e.ArtifactUpdate != nil:
-		text := render(e.ArtifactUpdate.Artifact.Parts)
-		if e.ArtifactUpdate.Append {
-			text = s.printed[e.ArtifactUpdate.Artifact.ArtifactID] + text
+	case *a2a.Message:
+		s.print("message", render(e.Parts))
+	case *a2a.TaskArtifactUpdateEvent:
+		text := render(e.Artifact.Parts)
+		if e.Append {
+			text = s.printed[e.Artifact.ID] + text
 		}
-		s.print(e.ArtifactUpdate.Artifact.ArtifactID, text)
+		s.print(e.Artifact.ID, text)
 	}
-	if state := e.TaskState(); state != "" {
-		text := about.Text()
-		if state == a2a.TaskStateWorking && text != "" && text != s.text {
+	if status := wire.StatusOf(e); status.State != "" {
+		text := ""
+		if status.Message != nil {
+			text = wire.Text(status.Message.Parts)
+		}
+		if status.State == a2a.TaskStateWorking && text != "" && text != s.text {
 			s.note(text)
 		}
-		s.state, s.text = state, text
+		s.state, s.text = status.State, text
 	}
 	if s.isOver() {
 		return errOver
@@ -216,7 +203,7 @@ func (s *sending) event(id string, e client.Event) error {
 }
 
 // print prints what is new of an artifact.
-func (s *sending) print(id, text string) {
+func (s *sending) print(id a2a.ArtifactID, text string) {
 	rest, more := strings.CutPrefix(text, s.printed[id])
 	if !more {
 		rest = "\n" + text
@@ -226,19 +213,19 @@ func (s *sending) print(id, text string) {
 }
 
 // render returns parts as text: data as JSON in one line, files by their names.
-func render(parts []client.Part) string {
+func render(parts a2a.ContentParts) string {
 	var b strings.Builder
 	for _, p := range parts {
-		switch {
-		case p.Text != nil:
-			b.WriteString(*p.Text)
-		case p.Data != nil:
-			line, _ := json.Marshal(p.Data) // it was decoded
+		switch c := p.Content.(type) {
+		case a2a.Text:
+			b.WriteString(string(c))
+		case a2a.Data:
+			line, _ := json.Marshal(c.Value) // it was decoded
 			b.Write(append(line, '\n'))
-		case p.URL != "":
-			_, _ = fmt.Fprintf(&b, "[file %s: %s]\n", p.Filename, p.URL)
-		default:
-			_, _ = fmt.Fprintf(&b, "[file %s: %d bytes]\n", p.Filename, len(p.Raw))
+		case a2a.URL:
+			_, _ = fmt.Fprintf(&b, "[file %s: %s]\n", p.Filename, c)
+		case a2a.Raw:
+			_, _ = fmt.Fprintf(&b, "[file %s: %d bytes]\n", p.Filename, len(c))
 		}
 	}
 	return b.String()

@@ -1,13 +1,13 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +15,7 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/a2a/client"
+	"comet/internal/a2a/wire"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
@@ -44,94 +45,32 @@ var (
 	errCancelled = errors.New("cancelled")
 )
 
-// attemptKey identifies an attempt.
-type attemptKey struct {
-	task   string
-	number int
-}
-
-// reply is a reply to a question, with the id of its message in the inbox.
-type reply struct{ id, text string }
-
-// attempt makes a remote agent execute an attempt at a task.
-type attempt struct {
-	*agent
-	key     attemptKey
-	cancel  context.CancelCauseFunc
-	done    chan struct{}
-	replies chan reply
-
-	// The fields below belong to the goroutine of run.
-	task   orchestrator.TaskWithInput
-	row    remotes.Task
-	hops   int
-	first  client.Message
-	out    output
-	state  a2a.TaskState
-	status *client.Message
-	tokens int64
-	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted if events
-	// may be missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
-	lastID      string
-	streams     bool
-	interrupted bool
-	waiting     bool
-	pending     *reply
-	// contactAt is the time of the last response, and reportedAt that of the last report.
-	contactAt, reportedAt time.Time
-	changed               bool
-}
-
-// run executes the attempt and reports its result, unless ctx ends before.
-func (a *attempt) run(ctx context.Context) {
-	err := a.prepare(ctx)
-	for wait := a.opts.PollMin; isTransient(err) && sleep(ctx, wait) == nil; wait = min(2*wait, a.opts.PollMax) {
-		err = a.prepare(ctx)
-	}
-	if err == nil {
-		err = a.follow(ctx)
-	}
-	if ctx.Err() != nil || errors.Is(err, errEnded) {
-		return
-	}
-	result := a.result(ctx, err)
-	result.Tokens, result.Kind, result.Attempt = a.tokens, factKind, a.key.number
-	for wait := a.opts.PollMin; ; wait = min(2*wait, a.opts.PollMax) {
-		_, err := a.work.Complete(ctx, a.AgentID, a.key.task, result)
-		if code := errs.CodeOf(err); code == "" || code == errs.TaskState || code == errs.NotFound {
-			return
-		}
-		a.log.Warn("complete a task of a remote agent; retrying", "task", a.key.task, "error", err)
-		if sleep(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
 // isTransient reports whether an error is one of the database, which may be over soon.
 func isTransient(err error) bool {
-	_, isClient := asClientError(err)
-	return err != nil && !isClient && !errors.Is(err, errEnded) && !errors.Is(err, errDone) && !errors.Is(err, errWaiting)
+	return err != nil && !client.Is(err) && !errors.Is(err, errEnded) && !errors.Is(err, errDone) && !errors.Is(err, errWaiting)
 }
 
 // prepare reads the task, and what the remote agent has of it, and ends earlier attempts that it may still execute.
 func (a *attempt) prepare(ctx context.Context) (err error) {
 	a.contactAt, a.streams = a.clock(), a.card.Capabilities.Streaming
-	if a.task, err = a.work.TaskWithInput(ctx, a.key.task); errs.Is(err, errs.NotFound) {
+	task, err := a.work.TaskWithInput(ctx, a.key.task)
+	t := task.Task
+	if errs.Is(err, errs.NotFound) || err == nil && (t.State.Ended() || t.AgentID != a.AgentID || t.Attempt != a.key.number) {
 		return errEnded
-	} else if err != nil {
-		return err
 	}
-	t := a.task.Task
-	if t.State.Ended() || t.AgentID != a.AgentID || t.Attempt != a.key.number {
-		return errEnded
+	if err != nil {
+		return err
 	}
 	reads := a.store.Reads(ctx)
 	if a.row, err = remotes.TaskOf(reads, a.key.task, a.key.number); err != nil {
 		return err
 	}
-	a.waiting, a.out.streaming = t.WaitingFor == models.WaitForReply, t.OutputBytes > 0
-	if a.hops, err = hopsOf(ctx, a.store, t); err != nil || a.row.RemoteID != "" {
+	a.assignedAt, a.waiting, a.out.streaming = t.AssignedAt, t.WaitingFor == models.WaitForReply, t.OutputBytes > 0
+	hops, err := hopsOf(ctx, a.store, t)
+	if a.meta = map[string]any{"comet_hops": hops + 1}; task.Input.Trace != "" {
+		a.meta["traceparent"] = task.Input.Trace
+	}
+	if err != nil || a.row.RemoteID != "" {
 		return err
 	}
 	a.row = remotes.Task{TaskID: t.ID, Attempt: a.key.number, AgentID: a.AgentID, SessionID: t.SessionID}
@@ -142,11 +81,23 @@ func (a *attempt) prepare(ctx context.Context) (err error) {
 	if err == nil {
 		a.row.ContextID, err = remotes.ContextOf(reads, a.AgentID, t.SessionID)
 	}
-	if err == nil && a.hops >= maxHops {
+	if err == nil && hops >= maxHops {
 		err = &client.Error{Kind: kindLoop, Text: fmt.Sprintf("the work has passed through comet over A2A %d times, which is the limit: the card of a remote agent leads back to comet", maxHops)}
 	}
-	a.first = firstMessage(t.ID+"."+strconv.Itoa(a.key.number), a.row.ContextID, a.task, a.hops, a.card, a.endpoint)
+	a.first = a.message(t.ID+"."+strconv.Itoa(a.key.number), parts(task.Input.Parameters))
+	// The capability is for agents that route by it, such as comet; an agent that a tenant names gets it only if its card lists it.
+	if names := task.Input.Capabilities; len(names) == 1 && (a.endpoint.Tenant == "" || a.card.HasSkill(models.CapabilityKey(names[0]))) {
+		a.first.Metadata["capability"] = models.CapabilityKey(names[0])
+	}
+	if t.Budget != nil {
+		a.first.Metadata["budget"] = max(*t.Budget-t.Tokens, 1)
+	}
 	return err
+}
+
+// message returns a message about the attempt.
+func (a *attempt) message(id string, parts a2a.ContentParts) *a2a.Message {
+	return &a2a.Message{ID: id, ContextID: a.row.ContextID, TaskID: a2a.TaskID(a.row.RemoteID), Role: a2a.MessageRoleUser, Parts: parts, Metadata: maps.Clone(a.meta)}
 }
 
 // follow sends the message of the attempt unless the remote agent has it, and follows its task until it ends.
@@ -163,7 +114,7 @@ func (a *attempt) follow(ctx context.Context) error {
 		case err == nil, errors.Is(err, errWaiting):
 		case errors.Is(err, errDone), errors.Is(err, errEnded), ctx.Err() != nil, isClient && failed.Kind != client.Unreachable:
 			return err
-		case isTransient(err):
+		case !isClient:
 			a.log.Warn("an attempt of a remote agent cannot be updated; retrying", "task", a.key.task, "error", err)
 		case a.clock().Sub(a.contactAt) >= a.opts.Patience:
 			a.suspect.Set()
@@ -171,17 +122,15 @@ func (a *attempt) follow(ctx context.Context) error {
 		default:
 			pause = max(pause, failed.RetryAfter)
 		}
-		if a.clock().Sub(a.task.Task.AssignedAt) > maxDuration {
+		if a.clock().Sub(a.assignedAt) > maxDuration {
 			return &client.Error{Kind: kindTimeout, Text: "the remote agent has worked for more than 24 hours"}
 		}
+		replies := a.replies
 		if wait = min(2*wait, a.opts.PollMax); a.pending != nil {
-			if err := sleep(ctx, pause); err != nil {
-				return err
-			}
-			continue
+			replies = nil // it is sent first
 		}
 		select {
-		case r := <-a.replies:
+		case r := <-replies:
 			a.pending, wait = &r, a.opts.PollMin
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -194,17 +143,15 @@ func (a *attempt) follow(ctx context.Context) error {
 func (a *attempt) step(ctx context.Context) error {
 	switch {
 	case a.pending != nil:
-		m := newMessage(a.pending.id, a.row.ContextID, a.row.RemoteID, []client.Part{{Text: &a.pending.text}}, metadata{Traceparent: a.task.Input.Trace, Hops: a.hops + 1})
-		return a.send(ctx, m)
+		return a.send(ctx, a.message(a.pending.id, a2a.ContentParts{a2a.NewTextPart(a.pending.text)}))
 	case a.row.RemoteID == "":
 		return a.send(ctx, a.first)
 	case a.streams && !a.waiting:
-		err := a.client.Subscribe(ctx, a.row.RemoteID, a.lastID, func(id string, e client.Event) error { return a.apply(ctx, id, e) })
-		failed, isClient := errors.AsType[*client.Error](err)
-		if !isClient || failed.Kind != client.Unreachable && failed.Kind != client.Refused {
+		err := a.client.Subscribe(ctx, a.row.RemoteID, a.lastID, func(id string, e a2a.Event) error { return a.apply(ctx, id, e) })
+		if !client.Is(err, client.Unreachable, client.Refused) {
 			return err
 		}
-		a.streams, a.interrupted = failed.Kind == client.Unreachable, true
+		a.streams, a.interrupted = client.Is(err, client.Unreachable), true
 	}
 	e, err := a.client.Get(ctx, a.row.RemoteID)
 	if err != nil {
@@ -215,7 +162,7 @@ func (a *attempt) step(ctx context.Context) error {
 
 // send sends a message. A message whose effect is unknown is sent again with the same id. If the attempt is cancelled, send waits for
 // the first response, which has the id of the task to cancel.
-func (a *attempt) send(ctx context.Context, m client.Message) (err error) {
+func (a *attempt) send(ctx context.Context, m *a2a.Message) (err error) {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	unlink := context.AfterFunc(ctx, func() {
@@ -223,7 +170,7 @@ func (a *attempt) send(ctx context.Context, m client.Message) (err error) {
 			stop()
 		}
 	})
-	each := func(id string, e client.Event) error {
+	each := func(id string, e a2a.Event) error {
 		if unlink() {
 			context.AfterFunc(ctx, stop)
 		}
@@ -239,13 +186,13 @@ func (a *attempt) send(ctx context.Context, m client.Message) (err error) {
 		}
 	}
 	if !a.streams {
-		var e client.Event
+		var e a2a.Event
 		if e, err = a.client.Send(inner, m); err == nil {
 			err = each("", e)
 		}
 	}
-	if failed, ok := errors.AsType[*client.Error](err); ok && failed.Kind == client.Refused && a.pending != nil { // the task may have ended
-		if e, got := a.client.Get(ctx, a.row.RemoteID); got == nil && e.TaskState().Terminal() {
+	if client.Is(err, client.Refused) && a.pending != nil { // the task may have ended
+		if e, got := a.client.Get(ctx, a.row.RemoteID); got == nil && wire.StatusOf(e).State.Terminal() {
 			return a.apply(ctx, "", e)
 		}
 	}
@@ -264,17 +211,18 @@ func (a *attempt) sent(ctx context.Context) error {
 }
 
 // apply applies an event of the remote agent, and reports what has changed.
-func (a *attempt) apply(ctx context.Context, id string, e client.Event) error {
+func (a *attempt) apply(ctx context.Context, id string, e a2a.Event) error {
 	a.contactAt = a.clock()
 	if id != "" {
 		a.lastID = id
 	}
-	taskID, contextID := e.IDs()
-	if e.Message == nil && taskID != a.row.RemoteID && taskID != "" {
+	about, status := e.TaskInfo(), wire.StatusOf(e)
+	_, isMessage := e.(*a2a.Message)
+	if id := string(about.TaskID); !isMessage && id != a.row.RemoteID && id != "" {
 		if a.row.RemoteID != "" {
-			return &client.Error{Kind: client.Invalid, Text: "the remote agent sends events of the task " + input.Quote(taskID) + " instead of " + input.Quote(a.row.RemoteID)}
+			return &client.Error{Kind: client.Invalid, Text: "the remote agent sends events of the task " + input.Quote(id) + " instead of " + input.Quote(a.row.RemoteID)}
 		}
-		a.row.RemoteID, a.row.ContextID = taskID, contextID
+		a.row.RemoteID, a.row.ContextID = id, about.ContextID
 		if err := a.save(ctx); err != nil {
 			return err
 		}
@@ -286,19 +234,15 @@ func (a *attempt) apply(ctx context.Context, id string, e client.Event) error {
 	if err := a.out.add(e); err != nil {
 		return err
 	}
-	was := a.state
-	if state := e.TaskState(); state != "" {
-		if a.state = state; e.Task != nil {
-			a.status = e.Task.Status.Message
-		} else if e.StatusUpdate != nil {
-			a.status = e.StatusUpdate.Status.Message
-		}
+	_, isTask := e.(*a2a.Task)
+	a.changed = a.changed || !isTask || status.State != a.status.State
+	if status.State != "" {
+		a.status = status
 	}
-	a.changed = a.changed || a.state != was || e.Task == nil
 	switch {
-	case a.state.Terminal(), a.state == a2a.TaskStateAuthRequired:
+	case a.status.State.Terminal(), a.status.State == a2a.TaskStateAuthRequired:
 		return errDone
-	case a.state == a2a.TaskStateInputRequired && e.TaskState() != "":
+	case status.State == a2a.TaskStateInputRequired:
 		if err := a.ask(ctx); err != nil {
 			return err
 		}
@@ -312,16 +256,13 @@ func (a *attempt) save(ctx context.Context) error {
 }
 
 // report reports the progress in an event. An event without progress is reported as a sign of life in intervals.
-func (a *attempt) report(ctx context.Context, e client.Event) error {
+func (a *attempt) report(ctx context.Context, e a2a.Event) error {
 	var p orchestrator.Progress
-	if u := e.StatusUpdate; u != nil && a.state == a2a.TaskStateWorking {
-		var m struct {
-			Progress *float64 `json:"progress"`
+	if u, ok := e.(*a2a.TaskStatusUpdateEvent); ok && a.status.State == a2a.TaskStateWorking {
+		if percent, ok := u.Metadata["progress"].(float64); ok {
+			p.Percent = new(int(min(max(percent, 0), 99)))
 		}
-		if json.Unmarshal(u.Metadata, &m) == nil && m.Progress != nil {
-			p.Percent = new(int(min(max(*m.Progress, 0), 99)))
-		}
-		p.StepName = input.ClipBytes(u.Status.Message.Text(), maxStepName)
+		p.StepName = input.ClipBytes(textOf(u.Status.Message), maxStepName)
 	}
 	piece := a.out.piece()
 	if piece != nil {
@@ -347,15 +288,9 @@ func (a *attempt) report(ctx context.Context, e client.Event) error {
 
 // ask passes a question of the remote agent on, once.
 func (a *attempt) ask(ctx context.Context) error {
-	text := strings.TrimSpace(input.ClipBytes(a.status.Text(), maxQuestion))
-	if text == "" {
-		text = "the remote agent requires input"
-	}
-	id := text
-	if a.status != nil && a.status.MessageID != "" {
-		id = a.status.MessageID
-	}
-	sum := sha256.Sum256([]byte(id))
+	m := cmp.Or(a.status.Message, &a2a.Message{})
+	text := cmp.Or(strings.TrimSpace(input.ClipBytes(textOf(m), maxQuestion)), "the remote agent requires input")
+	sum := sha256.Sum256([]byte(cmp.Or(m.ID, text)))
 	digest := hex.EncodeToString(sum[:16])
 	switch {
 	case a.row.Asked == digest && a.waiting:
@@ -363,7 +298,7 @@ func (a *attempt) ask(ctx context.Context) error {
 	case a.row.Asked == digest: // it has not read the reply yet
 		return nil
 	case !a.waiting || a.row.Asked != "":
-		t, err := a.work.Clarify(ctx, a.AgentID, a.key.task, orchestrator.Question{Text: text, Options: optionsOf(a.status)})
+		t, err := a.work.Clarify(ctx, a.AgentID, a.key.task, orchestrator.Question{Text: text, Options: optionsOf(m)})
 		if err == nil && (t.WaitingFor != models.WaitForReply || t.Attempt != a.key.number) || errs.Is(err, errs.TaskState) || errs.Is(err, errs.NotFound) {
 			return errEnded
 		}
@@ -376,13 +311,4 @@ func (a *attempt) ask(ctx context.Context) error {
 		return err
 	}
 	return errWaiting
-}
-
-// optionsOf returns the options of a question: metadata.options, as comet sends them.
-func optionsOf(m *client.Message) []string {
-	var meta struct {
-		Options []string `json:"options"`
-	}
-	_ = json.Unmarshal(metadataOf(m), &meta)
-	return slices.DeleteFunc(meta.Options[:min(len(meta.Options), maxOptions)], func(o string) bool { return o == "" || len(o) > maxStepName })
 }

@@ -2,6 +2,8 @@ package remote_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,8 @@ func TestComet(t *testing.T) {
 					case strings.Contains(string(o.Input.Parameters), "fail"):
 						_, _ = c.Complete(ctx, "echo-1", o.Task.ID, orchestrator.Result{Failure: orchestrator.FailureWork, Text: "out of salt"})
 					case strings.Contains(string(o.Input.Parameters), "forever"):
+					case strings.Contains(string(o.Input.Parameters), "tokens"):
+						_, _ = c.Complete(ctx, "echo-1", o.Task.ID, orchestrator.Result{Output: fmt.Appendf(nil, `{"budget":%d}`, *o.Task.Budget), Tokens: 42})
 					case strings.Contains(string(o.Input.Parameters), "stream"):
 						for i, piece := range []string{"one \"", "two\" ", "three"} {
 							_, _ = c.Progress(ctx, "echo-1", o.Task.ID, orchestrator.Progress{Chunk: &orchestrator.Chunk{Start: int64([]int{0, 5, 10}[i]), Data: []byte(piece)}})
@@ -83,6 +87,15 @@ func TestComet(t *testing.T) {
 				require.Equal(t, models.TaskDone, done.State, done.Error)
 				require.Contains(t, h.output(t, done), `"bytes":"aGk="`)
 
+				limited, err := h.Submit(t.Context(), testkit.Admin(), orchestrator.Submission{
+					Class: "quick", AgentID: "proxy-1", Capabilities: []string{"echo"}, Parameters: json.RawMessage(`{"text":"tokens"}`), Budget: new(int64(1000)),
+				}, nil)
+				require.NoError(t, err)
+				done, output = h.end(t, limited.Task)
+				require.Equal(t, models.TaskDone, done.State, done.Error)
+				require.JSONEq(t, `{"budget":1000}`, output)
+				require.EqualValues(t, 42, done.Tokens, "the remote agent reports the tokens of its task")
+
 				long := h.submit(t, "proxy-1", "echo", `{"text":"forever"}`)
 				h.WaitForTask(t, long.ID, func(t models.Task) bool { return t.State == models.TaskRunning })
 				_, err = h.Cancel(t.Context(), long.ID, "enough", nil)
@@ -97,6 +110,11 @@ func TestComet(t *testing.T) {
 				require.Equal(t, remote.AuthView{Type: "bearer", Header: "Authorization"}, view.Auth)
 				require.NotNil(t, view.CheckedAt)
 				require.Empty(t, view.Error)
+				signature := "none"
+				if !strings.Contains(path, "?only=") {
+					signature = "verified"
+				}
+				require.Equal(t, signature, view.Card.Signature)
 			})
 		})
 	}

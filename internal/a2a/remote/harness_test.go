@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -140,9 +141,19 @@ func serve(t *testing.T, work *testkit.Work) *comet {
 	t.Cleanup(func() { require.NoError(t, relay.Stop(context.Background())) })
 	tokens := auth.New(db.Store, nil)
 	c := &comet{Work: work}
-	handler := a2a.New(a2a.Dependencies{Store: db.Store, Auth: tokens, Keys: auth.NewServiceKeys(db.Store, nil, nil), Webhooks: webhooks.New(db.Store, nil), Orchestrator: c.Orchestrator, Feed: feed}, nil)
+	keys := auth.NewServiceKeys(db.Store, nil, nil)
+	handler := a2a.New(a2a.Dependencies{Store: db.Store, Auth: tokens, Keys: keys, Webhooks: webhooks.New(db.Store, nil), Orchestrator: c.Orchestrator, Feed: feed}, nil)
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := r.URL.Query().Get("only") // leaves the interfaces of one kind in the card
+		if r.URL.Path == "/.well-known/jwks.json" {
+			var set jose.JSONWebKeySet
+			all, _ := keys.Public(r.Context())
+			for _, k := range all {
+				set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.Public, KeyID: k.ID})
+			}
+			_ = json.NewEncoder(w).Encode(set)
+			return
+		}
 		if kind == "" {
 			handler.ServeHTTP(w, r)
 			return
@@ -162,6 +173,7 @@ func serve(t *testing.T, work *testkit.Work) *comet {
 			}
 		}
 		card["supportedInterfaces"] = kept
+		delete(card, "signatures")
 		_ = json.NewEncoder(w).Encode(card)
 	}))
 	t.Cleanup(func() {
@@ -232,6 +244,7 @@ type fake struct {
 
 	mu    sync.Mutex
 	card  string
+	keys  string // at /keys
 	calls []call
 	on    func(w http.ResponseWriter, r *http.Request, c call) string
 }
@@ -258,6 +271,12 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	if r.Method == http.MethodGet {
 		text := strings.ReplaceAll(f.card, "URL", f.server.URL)
+		if r.URL.Path == "/keys" {
+			text = f.keys
+			if r.Header.Get("Authorization") != "" {
+				text = "a set of keys needs no secret"
+			}
+		}
 		f.mu.Unlock()
 		_, _ = io.WriteString(w, text)
 		return

@@ -9,18 +9,10 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/a2a/client"
+	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/orchestrator"
 )
-
-// complete returns the ended task with all its artifacts if events of the stream may be missing.
-func (a *attempt) complete(ctx context.Context) (e client.Event, ok bool) {
-	if !a.interrupted {
-		return e, false
-	}
-	e, err := a.client.Get(ctx, a.row.RemoteID)
-	return e, err == nil && e.Task != nil && len(e.Task.Artifacts) > 0
-}
 
 // The kinds of failures that the client does not have.
 const (
@@ -30,9 +22,13 @@ const (
 
 // result returns the result of the attempt after an error of follow.
 func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
-	if errors.Is(err, errDone) && a.state == a2a.TaskStateCompleted {
-		if e, got := a.complete(ctx); got {
-			_ = a.out.add(e) // it has the limit of the stream
+	state := a.status.State
+	if errors.Is(err, errDone) && state == a2a.TaskStateCompleted {
+		if a.interrupted {
+			e, _ := a.client.Get(ctx, a.row.RemoteID)
+			if whole, ok := e.(*a2a.Task); ok && len(whole.Artifacts) > 0 {
+				_ = a.out.add(whole) // it has the limit of the stream
+			}
 		}
 		if rest := a.out.end(); rest != nil {
 			if _, err := a.work.Progress(ctx, a.AgentID, a.key.task, orchestrator.Progress{Chunk: &orchestrator.Chunk{Start: a.out.toldBytes, Data: rest}}); err == nil {
@@ -44,10 +40,10 @@ func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
 	kind, failure, text := "FAILED", orchestrator.FailureWork, ""
 	switch failed, isClient := errors.AsType[*client.Error](err); {
 	case errors.Is(err, errDone):
-		kind = strings.TrimPrefix(string(a.state), "TASK_STATE_")
+		kind = strings.TrimPrefix(string(state), "TASK_STATE_")
 		text = map[string]string{"FAILED": "the remote task has failed", "REJECTED": "the remote agent rejects the task", "CANCELED": "the remote agent has canceled the task",
 			"AUTH_REQUIRED": "the remote agent requires another authorization, which comet cannot give"}[kind]
-		if reason := a.status.Text(); reason != "" {
+		if reason := textOf(a.status.Message); reason != "" {
 			text += ": " + reason
 		}
 		if kind == "REJECTED" {
@@ -67,7 +63,7 @@ func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
 			failure = orchestrator.FailureTimeout
 		}
 	}
-	if !a.state.Terminal() && a.row.RemoteID != "" && kind != string(client.Unreachable) {
+	if !state.Terminal() && a.row.RemoteID != "" && kind != string(client.Unreachable) {
 		end, stop := context.WithTimeout(ctx, goodbyeTimeout)
 		_, _ = a.client.Cancel(end, a.row.RemoteID) // its result has no use any more
 		stop()
@@ -75,4 +71,30 @@ func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
 	code := "REMOTE_" + kind
 	detail, _ := json.Marshal(map[string]string{"code": code, "remote_task_id": a.row.RemoteID}) // strings
 	return orchestrator.Result{Failure: failure, Text: input.ClipBytes(strings.ToValidUTF8(code+": "+text, "?"), maxReason), Detail: detail}
+}
+
+// run executes the attempt and reports its result, unless ctx ends before.
+func (a *attempt) run(ctx context.Context) {
+	err := a.prepare(ctx)
+	for wait := a.opts.PollMin; isTransient(err) && sleep(ctx, wait) == nil; wait = min(2*wait, a.opts.PollMax) {
+		err = a.prepare(ctx)
+	}
+	if err == nil {
+		err = a.follow(ctx)
+	}
+	if ctx.Err() != nil || errors.Is(err, errEnded) {
+		return
+	}
+	result := a.result(ctx, err)
+	result.Tokens, result.Kind, result.Attempt = a.tokens, factKind, a.key.number
+	for wait := a.opts.PollMin; ; wait = min(2*wait, a.opts.PollMax) {
+		_, err := a.work.Complete(ctx, a.AgentID, a.key.task, result)
+		if code := errs.CodeOf(err); code == "" || code == errs.TaskState || code == errs.NotFound {
+			return
+		}
+		a.log.Warn("complete a task of a remote agent; retrying", "task", a.key.task, "error", err)
+		if sleep(ctx, wait) != nil {
+			return
+		}
+	}
 }

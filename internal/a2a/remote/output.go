@@ -3,50 +3,38 @@ package remote
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
 
 	"comet/internal/a2a/client"
+	"comet/internal/a2a/wire"
 )
 
 // maxResult limits the content of the artifacts of a task, in bytes.
 const maxResult = 16 << 20
 
-// artifact is the content of an artifact by its kind. Texts of one artifact are pieces of one text.
+// artifact is the content of an artifact: one text, of which its texts are pieces, and other parts.
 type artifact struct {
-	id    string
+	id    a2a.ArtifactID
 	text  []byte
-	data  []json.RawMessage
-	files []file
+	rest  a2a.ContentParts
 	bytes int
 }
 
-// file is a file in the parameters or the result of a task, as in package a2a.
-type file struct {
-	Name      string `json:"name,omitempty"`
-	MediaType string `json:"media_type,omitempty"`
-	Bytes     []byte `json:"bytes,omitempty"`
-	URL       string `json:"url,omitempty"`
-}
-
-func (a *artifact) add(parts []client.Part) {
+func (a *artifact) add(parts a2a.ContentParts) {
 	for _, p := range parts {
-		switch {
-		case p.Text != nil:
-			a.text = append(a.text, *p.Text...)
-			a.bytes += len(*p.Text)
-		case p.Data != nil:
-			a.data = append(a.data, p.Data)
-			a.bytes += len(p.Data)
-		default:
-			a.files = append(a.files, file{p.Filename, p.MediaType, p.Raw, p.URL})
-			a.bytes += len(p.Raw) + len(p.URL)
+		if text, ok := p.Content.(a2a.Text); ok {
+			a.text = append(a.text, text...)
+			a.bytes += len(text)
+			continue
 		}
+		a.rest = append(a.rest, p)
+		data, _ := p.Content.(a2a.Data)
+		a.bytes += len(wire.RawData(data)) + len(p.Raw()) + len(p.URL())
 	}
 }
 
-func (a *artifact) isText() bool { return len(a.text) > 0 && a.data == nil && a.files == nil }
+func (a *artifact) isText() bool { return len(a.text) > 0 && a.rest == nil }
 
 // output collects the artifacts of a task. A single text is reported in pieces of {"text": …} as it arrives.
 type output struct {
@@ -59,28 +47,25 @@ type output struct {
 }
 
 // add adds the content of an event. It returns an error if the content exceeds maxResult.
-func (o *output) add(e client.Event) error {
-	switch {
-	case e.Task != nil:
+func (o *output) add(e a2a.Event) error {
+	switch e := e.(type) {
+	case *a2a.Task:
 		o.artifacts, o.replaced = nil, true
-		for _, a := range e.Task.Artifacts {
-			o.artifact(a.ArtifactID).add(a.Parts)
+		for _, a := range e.Artifacts {
+			o.artifact(a.ID).add(a.Parts)
 		}
-		if len(o.artifacts) == 0 && e.TaskState() == a2a.TaskStateCompleted && e.Task.Status.Message != nil {
-			o.message(e.Task.Status.Message)
-		}
-	case e.Message != nil:
-		o.message(e.Message)
-	case e.StatusUpdate != nil && e.TaskState() == a2a.TaskStateCompleted && len(o.artifacts) == 0 && e.StatusUpdate.Status.Message != nil:
-		o.message(e.StatusUpdate.Status.Message)
-	case e.ArtifactUpdate != nil:
-		u := e.ArtifactUpdate
-		a := o.artifact(u.Artifact.ArtifactID)
-		if !u.Append {
+	case *a2a.Message:
+		o.message(e)
+	case *a2a.TaskArtifactUpdateEvent:
+		a := o.artifact(e.Artifact.ID)
+		if !e.Append {
 			*a, o.replaced = artifact{id: a.id}, true
 		}
-		a.add(u.Artifact.Parts)
-		o.streaming = o.streaming || u.Append || !u.LastChunk
+		a.add(e.Artifact.Parts)
+		o.streaming = o.streaming || e.Append || !e.LastChunk
+	}
+	if s := wire.StatusOf(e); s.State == a2a.TaskStateCompleted && s.Message != nil && len(o.artifacts) == 0 {
+		o.message(s.Message)
 	}
 	total := 0
 	for _, a := range o.artifacts {
@@ -93,16 +78,16 @@ func (o *output) add(e client.Event) error {
 }
 
 // message makes a message the result. Its texts are separate texts.
-func (o *output) message(m *client.Message) {
+func (o *output) message(m *a2a.Message) {
 	o.artifacts, o.replaced = nil, true
 	for _, p := range m.Parts {
 		a := &artifact{}
-		a.add([]client.Part{p})
+		a.add(a2a.ContentParts{p})
 		o.artifacts = append(o.artifacts, a)
 	}
 }
 
-func (o *output) artifact(id string) *artifact {
+func (o *output) artifact(id a2a.ArtifactID) *artifact {
 	for _, a := range o.artifacts {
 		if a.id == id {
 			return a
@@ -153,32 +138,19 @@ func (o *output) end() []byte {
 
 // result returns the whole result: the JSON of a single data part, or an object with text, data and files. It is nil for none.
 func (o *output) result() []byte {
-	var out struct {
-		Text  *string         `json:"text,omitempty"`
-		Data  json.RawMessage `json:"data,omitempty"`
-		Files []file          `json:"files,omitempty"`
-	}
-	var texts []string
-	var data []json.RawMessage
+	var parts a2a.ContentParts
 	for _, a := range o.artifacts {
 		if len(a.text) > 0 {
-			texts = append(texts, string(a.text))
+			parts = append(parts, a2a.NewTextPart(string(a.text)))
 		}
-		data, out.Files = append(data, a.data...), append(out.Files, a.files...)
+		parts = append(parts, a.rest...)
 	}
-	if texts != nil {
-		out.Text = new(strings.Join(texts, "\n"))
-	}
+	content := wire.ContentOf(parts)
 	switch {
-	case len(data) == 1 && out.Text == nil && out.Files == nil:
-		return data[0]
-	case len(data) == 1:
-		out.Data = data[0]
-	case len(data) > 1:
-		out.Data, _ = json.Marshal(data) // JSON
-	case out.Text == nil && out.Files == nil:
+	case len(parts) == 0:
 		return nil
+	case len(parts) == 1 && content.Data != nil:
+		return content.Data
 	}
-	all, _ := json.Marshal(out) // decoded JSON
-	return all
+	return content.Encode()
 }

@@ -3,56 +3,29 @@ package remote
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
-	"comet/internal/a2a/client"
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
+	"comet/internal/a2a/wire"
 	"comet/internal/errs"
-	"comet/internal/input"
-	"comet/internal/orchestrator"
 	"comet/models"
 	"comet/store"
 	tasks "comet/store/a2a"
 )
 
-// parts returns the parts of a message for parameters: the text of an object that has no other member, the text, data and files of
-// one with text or files, and otherwise a data part. The id of an A2A message, which package a2a adds, is none of them.
-func parts(parameters json.RawMessage) []client.Part {
-	var in struct {
-		Text  *string         `json:"text"`
-		Data  json.RawMessage `json:"data"`
-		Files []file          `json:"files"`
-	}
+// parts returns the parts of a message for parameters: the parts of an object with text or files, and otherwise a data part. The id
+// of an A2A message, which package a2a adds, is none of them.
+func parts(parameters json.RawMessage) a2a.ContentParts {
 	if len(parameters) == 0 {
 		parameters = json.RawMessage("{}")
 	}
-	known := input.EachMember(parameters, func(name string, _ []byte) bool {
-		return slices.Contains([]string{"text", "data", "files", "message_id"}, name)
-	})
-	if !known || json.Unmarshal(parameters, &in) != nil || in.Text == nil && in.Files == nil {
-		return []client.Part{{Data: parameters}}
+	if out, ok := wire.PartsOf(parameters, "message_id"); ok {
+		return out
 	}
-	var out []client.Part
-	if in.Text != nil {
-		out = append(out, client.Part{Text: in.Text})
-	}
-	if in.Data != nil {
-		out = append(out, client.Part{Data: in.Data})
-	}
-	for _, f := range in.Files {
-		out = append(out, client.Part{Raw: f.Bytes, URL: f.URL, Filename: f.Name, MediaType: f.MediaType})
-	}
-	return out
+	return a2a.ContentParts{a2a.NewDataPart(parameters)}
 }
 
-// metadata is what comet adds to messages.
-type metadata struct {
-	Capability  string `json:"capability,omitempty"`
-	Traceparent string `json:"traceparent,omitempty"`
-	// Hops is how many times servers of comet have passed the work on over A2A.
-	Hops int `json:"comet_hops"`
-}
-
-// maxHops limits metadata.Hops: an agent whose remote agent is comet itself could otherwise pass its tasks to itself endlessly.
+// maxHops limits metadata.comet_hops, which counts how many times servers of comet have passed the work on over A2A: an agent whose remote agent is comet itself could otherwise pass its tasks to itself endlessly.
 const maxHops = 4
 
 // hopsOf returns the hops of a task: those of the message that requested it or one of its parents.
@@ -80,57 +53,46 @@ func hopsOf(ctx context.Context, s *store.Store, t models.Task) (int, error) {
 	}
 }
 
-// firstMessage returns the message that requests a task. The capability is for agents that route by it, such as comet; an agent that
-// a tenant names gets it only if its card lists it.
-func firstMessage(id, contextID string, task orchestrator.TaskWithInput, hops int, card client.Card, endpoint client.Endpoint) client.Message {
-	meta := metadata{Traceparent: task.Input.Trace, Hops: hops + 1}
-	if names := task.Input.Capabilities; len(names) == 1 && (endpoint.Tenant == "" || card.HasSkill(models.CapabilityKey(names[0]))) {
-		meta.Capability = models.CapabilityKey(names[0])
+// maxTokens limits the tokens that a remote agent may report.
+const maxTokens = 1_000_000_000
+
+// usageOf returns the tokens that metadata.usage.tokens says were used, 0 for unknown.
+func usageOf(e a2a.Event) (used int64) {
+	all := []map[string]any{e.Meta()}
+	if m := wire.StatusOf(e).Message; m != nil {
+		all = append(all, m.Metadata)
 	}
-	return newMessage(id, contextID, "", parts(task.Input.Parameters), meta)
-}
-
-func newMessage(id, contextID, taskID string, parts []client.Part, meta metadata) client.Message {
-	text, _ := json.Marshal(meta) // strings
-	return client.Message{MessageID: id, ContextID: contextID, TaskID: taskID, Role: "ROLE_USER", Parts: parts, Metadata: text}
-}
-
-// usageOf returns the tokens that metadata says were used, 0 for unknown.
-func usageOf(e client.Event) int64 {
-	var all []json.RawMessage
-	switch {
-	case e.Task != nil:
-		all = append(all, e.Task.Metadata, metadataOf(e.Task.Status.Message))
-		for _, a := range e.Task.Artifacts {
+	switch e := e.(type) {
+	case *a2a.Task:
+		for _, a := range e.Artifacts {
 			all = append(all, a.Metadata)
 		}
-	case e.Message != nil:
-		all = append(all, e.Message.Metadata)
-	case e.StatusUpdate != nil:
-		all = append(all, e.StatusUpdate.Metadata, metadataOf(e.StatusUpdate.Status.Message))
-	case e.ArtifactUpdate != nil:
-		all = append(all, e.ArtifactUpdate.Artifact.Metadata)
+	case *a2a.TaskArtifactUpdateEvent:
+		all = append(all, e.Artifact.Metadata)
 	}
-	used := int64(0)
-	for _, raw := range all {
-		var m struct {
-			Usage struct {
-				Tokens int64 `json:"tokens"`
-			} `json:"usage"`
-		}
-		if json.Unmarshal(raw, &m) == nil {
-			used = max(used, min(m.Usage.Tokens, maxTokens))
-		}
+	for _, metadata := range all {
+		usage, _ := metadata["usage"].(map[string]any)
+		tokens, _ := usage["tokens"].(float64)
+		used = max(used, int64(min(max(tokens, 0), maxTokens)))
 	}
 	return used
 }
 
-// maxTokens limits the tokens that a remote agent may report.
-const maxTokens = 1_000_000_000
-
-func metadataOf(m *client.Message) json.RawMessage {
-	if m == nil {
-		return nil
+// optionsOf returns the options of a question: metadata.options, as comet sends them.
+func optionsOf(m *a2a.Message) (out []string) {
+	all, _ := m.Metadata["options"].([]any)
+	for _, o := range all[:min(len(all), maxOptions)] {
+		if text, _ := o.(string); text != "" && len(text) <= maxStepName {
+			out = append(out, text)
+		}
 	}
-	return m.Metadata
+	return out
+}
+
+// textOf returns the text of a message, "" for nil.
+func textOf(m *a2a.Message) string {
+	if m == nil {
+		return ""
+	}
+	return wire.Text(m.Parts)
 }

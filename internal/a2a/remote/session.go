@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/a2aproject/a2a-go/v2/a2a"
+
 	"comet/internal/a2a/client"
+	"comet/internal/background"
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
 	"comet/models"
@@ -31,15 +34,76 @@ var errLost = errors.New("the remote agent has new settings or another connectio
 // session processes the inbox of an agent whose card was checked, until a check of the card fails, the settings change or the
 // connection is lost. The remote tasks continue; the next session, on any replica, follows them.
 type session struct {
-	*agent
-	// checked has the result of the last check; run alone uses it.
-	checked remotes.Agent
+	*Remotes
+	remotes.Agent
+	card     client.Card
+	endpoint a2a.AgentInterface
+	client   *client.Client
+	suspect  background.Signal // requests a check of the card
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// attempts has the running attempts, and the cancellations that are being forwarded.
 	attempts map[attemptKey]*attempt
-	// forwarding has the cancellations that are being forwarded, by the ids of their messages.
-	forwarding map[string]bool
-	running    sync.WaitGroup
+	active   sync.WaitGroup
+}
+
+// attemptKey identifies an attempt, or its cancellation by the id of the message.
+type attemptKey struct {
+	task         string
+	number       int
+	cancellation string
+}
+
+// reply is a reply to a question, with the id of its message in the inbox.
+type reply struct{ id, text string }
+
+// attempt makes a remote agent execute an attempt at a task.
+type attempt struct {
+	*session
+	key     attemptKey
+	earlier []*attempt
+	cancel  context.CancelCauseFunc
+	done    chan struct{}
+	replies chan reply
+
+	// The fields below belong to the goroutine of run.
+	row        remotes.Task
+	assignedAt time.Time
+	first      *a2a.Message
+	meta       map[string]any // of all messages
+	out        output
+	status     a2a.TaskStatus
+	tokens     int64
+	// lastID is the id of the last event of the stream. streams is set while the remote agent streams, interrupted if events
+	// may be missing, and waiting while its question waits for a reply. pending is a reply that was not sent yet.
+	lastID      string
+	streams     bool
+	interrupted bool
+	waiting     bool
+	pending     *reply
+	// contactAt is the time of the last response, and reportedAt that of the last report.
+	contactAt, reportedAt time.Time
+	changed               bool
+}
+
+// runSession checks the card of a remote agent and processes the inbox.
+func (r *Remotes) runSession(ctx context.Context, row remotes.Agent) error {
+	if err := r.check(ctx, &row); err != nil {
+		return err
+	}
+	card, endpoint, err := r.usable(row)
+	if err != nil {
+		return err
+	}
+	options, err := r.requestOptions(row)
+	if err != nil {
+		return err
+	}
+	s := &session{
+		Remotes: r, Agent: row, card: card, endpoint: endpoint, client: client.New(options, endpoint), suspect: background.NewSignal(),
+		attempts: map[attemptKey]*attempt{},
+	}
+	return s.run(ctx)
 }
 
 // run processes the inbox until ctx ends or the session is over, and returns why it is over.
@@ -49,7 +113,7 @@ func (s *session) run(ctx context.Context) error {
 	defer over()
 	defer func() {
 		cancel()
-		s.running.Wait()
+		s.active.Wait()
 		s.leave(ctx)
 	}()
 	if err := s.join(ctx); err != nil {
@@ -60,7 +124,7 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	for _, o := range open {
-		s.start(ctx, attemptKey{o.Task.ID, o.Task.Attempt})
+		s.start(ctx, attemptKey{task: o.Task.ID, number: o.Task.Attempt}, (*attempt).run)
 	}
 	for shown := s.clock(); ctx.Err() == nil; {
 		if now := s.clock(); now.Sub(shown) >= heartbeatInterval || s.work.CachedWorker(s.AgentID).State == models.WorkerOffline {
@@ -70,7 +134,7 @@ func (s *session) run(ctx context.Context) error {
 			shown = now
 		}
 		row, err := remotes.Get(s.store.Reads(ctx), s.AgentID)
-		if err == nil && (row.Holder != s.Holder || s.work.CachedWorker(s.AgentID).ConnectionID != s.Holder) {
+		if errs.Is(err, errs.NotFound) || err == nil && (row.Holder != s.Holder || s.work.CachedWorker(s.AgentID).ConnectionID != s.Holder) {
 			return errLost
 		}
 		if err == nil && s.clock().Sub(row.CheckedAt) >= s.opts.Recheck {
@@ -97,7 +161,7 @@ func (s *session) run(ctx context.Context) error {
 
 func (s *session) join(ctx context.Context) error {
 	_, err := s.work.Join(ctx, s.AgentID, orchestrator.JoinRequest{
-		Protocol: workerProtocol, ProtocolVersion: s.endpoint.Version, Transport: workerTransport, ConnectionID: s.Holder, Concurrency: s.Concurrency,
+		Protocol: workerProtocol, ProtocolVersion: string(s.endpoint.ProtocolVersion), Transport: workerTransport, ConnectionID: s.Holder, Concurrency: s.Concurrency,
 	})
 	return err
 }
@@ -123,13 +187,12 @@ func (s *session) leave(ctx context.Context) {
 
 // recheck reads the card again. It returns an error if it is not usable, or if it has changed: the next session has the new one.
 func (s *session) recheck(ctx context.Context) error {
-	if err := s.check(ctx, &s.checked); err != nil {
-		return err
+	row := s.Agent
+	err := s.check(ctx, &row)
+	if err == nil && string(row.Card) != string(s.Card) {
+		err = errLost
 	}
-	if string(s.checked.Card) != string(s.Card) {
-		return errLost
-	}
-	return nil
+	return err
 }
 
 // processInbox handles the messages of the inbox.
@@ -140,18 +203,21 @@ func (s *session) processInbox(ctx context.Context) error {
 	}
 	var handled []string
 	for _, m := range all {
-		key := attemptKey{m.TaskID, m.Attempt}
+		key := attemptKey{task: m.TaskID, number: m.Attempt}
 		switch m.Kind {
 		case models.MessageAssign:
-			s.start(ctx, key)
+			s.start(ctx, key, (*attempt).run)
 		case models.MessageCancel:
-			s.forwardCancel(ctx, m, key)
+			key.cancellation = m.ID
+			s.start(ctx, key, func(a *attempt, ctx context.Context) { a.forwardCancel(ctx, m) })
 			continue
 		case models.MessageReply:
 			var data struct {
 				Answer string `json:"answer"`
 			}
-			a := s.attempt(key)
+			s.mu.Lock()
+			a := s.attempts[key]
+			s.mu.Unlock()
 			if a != nil && json.Unmarshal(m.Data, &data) == nil {
 				select {
 				case a.replies <- reply{m.ID, data.Answer}:
@@ -166,68 +232,48 @@ func (s *session) processInbox(ctx context.Context) error {
 	return err
 }
 
-func (s *session) attempt(key attemptKey) *attempt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attempts[key]
-}
-
-// start starts an attempt unless it runs. An earlier attempt at the task ends.
-func (s *session) start(ctx context.Context, key attemptKey) {
+// start starts an attempt, or a cancellation, unless it runs. Earlier attempts at the task end, and with a cancellation its own.
+func (s *session) start(ctx context.Context, key attemptKey, do func(*attempt, context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.attempts[key] != nil {
 		return
 	}
-	for other, a := range s.attempts {
-		if other.task == key.task {
-			a.cancel(errCancelled)
+	a := &attempt{session: s, key: key, done: make(chan struct{}), replies: make(chan reply, 1)}
+	for other, before := range s.attempts {
+		if other.task == key.task && other.number <= key.number && other.cancellation == "" {
+			before.cancel(errCancelled)
+			a.earlier = append(a.earlier, before)
 		}
 	}
-	a := &attempt{agent: s.agent, key: key, done: make(chan struct{}), replies: make(chan reply, 1)}
 	ctx, a.cancel = context.WithCancelCause(ctx)
 	s.attempts[key] = a
-	s.running.Go(func() {
+	s.active.Go(func() {
 		defer close(a.done)
 		defer a.cancel(nil)
-		a.run(ctx)
+		do(a, ctx)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.attempts, key)
 	})
 }
 
-// forwardCancel cancels an attempt here and at the remote agent, and acknowledges the message once the remote agent has responded.
-func (s *session) forwardCancel(ctx context.Context, m models.InboxMessage, key attemptKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.forwarding[m.ID] {
-		return
+// forwardCancel cancels the remote task of an attempt that has ended here, and acknowledges the message once the remote agent has
+// responded.
+func (a *attempt) forwardCancel(ctx context.Context, m models.InboxMessage) {
+	for _, before := range a.earlier {
+		<-before.done
 	}
-	s.forwarding[m.ID] = true
-	a := s.attempts[key]
-	s.running.Go(func() {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.forwarding, m.ID)
-		}()
-		if a != nil {
-			a.cancel(errCancelled)
-			<-a.done
+	row, err := remotes.TaskOf(a.store.Reads(ctx), m.TaskID, m.Attempt)
+	if err == nil && row.RemoteID != "" {
+		if _, err = a.client.Cancel(ctx, row.RemoteID); !client.Is(err, client.Unreachable) { // it has ended or does not support it
+			err = nil
 		}
-		row, err := remotes.TaskOf(s.store.Reads(ctx), key.task, key.number)
-		if err == nil && row.RemoteID != "" {
-			_, err = s.client.Cancel(ctx, row.RemoteID)
-			if failed, ok := asClientError(err); ok && failed.Kind != client.Unreachable { // it has ended or does not support it
-				err = nil
-			}
-		}
-		if err == nil || ctx.Err() == nil && s.clock().Sub(m.CreatedAt) > forwardFor {
-			_, err = s.work.Acknowledge(ctx, s.AgentID, []string{m.ID})
-		}
-		if err != nil && ctx.Err() == nil {
-			s.log.Debug("forward a cancellation to a remote agent; retrying", "agent", s.AgentID, "task", key.task, "error", err)
-		}
-	})
+	}
+	if err == nil || ctx.Err() == nil && a.clock().Sub(m.CreatedAt) > forwardFor {
+		_, err = a.work.Acknowledge(ctx, a.AgentID, []string{m.ID})
+	}
+	if err != nil && ctx.Err() == nil {
+		a.log.Debug("forward a cancellation to a remote agent; retrying", "agent", a.AgentID, "task", m.TaskID, "error", err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"comet/internal/a2a/client"
 	"comet/internal/errs"
 	"comet/internal/input"
 	"comet/internal/requestid"
@@ -45,6 +46,7 @@ type CardView struct {
 	Description string   `json:"description" example:"Finds recipes."`                 // Its description.
 	Version     string   `json:"version" example:"2.1.0"`                              // Its version.
 	Skills      []string `json:"skills" example:"find-recipe"`                         // The ids of its skills.
+	Signature   string   `json:"signature" example:"verified"`                         // `verified`, `none`, or `unverified: ` and why, such as a key that cannot be read. A card with a wrong signature is refused.
 	Streaming   bool     `json:"streaming" example:"true"`                             // Whether it streams the progress of tasks.
 	URL         string   `json:"url" format:"uri" example:"https://agent.example/a2a"` // The address to which comet sends tasks.
 	Binding     string   `json:"binding" enums:"JSONRPC,HTTP+JSON" example:"JSONRPC"`  // The protocol binding.
@@ -91,8 +93,8 @@ func (r *Remotes) view(a remotes.Agent) View {
 	}
 	clip := func(text string) string { return input.ClipTo(text, 500) }
 	out.Card = &CardView{
-		Name: clip(card.Name), Description: clip(card.Description), Version: clip(card.Version), Skills: []string{}, Streaming: card.Capabilities.Streaming,
-		URL: e.URL, Binding: e.Binding, Protocol: e.Version, Tenant: e.Tenant,
+		Name: clip(card.Name), Description: clip(card.Description), Version: clip(card.Version), Skills: []string{}, Streaming: card.Capabilities.Streaming, Signature: cmp.Or(card.Signature, client.Unsigned),
+		URL: e.URL, Binding: string(e.ProtocolBinding), Protocol: string(e.ProtocolVersion), Tenant: e.Tenant,
 	}
 	for _, s := range card.Skills {
 		out.Card.Skills = append(out.Card.Skills, clip(s.ID))
@@ -126,8 +128,8 @@ func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, 
 	if err == nil {
 		err = r.readCard(ctx, &options, &row)
 	}
-	if failed, ok := asClientError(err); ok {
-		err = errs.New(errs.InvalidRequest, "the agent card cannot be read: %s", failed.Text)
+	if client.Is(err) {
+		err = errs.New(errs.InvalidRequest, "the agent card cannot be read: %s", err.Error())
 	}
 	if err != nil {
 		return out, false, err

@@ -1,9 +1,16 @@
 package remote_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"strings"
+	"time"
+
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,7 +70,7 @@ func TestSettings(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, first)
 		require.EqualValues(t, 2, v.Version)
-		require.Equal(t, remote.CardView{Name: "Fake", Description: "d", Version: "3", Skills: []string{"cook"}, Streaming: true, URL: f.server.URL + "/rpc", Binding: "JSONRPC", Protocol: "1.0"}, *v.Card)
+		require.Equal(t, remote.CardView{Name: "Fake", Description: "d", Version: "3", Skills: []string{"cook"}, Streaming: true, Signature: "none", URL: f.server.URL + "/rpc", Binding: "JSONRPC", Protocol: "1.0"}, *v.Card)
 		require.Equal(t, remote.AuthView{Type: "header", Header: "X-Api-Key"}, v.Auth)
 		h.WaitForWorker(t, "fake-1", func(w models.Worker) bool { return w.State == models.WorkerOnline && w.Concurrency == 3 })
 		sealed, err := store.Row[[]byte](h.DB.Reads(t.Context()), "SELECT secret FROM remote_agents")
@@ -91,5 +98,78 @@ func TestLoop(t *testing.T) {
 		total, err := store.Row[int](h.DB.Reads(t.Context()), "SELECT count(*) FROM tasks")
 		require.NoError(t, err)
 		require.Equal(t, 5, total)
+	})
+}
+
+// TestSignatures: a wrong signature of a card refuses the connection; one without a key is reported, and verified later.
+func TestSignatures(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, h *instance) {
+		f := newFake(t, streamingCard, nil)
+		public, private, err := ed25519.GenerateKey(nil)
+		require.NoError(t, err)
+		keys := `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k-1","x":"` + base64.RawURLEncoding.EncodeToString(public) + `"}]}`
+		sign := func(jku string) {
+			payload := jsontext.Value(strings.ReplaceAll(streamingCard, "URL", f.server.URL))
+			require.NoError(t, payload.Canonicalize())
+			protected := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"EdDSA","kid":"k-1","jku":"` + jku + `"}`))
+			signature := ed25519.Sign(private, []byte(protected+"."+base64.RawURLEncoding.EncodeToString(payload)))
+			f.set(strings.TrimSuffix(streamingCard, "}")+`,"signatures":[{"protected":"`+protected+`","signature":"`+base64.RawURLEncoding.EncodeToString(signature)+`"}]}`, nil)
+		}
+		put := func() (string, error) {
+			v, _, err := h.remotes.Put(t.Context(), testkit.Admin(), "fake-1", remote.Draft{CardURL: f.url(), Auth: remote.AuthDraft{Type: remote.AuthBearer, Secret: "s"}})
+			if err != nil {
+				return "", err
+			}
+			return v.Card.Signature, nil
+		}
+		h.AddAgent(t, "fake-1", "")
+		publish := func(keys string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.keys = keys
+		}
+		for _, c := range []struct{ jku, keys, want string }{
+			{"", "", "none"},
+			{"https://other.example/keys", keys, `unverified: jku is no address on the server of the card, "https://other.example/keys"`},
+			{f.server.URL + "/keys", "", "unverified: jku has no set of keys"},
+			{f.server.URL + "/keys", `{"keys":[]}`, `unverified: jku has no public key "k-1"`},
+			{f.server.URL + "/keys", keys, "verified"},
+		} {
+			publish(c.keys)
+			if c.jku != "" {
+				sign(c.jku)
+			}
+			got, err := put()
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		}
+		f.mu.Lock()
+		good := f.card
+		f.card = strings.Replace(good, `"Fake"`, `"Fake!"`, 1)
+		f.mu.Unlock()
+		_, err = put()
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
+		require.Equal(t, `the key "k-1" does not verify the signature of the agent card: the card was changed, or signed with another key`, errs.From(err).Detail)
+		f.set(strings.Replace(good, `"signature":"`, `"signature":"!`, 1), nil)
+		_, err = put()
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
+		require.Contains(t, errs.From(err).Detail, "a signature of the agent card is malformed")
+
+		f.set(good, nil)
+		publish("")
+		require.NoError(t, h.remotes.Stop(t.Context()))
+		h.opts.Recheck = time.Nanosecond
+		begun := time.Now()
+		h.opts.Clock = func() time.Time { return h.DB.Now().Add(time.Since(begun)) }
+		got, err := put()
+		require.NoError(t, err)
+		require.Equal(t, "unverified: jku has no set of keys", got)
+		h.restart(t)
+		publish(keys)
+		require.Eventually(t, func() bool {
+			v, err := h.remotes.Get(t.Context(), "fake-1")
+			return err == nil && v.Card.Signature == "verified"
+		}, testkit.Timeout, time.Millisecond, "the key is read again")
 	})
 }
