@@ -57,7 +57,7 @@ func (t Timing) spec(now time.Time) (spec schedules.Spec, err error) {
 	case t.TimeZone != "" && t.Cron == "":
 		err = input.Violated("/time_zone", "conflict", "time_zone is only for cron")
 	case given != 1:
-		err = input.Violated("/at", "exclusive", "exactly one of at, delay_ms, every_ms and cron is required")
+		err = input.Violated("/at", "exclusive", "exactly one of a time, a delay, an interval and a cron expression is required")
 	case t.Delay != 0 && (t.Delay < time.Millisecond || t.Delay > MaxAhead):
 		err = input.Violated("/delay_ms", "range", "delay_ms must be 1 to %d", MaxAhead.Milliseconds())
 	case t.Every != 0 && (t.Every < MinInterval || t.Every > MaxAhead):
