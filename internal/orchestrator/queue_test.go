@@ -80,6 +80,7 @@ func TestQueue(t *testing.T) {
 	withDatabase(t, "is served when any replica frees a slot", func(t *testing.T, db *storetest.DB) {
 		here, there := start(t, db, nil), start(t, secondReplica(t, db), nil)
 		here.worker(t, "a", 1, "work")
+		require.NoError(t, there.ReindexAgent(t.Context(), "a"))
 		first := here.submit(t, "work", nil)
 		require.Eventually(t, func() bool { return there.CachedWorker("a").InFlight == 1 }, time.Minute, time.Millisecond, "it reads the change")
 		second := there.submit(t, "work", nil)

@@ -222,6 +222,7 @@ func TestMissing(t *testing.T) {
 		require.ErrorContains(t, err, "missing")
 		s := f.create(t, timing, to("a"))
 		require.NoError(t, f.Registry.Deactivate(t.Context(), models.System(), "a", nil))
+		require.NoError(t, f.Work.ReindexAgent(t.Context(), "a")) // as the event does where there is a feed
 		_, err = f.Create(t.Context(), f.by, schedule.Draft{Timing: timing, Request: to("a")}, nil)
 		require.Equal(t, errs.AgentInactive, errs.CodeOf(err))
 		f.DB.Clock.Advance(time.Hour)
