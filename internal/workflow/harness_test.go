@@ -55,7 +55,7 @@ func testOnDatabases(t *testing.T, name string, opts workflow.Options, fn func(t
 				})
 			paper.Held()
 			s := toolstest.Start(t, db, &toolstest.Options{Workflows: opts, Tools: tools.Options{WaitForAudit: true}}, paper)
-			toolstest.Eventually(t, func() bool { return slices.Contains(s.Work.CapabilitiesOf(""), "custom:paper:echo") }, "the tools are capabilities")
+			toolstest.Eventually(t, func() bool { return slices.Contains(s.Work.CapabilitiesOf(""), "paper:echo") }, "the tools are capabilities")
 			fn(t, &fixture{s.Client(t, "", models.ScopeToolsCall, models.ScopeMessagesSend), s, paper, db})
 		})
 	})
