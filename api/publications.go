@@ -78,9 +78,9 @@ type publicationDraft struct {
 	Guarantee       string  `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" default:"at-least-once" example:"exactly-once"` // How often receivers get it.
 	DeduplicationID *string `json:"deduplication_id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`              // Unique for the sender within 24 hours, if the event is stored; required for exactly-once.
 	Retry           struct {
-		MaxAttempts        *int     `json:"max_attempts" validate:"omitnil,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5"`                              // Deliveries without an acknowledgement.
-		InitialIntervalMS  *int64   `json:"initial_interval_ms" validate:"omitnil,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000"` // How long a receiver may take to acknowledge the first delivery.
-		BackoffCoefficient *float64 `json:"backoff_coefficient" validate:"omitnil,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2"`                       // The factor by which the time for an acknowledgement grows with each further delivery.
+		MaxAttempts        *int     `json:"max_attempts" validate:"omitnil,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5" extensions:"x-nullable"`                              // Deliveries without an acknowledgement.
+		InitialIntervalMS  *int64   `json:"initial_interval_ms" validate:"omitnil,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000" extensions:"x-nullable"` // How long a receiver may take to acknowledge the first delivery.
+		BackoffCoefficient *float64 `json:"backoff_coefficient" validate:"omitnil,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2" extensions:"x-nullable"`                       // The factor by which the time for an acknowledgement grows with each further delivery.
 	} `json:"retry"` // How the event is delivered again; not with at-most-once.
 }
 

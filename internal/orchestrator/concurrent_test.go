@@ -50,7 +50,7 @@ func TestConcurrentBudgets(t *testing.T) {
 			harnesses[0].worker(t, id, 100, "work")
 			require.NoError(t, harnesses[1].ReindexAgent(t.Context(), id))
 			harnesses[0].recordUsage(t, id, 49_900-int64(i)) // of 50,000
-			require.Eventually(t, func() bool { // otherwise tasks could wait for a worker that a replica finds while it submits
+			require.Eventually(t, func() bool {              // otherwise tasks could wait for a worker that a replica finds while it submits
 				return harnesses[1].CachedWorker(id).State == models.WorkerOnline
 			}, testkit.Timeout, time.Millisecond)
 		}
