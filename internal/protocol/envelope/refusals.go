@@ -57,7 +57,7 @@ func (p *Protocol) refuse(e wire.Envelope, err error) protocol.Reply {
 	case errs.UnsupportedMediaType:
 		reply.Status = http.StatusUnsupportedMediaType
 	}
-	if f.Code == wire.CodeUnavailable && !errors.As(err, new(*errs.Error)) && !errors.As(err, new(refusal)) {
+	if f.Code == wire.CodeUnavailable && !errors.As(err, new(*errs.Error)) && !errors.As(err, new(refusal)) && !errors.Is(err, context.Canceled) {
 		p.log.Error("cannot process a message", "error", err, "message_id", reply.MessageID)
 	}
 	reply, err = p.replyWith(reply, wire.Reply(e, newID(), p.clock(), f))

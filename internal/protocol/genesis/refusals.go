@@ -147,7 +147,9 @@ func (p *Protocol) refusalOf(err error) (wire.Failure, int) {
 	case errs.UnsupportedWork: // from Negotiate
 		return answer(wire.ErrorValidation, wire.CodeUnsupportedVersion, http.StatusBadRequest)
 	case errs.Internal:
-		p.log.Error("cannot process a message", "error", err)
+		if !errors.Is(err, context.Canceled) { // the client has closed its request
+			p.log.Error("cannot process a message", "error", err)
+		}
 		out.Message = "comet cannot process the message now; send it again"
 		return answer(wire.ErrorRouting, codeInternal, http.StatusInternalServerError)
 	}
