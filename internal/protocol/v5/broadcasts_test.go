@@ -78,7 +78,7 @@ func TestPublication(t *testing.T) {
 		}
 		m := models.InboxMessage{AgentID: "ada", ID: "01890a5d-ac96-774b-bcce-b302099a8057", Kind: "publication", Attempt: 1}
 		for payload, want := range map[string]string{
-			`{"position":41,"key":"ada","at":"2026-01-10T15:30:00Z","data":{"a":1},"list":[],"none":null}`: `;at=2026-01-10T15\:30\:00Z;key=ada;position=41`, `{"text":"` + strings.Repeat("x", 200) + `"}`: "", `[1]`: "",
+			`{"position":41,"key":"ada","at":"2026-01-10T15:30:00Z","data":{"a":1},"list":[],"none":null}`: `;at=2026-01-10T15:30:00Z;key=ada;position=41`, `{"text":"` + strings.Repeat("x", 200) + `"}`: "", `[1]`: "",
 		} {
 			m.Publication = &models.Publication{Type: "agent.updated", Guarantee: "at-most-once", Payload: json.RawMessage(payload)}
 			lines, err := f.Render(t.Context(), protocol.Peer{Agent: models.Agent{ID: "ada"}}, m, 0)
