@@ -87,7 +87,7 @@ type publicationDraft struct {
 // published is the response to a request to publish.
 type published struct {
 	ID          string `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The id of the publication; of a repetition, that of the first one.
-	Subscribers int    `json:"subscribers" example:"12"`                          // Number of receivers.
+	Subscribers int    `json:"subscribers" example:"12"`                          // Number of receivers; with at-most-once also those that are not connected now.
 	Replayed    bool   `json:"replayed" example:"false"`                          // Whether the sender has published it before, with the same deduplication id.
 }
 

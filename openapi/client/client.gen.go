@@ -6342,7 +6342,7 @@ type Published struct {
 	// Example: false
 	Replayed bool `json:"replayed" yaml:"replayed"`
 
-	// Subscribers Number of receivers.
+	// Subscribers Number of receivers; with at-most-once also those that are not connected now.
 	//
 	// Example: 12
 	Subscribers int `json:"subscribers" yaml:"subscribers"`
