@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/errs"
+	"comet/internal/input"
 )
 
 func TestIdempotencyKeyComparesContent(t *testing.T) {
@@ -20,6 +21,29 @@ func TestIdempotencyKeyComparesContent(t *testing.T) {
 		require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
 		other := h.do(t, "POST", "/api/v1/tokens", `{"name":"cd","scopes":["agents:read"]}`, key...)
 		other.problem(t, http.StatusConflict, errs.IdempotencyKeyReused)
+	})
+}
+
+func TestPublicationsOverREST(t *testing.T) {
+	t.Parallel()
+	runOnEveryDatabase(t, func(t *testing.T, h *fixture) {
+		const path = "/api/v1/publications"
+		key := []string{"Idempotency-Key", "k"}
+		first := h.do(t, "POST", path, `{"type":"order.paid","payload":1}`, key...)
+		require.Equal(t, http.StatusAccepted, first.status, "%s", first.body)
+		again := h.do(t, "POST", path, `{"payload":1, "type":"order.paid"}`, key...)
+		require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+		require.Equal(t, []string{string(first.body), first.header.Get("Location")}, []string{string(again.body), again.header.Get("Location")})
+		h.do(t, "POST", path, `{"type":"order.paid","payload":2}`, key...).problem(t, http.StatusConflict, errs.IdempotencyKeyReused)
+		for body, pointer := range map[string]string{
+			`{"type":"order.paid","payload":1,"guarantee":"twice"}`: "/guarantee", `{"type":"task.progress","payload":1}`: "/type", `{"type":"order.paid","payload":1,"retry":{"max_attempts":0}}`: "/retry/max_attempts",
+		} {
+			p := h.do(t, "POST", path, body).problem(t, http.StatusBadRequest, errs.InvalidRequest)
+			require.Equal(t, pointer, p.Errors[0].Pointer)
+			require.Regexp(t, "^"+input.Field(pointer)+" must ", p.Errors[0].Detail)
+		}
+		p := h.do(t, "PUT", "/api/v1/agents/nova/subscriptions", `{"patterns":[{"pattern":"order.*"},{"pattern":"*.b"}]}`).problem(t, http.StatusBadRequest, errs.InvalidRequest)
+		require.Equal(t, "/patterns/1/pattern", p.Errors[0].Pointer)
 	})
 }
 

@@ -176,7 +176,7 @@ func TestExampleBodiesSucceed(t *testing.T) {
 	for operation, body := range bodies {
 		var status int
 		switch operation {
-		case "approveTool", "classifyTool": // of a connected MCP server
+		case "approveTool", "classifyTool", "redeliverDeadLetters": // of a connected MCP server, or of a publication
 			status = http.StatusNotFound
 		case "putRemoteAgent": // reads the card, here at an address that is refused
 			status, body = http.StatusUnprocessableEntity, strings.Replace(body, "agent.example", "10.0.0.1", 1)

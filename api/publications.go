@@ -9,6 +9,7 @@ import (
 
 	"comet/internal/input"
 	"comet/internal/pubsub"
+	"comet/models"
 )
 
 // subscriptionDraft selects publications that an agent receives.
@@ -75,18 +76,18 @@ type publicationDraft struct {
 		ContentType   string `json:"content_type" validate:"omitempty,text,max=128" maxLength:"128" example:"application/json" default:"application/json"` // The media type of the payload.
 	} `json:"metadata"` // What describes the payload.
 	Guarantee       string  `json:"guarantee" swaggertype:"string" enums:"at-most-once,at-least-once,exactly-once" default:"at-least-once" example:"exactly-once"` // How often receivers get it.
-	DeduplicationID *string `json:"deduplication_id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`              // Unique for the sender within 24 hours; required for exactly-once.
+	DeduplicationID *string `json:"deduplication_id" validate:"omitnil,text,max=200" maxLength:"200" example:"order-81-paid" extensions:"x-nullable"`              // Unique for the sender within 24 hours, if the event is stored; required for exactly-once.
 	Retry           struct {
-		MaxAttempts        int     `json:"max_attempts" validate:"omitempty,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5"`                              // Deliveries without an acknowledgement.
-		InitialIntervalMS  int64   `json:"initial_interval_ms" validate:"omitempty,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000"` // How long a receiver may take to acknowledge the first delivery.
-		BackoffCoefficient float64 `json:"backoff_coefficient" validate:"omitempty,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2"`                       // The factor by which the time for an acknowledgement grows with each further delivery.
+		MaxAttempts        *int     `json:"max_attempts" validate:"omitnil,min=1,max=20" minimum:"1" maximum:"20" default:"5" example:"5" extensions:"x-nullable"`                              // Deliveries without an acknowledgement.
+		InitialIntervalMS  *int64   `json:"initial_interval_ms" validate:"omitnil,min=100,max=3600000" minimum:"100" maximum:"3600000" default:"10000" example:"10000" extensions:"x-nullable"` // How long a receiver may take to acknowledge the first delivery.
+		BackoffCoefficient *float64 `json:"backoff_coefficient" validate:"omitnil,min=1,max=10" minimum:"1" maximum:"10" default:"2" example:"2" extensions:"x-nullable"`                       // The factor by which the time for an acknowledgement grows with each further delivery.
 	} `json:"retry"` // How the event is delivered again; not with at-most-once.
 }
 
 // published is the response to a request to publish.
 type published struct {
 	ID          string `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The id of the publication; of a repetition, that of the first one.
-	Subscribers int    `json:"subscribers" example:"12"`                          // Number of receivers.
+	Subscribers int    `json:"subscribers" example:"12"`                          // Number of receivers; with at-most-once also those that are not connected now.
 	Replayed    bool   `json:"replayed" example:"false"`                          // Whether the sender has published it before, with the same deduplication id.
 }
 
@@ -96,7 +97,8 @@ const publicationsPath = "/api/v1/publications"
 //
 //	@Summary		Publish an event
 //	@Description	Publishes an event to the agents that subscribe to its type, or to one agent. `at-most-once` reaches the agents that are connected now and stores nothing. `at-least-once` is delivered again until the receiver acknowledges it; after the last attempt it becomes a dead letter. `exactly-once` is the same, and a repeated request with the same `deduplication_id` returns the first publication. An agent receives its own publications only if it subscribes to them with its id as `from`.
-//	@Param			body	body	publicationDraft	true	"The event"
+//	@Param			Idempotency-Key	header	string				false	"Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response"	maxlength(255)
+//	@Param			body			body	publicationDraft	true	"The event"
 //	@Success		202	{object}	published	"The event was accepted"
 //	@Header			202	{string}	Location
 //	@Failure		400	"A field is missing or malformed"
@@ -105,13 +107,16 @@ const publicationsPath = "/api/v1/publications"
 //	@Failure		409	"The sender has used the deduplication id for other content"
 //	@Failure		413	"The payload is too long"
 //	@Failure		422	"Too many agents subscribe to the type"
-func (s *Server) publish(r request, d publicationDraft) (any, error) {
-	p, err := s.core.PubSub.Publish(r.Context(), r.caller, pubsub.Draft{
+func (s *Server) publish(r request, d publicationDraft, key *models.Idempotency) (pubsub.Published, error) {
+	return s.core.PubSub.Publish(r.Context(), r.caller, pubsub.Draft{
 		From: orZero(d.From), To: orZero(d.To), Type: d.Type, Name: d.Name, Payload: []byte(d.Payload), SchemaVersion: d.Metadata.SchemaVersion, ContentType: d.Metadata.ContentType,
 		Guarantee: d.Guarantee, DeduplicationID: orZero(d.DeduplicationID), MessageID: orZero(d.ID),
-		MaxAttempts: d.Retry.MaxAttempts, InitialInterval: time.Duration(d.Retry.InitialIntervalMS) * time.Millisecond, Coefficient: d.Retry.BackoffCoefficient,
+		MaxAttempts: orZero(d.Retry.MaxAttempts), InitialInterval: time.Duration(orZero(d.Retry.InitialIntervalMS)) * time.Millisecond, Coefficient: orZero(d.Retry.BackoffCoefficient), Once: key,
 	})
-	return reply{status: http.StatusAccepted, location: publicationsPath + "/" + p.ID, body: published(p)}, err
+}
+
+func publishedReply(p pubsub.Published) reply {
+	return reply{status: http.StatusAccepted, location: publicationsPath + "/" + p.ID, body: published(p)}
 }
 
 // publicationView is a publication with the state of its delivery.
@@ -209,6 +214,7 @@ type redeliveryFilter struct {
 //	@Param			body	body	redeliveryFilter	true	"The dead letters; `{}` for all"
 //	@Success		202	{object}	redeliveryResult	"The number of dead letters"
 //	@Failure		400	"A field is malformed"
+//	@Failure		404	"The agent or the publication does not exist"
 func (s *Server) redeliverDeadLetters(r request, d redeliveryFilter) (any, error) {
 	n, err := s.core.PubSub.Redeliver(r.Context(), r.caller, pubsub.DeadQuery{AgentID: orZero(d.AgentID), PublicationID: orZero(d.PublicationID), Type: orZero(d.Type)})
 	return reply{status: http.StatusAccepted, body: redeliveryResult{int64(n)}}, err

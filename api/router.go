@@ -131,7 +131,7 @@ func (s *Server) router() http.Handler {
 		r.With(own).Get("/api/v1/sessions/{session_id}/questions", s.read(s.listQuestions))
 		r.With(send).Post("/api/v1/sessions/{session_id}/reply", change(s, jsonBody, s.replyToSession))
 
-		r.With(send).Post("/api/v1/publications", change(s, validBody, s.publish))
+		r.With(send).Post("/api/v1/publications", once(s, validBody, s.publish, publishedReply))
 		r.With(own).Get("/api/v1/publications/{publication_id}", s.read(s.getPublication))
 		plan := s.requireAny(models.ScopeMessagesSend, models.ScopeToolsCall)
 		r.With(plan).Get("/api/v1/schedules", s.find(s.listSchedules))

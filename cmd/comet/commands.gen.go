@@ -1055,6 +1055,7 @@ func commandTable() []command {
 				{"--name", "name", text, "a display `name` of the event"},
 				{"--guarantee", "guarantee", oneOf("at-most-once", "at-least-once", "exactly-once"), "the delivery guarantee: at-most-once, at-least-once or exactly-once"},
 				{"--dedup", "deduplication_id", text, "`id` for exactly-once; a repetition with the same one has no effect"},
+				{"--idempotency-key", "Idempotency-Key", text, "idempotency `key`; a repeated request with the same key gets the first response"},
 			},
 		},
 		{

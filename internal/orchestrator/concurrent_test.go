@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/errs"
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 	"comet/store/storetest"
 )
@@ -49,6 +50,9 @@ func TestConcurrentBudgets(t *testing.T) {
 			harnesses[0].worker(t, id, 100, "work")
 			require.NoError(t, harnesses[1].ReindexAgent(t.Context(), id))
 			harnesses[0].recordUsage(t, id, 49_900-int64(i)) // of 50,000
+			require.Eventually(t, func() bool {              // otherwise tasks could wait for a worker that a replica finds while it submits
+				return harnesses[1].CachedWorker(id).State == models.WorkerOnline
+			}, testkit.Timeout, time.Millisecond)
 		}
 		var submitters sync.WaitGroup
 		for n := range 8 {

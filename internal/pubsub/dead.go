@@ -39,15 +39,17 @@ func (p *PubSub) Status(ctx context.Context, by models.Principal, id string) (ou
 			return nil
 		}
 		if by.AgentID == nil || !by.Has(models.ScopeTasksRead) {
-			return errs.New(errs.NotFound, "there is no publication %q", id)
+			return unknown(id)
 		}
 		return p.store.Agents(ctx).Confine(by, row.Sender)
 	})
 	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.ForeignAgent) {
-		err = errs.New(errs.NotFound, "there is no publication %q", id)
+		err = unknown(id)
 	}
 	return out, err
 }
+
+func unknown(id string) error { return errs.New(errs.NotFound, "there is no publication %q", id) }
 
 // DeadQuery selects dead letters.
 type DeadQuery = pubsub.DeadQuery
@@ -68,8 +70,11 @@ func (p *PubSub) DeadLetters(ctx context.Context, by models.Principal, q DeadQue
 }
 
 // Redeliver puts dead letters into the inboxes of their agents again, with all attempts, and returns their number. The
-// publications keep their ids.
+// publications keep their ids. It returns errs.NotFound for an agent or a publication that does not exist.
 func (p *PubSub) Redeliver(ctx context.Context, by models.Principal, q DeadQuery) (redelivered int, err error) {
+	if err := p.exist(ctx, by, q); err != nil {
+		return 0, err
+	}
 	for q.Limit = batch; ; {
 		dead, err := p.DeadLetters(ctx, by, q)
 		if err != nil || len(dead) == 0 {
@@ -105,4 +110,25 @@ func (p *PubSub) Redeliver(ctx context.Context, by models.Principal, q DeadQuery
 		redelivered += len(revived)
 		p.opts.Wake(revived)
 	}
+}
+
+// exist returns an error for an agent or a publication of a query that does not exist or may not be selected.
+func (p *PubSub) exist(ctx context.Context, by models.Principal, q DeadQuery) error {
+	if q.AgentID != "" {
+		err := p.store.Agents(ctx).Confine(by, q.AgentID)
+		if err == nil {
+			_, err = p.store.Agents(ctx).Get(q.AgentID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if q.PublicationID == "" {
+		return nil
+	}
+	_, err := pubsub.Get(p.store.Reads(ctx), q.PublicationID)
+	if errs.Is(err, errs.NotFound) {
+		return unknown(q.PublicationID)
+	}
+	return err
 }

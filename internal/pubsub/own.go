@@ -10,6 +10,7 @@ import (
 
 	"comet/internal/background"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/input"
 	"comet/models"
 	"comet/store/pubsub"
@@ -17,77 +18,91 @@ import (
 
 // Follow passes comet's own events to the agents that subscribe to publications of nova, until ctx ends: deliver is called
 // with an agent and the event as a publication that is delivered at most once. Every process follows the events for
-// the agents that are connected to it. Without subscribers it reads nothing but the log in memory.
+// the agents that are connected to it. Without subscribers it reads nothing but the log in memory. While the database does
+// not respond, the events wait.
 //
 // An agent receives the events of its subtree, and those of tools and workflows only if it pays for them.
 func (p *PubSub) Follow(ctx context.Context, deliver func(agentID string, of *models.Publication)) {
 	if p.opts.Feed == nil {
 		return
 	}
-	background.NewPollLoop(background.PollOptions{Task: "following events for subscribers", Logger: p.opts.Logger}, func(ctx context.Context) (time.Duration, error) {
-		return 0, p.follow(ctx, deliver)
-	}).Run(ctx)
+	f := &follower{PubSub: p, deliver: deliver, types: append(slices.Collect(maps.Keys(p.opts.Events)), pubsub.EventSubscribed)}
+	background.NewPollLoop(background.PollOptions{Task: "following events for subscribers", Logger: p.opts.Logger}, f.poll).Run(ctx)
 }
 
-// follow passes on the events from now on until it fails.
-func (p *PubSub) follow(ctx context.Context, deliver func(string, *models.Publication)) error {
-	sub, err := p.opts.Feed.SubscribeNew(ctx) // before the subscriptions are read
+// follower is the state of Follow.
+type follower struct {
+	*PubSub
+
+	deliver func(string, *models.Publication)
+	types   []models.EventType
+	sub     *events.Subscription
+	own     map[string][]string // the patterns of agents; nil to read them
+}
+
+// poll reads the subscriptions, or waits for events and passes them on. After an error it begins with the same events.
+func (f *follower) poll(ctx context.Context) (idle time.Duration, err error) {
+	if f.sub == nil { // before the subscriptions are read
+		if f.sub, err = f.opts.Feed.SubscribeNew(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if f.own == nil {
+		f.own = map[string][]string{}
+		err = f.readPatterns(ctx, "")
+	} else {
+		position := f.sub.Position()
+		if err = f.next(ctx); err != nil {
+			f.sub = f.opts.Feed.Subscribe(position)
+		}
+	}
 	if err != nil {
+		f.own = nil
+	}
+	return 0, err
+}
+
+// readPatterns reads the patterns of an agent, "" for all agents.
+func (f *follower) readPatterns(ctx context.Context, agentID string) error {
+	rows, err := pubsub.OfSender(f.store.Reads(ctx), models.RootAgentID, agentID)
+	delete(f.own, agentID)
+	for _, s := range rows {
+		f.own[s.AgentID] = append(f.own[s.AgentID], s.Pattern)
+	}
+	return err
+}
+
+// next waits for events and passes them on.
+func (f *follower) next(ctx context.Context) error {
+	limit, types := batch, f.types
+	if len(f.own) == 0 {
+		limit, types = 1, []models.EventType{pubsub.EventSubscribed}
+	}
+	news, err := f.sub.Only(types...).Next(ctx, limit)
+	for _, e := range news { // first, so that nothing is delivered after the end of a subscription
+		if err == nil && e.Type == pubsub.EventSubscribed {
+			err = f.readPatterns(ctx, e.Key)
+		}
+	}
+	if err != nil || len(f.own) == 0 {
 		return err
 	}
-	rows, err := pubsub.OfSender(p.store.Reads(ctx), models.RootAgentID, "")
-	if err != nil {
-		return err
-	}
-	own := map[string][]string{} // the patterns of agents
-	add := func(rows []pubsub.Subscription) {
-		for _, s := range rows {
-			own[s.AgentID] = append(own[s.AgentID], s.Pattern)
-		}
-	}
-	add(rows)
-	all := []models.EventType{pubsub.EventSubscribed}
-	for t := range p.opts.Events {
-		all = append(all, t)
-	}
-	for {
-		limit, types := batch, all
-		if len(own) == 0 {
-			limit, types = 1, all[:1]
-		}
-		news, err := sub.Only(types...).Next(ctx, limit)
-		if err != nil {
-			return err
-		}
-		for _, e := range news { // first, so that nothing is delivered after the end of a subscription
-			if err == nil && e.Type == pubsub.EventSubscribed {
-				rows, err = pubsub.OfSender(p.store.Reads(ctx), models.RootAgentID, e.Key)
-				delete(own, e.Key)
-				add(rows)
-			}
-		}
-		if err == nil && len(own) > 0 {
-			err = p.passOn(ctx, news, own, deliver)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return f.passOn(ctx, news)
 }
 
 // passOn delivers events to those of the agents that subscribe to them and may see them. One statement reads the trees above
 // their agents.
-func (p *PubSub) passOn(ctx context.Context, news []models.Event, own map[string][]string, deliver func(string, *models.Publication)) error {
+func (f *follower) passOn(ctx context.Context, news []models.Event) error {
 	about := make([][]string, len(news))
 	for i, e := range news {
 		about[i] = AgentsOf(e)
 	}
-	above, err := p.store.Agents(ctx).Chains(slices.Compact(slices.Sorted(slices.Values(slices.Concat(about...)))))
+	above, err := f.store.Agents(ctx).Chains(slices.Compact(slices.Sorted(slices.Values(slices.Concat(about...)))))
 	if err != nil {
 		return err
 	}
 	for i, e := range news {
-		if _, published := p.opts.Events[e.Type]; !published {
+		if _, published := f.opts.Events[e.Type]; !published {
 			continue
 		}
 		receivers := append([]string{models.RootAgentID}, about[i]...)
@@ -99,15 +114,13 @@ func (p *PubSub) passOn(ctx context.Context, news []models.Event, own map[string
 		slices.Sort(receivers)
 		var of *models.Publication
 		for _, id := range slices.Compact(receivers) {
-			if !slices.ContainsFunc(own[id], func(pattern string) bool { return selects(pattern, string(e.Type)) }) {
+			if !slices.ContainsFunc(f.own[id], func(pattern string) bool { return selects(pattern, string(e.Type)) }) {
 				continue
 			}
 			if of == nil {
-				if of, err = publicationOf(e); err != nil {
-					return err
-				}
+				of = publicationOf(e)
 			}
-			deliver(id, of)
+			f.deliver(id, of)
 		}
 	}
 	return nil
@@ -120,8 +133,8 @@ func selects(pattern, typ string) bool {
 }
 
 // publicationOf returns an event as a publication of nova.
-func publicationOf(e models.Event) (*models.Publication, error) {
-	payload, err := json.Marshal(struct {
+func publicationOf(e models.Event) *models.Publication {
+	payload, _ := json.Marshal(struct { // the store has encoded the data
 		Position int64           `json:"position"`
 		Key      string          `json:"key"`
 		At       time.Time       `json:"at"`
@@ -130,7 +143,7 @@ func publicationOf(e models.Event) (*models.Publication, error) {
 	return &models.Publication{
 		ID: e.ID, From: models.RootAgentID, Type: string(e.Type), Name: string(e.Type), Payload: payload,
 		SchemaVersion: "1.0", ContentType: "application/json", Guarantee: AtMostOnce, MaxAttempts: 1, CreatedAt: e.At,
-	}, err
+	}
 }
 
 // mayFollow returns errs.MissingScope for a pattern of publications of nova that selects events which the principal may not read.
@@ -140,7 +153,7 @@ func (p *PubSub) mayFollow(by models.Principal, s Pattern) error {
 	}
 	for _, t := range slices.Sorted(maps.Keys(p.opts.Events)) {
 		if scope := p.opts.Events[t]; selects(s.Pattern, string(t)) && !by.Has(scope) {
-			return errs.New(errs.MissingScope, "the pattern %s from %s selects comet's events %s, which require the scope %q; the token %q lacks it", input.Quote(s.Pattern), s.From, t, scope, by.Name).With("scope", scope)
+			return errs.New(errs.MissingScope, "the pattern %s from %s selects the events %s of comet, which require the scope %q; the token %q lacks it", input.Quote(s.Pattern), s.From, t, scope, by.Name).With("scope", scope)
 		}
 	}
 	return nil

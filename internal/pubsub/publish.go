@@ -47,6 +47,8 @@ type Draft struct {
 	Trace     string
 	// With commits rows of the caller together with the publication, also if it is a repetition; nil for none.
 	With func(*store.Tx) error
+	// Once gives a repeated request the response of the first one, nil for none.
+	Once *models.Idempotency
 }
 
 // Published is an accepted publication.
@@ -73,10 +75,10 @@ func (p *PubSub) Publish(ctx context.Context, by models.Principal, d Draft) (Pub
 	out := Published{ID: row.ID}
 	if row.Guarantee == AtMostOnce {
 		if out.Subscribers, err = p.count(p.store.Reads(ctx), row.Publication); err == nil {
-			err = p.broadcast(ctx, row.Publication, d.With)
+			err = p.broadcast(ctx, row.Publication, out, d)
 		}
 	} else {
-		out, err = p.save(ctx, row, d.With)
+		out, err = p.save(ctx, row, d)
 	}
 	if err == nil {
 		p.published.WithLabelValues(row.Guarantee).Inc()
@@ -112,6 +114,9 @@ func (p *PubSub) newPublication(ctx context.Context, by models.Principal, d Draf
 	}
 	if by.AgentID != nil && d.From != "" && d.From != from {
 		return out, errs.New(errs.ForeignAgent, "the token is bound to the agent %q and cannot publish from %s", from, input.Quote(d.From))
+	}
+	if _, own := p.opts.Events[models.EventType(d.Type)]; own && by.AgentID != nil && from == models.RootAgentID {
+		return out, input.Violated("/type", "reserved", "type must not be %s, because subscribers would take it for an event of comet; choose another one, or publish as another sender", d.Type)
 	}
 	if by.AgentID == nil {
 		_, err := p.store.Agents(ctx).Get(from)
@@ -161,39 +166,48 @@ func (d Draft) check() error {
 		{"/deduplication_id", d.DeduplicationID, 200}, {"/id", d.MessageID, 200}, {"/meta", string(d.Meta), MaxPayload}, {"/trace", d.Trace, 200},
 	} {
 		if !isText(text.value, text.limit) {
-			return input.Violated(text.pointer, "max", "it must be text of at most %d bytes", text.limit)
+			return input.Violated(text.pointer, "max", "%s must be text of at most %d bytes", input.Field(text.pointer), text.limit)
 		}
 	}
 	switch {
 	case !types.MatchString(d.Type):
-		return input.Violated("/type", "type", "the type must be 1 to 8 words of letters, digits, _ and - with dots between them, such as order.paid, not %s", input.Quote(d.Type))
-	case strings.HasPrefix(d.Type, "message.") || d.Type == "task.progress":
-		return input.Violated("/type", "reserved", "the type %s is reserved for comet, like all types that begin with “message.”; choose another one", input.Quote(d.Type))
+		return input.Violated("/type", "type", "type must be 1 to 8 words of letters, digits, _ and - with dots between them, such as order.paid, not %s", input.Quote(d.Type))
+	case isReserved(d.Type):
+		return input.Violated("/type", "reserved", "type must not be %s, which is reserved for comet, like all types that begin with “message.”; choose another one", input.Quote(d.Type))
 	case len(d.Payload) > MaxPayload:
-		return input.Violated("/payload", "max", "the payload has %d bytes; the limit is %d", len(d.Payload), MaxPayload)
+		return input.Violated("/payload", "max", "payload must have at most %d bytes, not %d", MaxPayload, len(d.Payload))
 	case !json.Valid(d.Payload):
-		return input.Violated("/payload", "json", "the payload must be a JSON value; it may be null")
+		return input.Violated("/payload", "json", "payload must be a JSON value; it may be null")
 	case d.Guarantee != AtMostOnce && d.Guarantee != AtLeastOnce && d.Guarantee != ExactlyOnce:
-		return input.Violated("/guarantee", "enum", "the guarantee must be at-most-once, at-least-once or exactly-once, not %s", input.Quote(d.Guarantee))
+		return input.Violated("/guarantee", "enum", "guarantee must be at-most-once, at-least-once or exactly-once, not %s", input.Quote(d.Guarantee))
 	case d.Guarantee == ExactlyOnce && d.DeduplicationID == "":
-		return input.Violated("/deduplication_id", "required", "exactly-once needs a deduplication id")
+		return input.Violated("/deduplication_id", "required", "deduplication_id is required for exactly-once")
 	case d.MaxAttempts < 1 || d.MaxAttempts > 20:
-		return input.Violated("/retry/max_attempts", "range", "the number of attempts must be 1 to 20, not %d", d.MaxAttempts)
+		return input.Violated("/retry/max_attempts", "range", "retry.max_attempts must be 1 to 20, not %d", d.MaxAttempts)
 	case d.InitialInterval < 100*time.Millisecond || d.InitialInterval > time.Hour:
-		return input.Violated("/retry/initial_interval_ms", "range", "the initial interval must be 100 ms to 1 h, not %s", d.InitialInterval)
+		return input.Violated("/retry/initial_interval_ms", "range", "retry.initial_interval_ms must be 100 ms to 1 h, not %s", d.InitialInterval)
 	case !(d.Coefficient >= 1 && d.Coefficient <= 10):
-		return input.Violated("/retry/backoff_coefficient", "range", "the backoff coefficient must be 1 to 10, not %v", d.Coefficient)
+		return input.Violated("/retry/backoff_coefficient", "range", "retry.backoff_coefficient must be 1 to 10, not %v", d.Coefficient)
 	}
 	return nil
 }
 
+// isReserved reports whether messages of comet itself have a type, such as acknowledgements.
+func isReserved(typ string) bool { return strings.HasPrefix(typ, "message.") || typ == "task.progress" }
+
 // broadcast sends a publication to all replicas, at most once.
-func (p *PubSub) broadcast(ctx context.Context, publication models.Publication, with func(*store.Tx) error) error {
+func (p *PubSub) broadcast(ctx context.Context, publication models.Publication, out Published, d Draft) error {
 	if p.opts.Bus == nil {
 		return errs.New(errs.Unavailable, "at-most-once needs the message bus, which this server does not have")
 	}
-	if with != nil {
-		if err := p.store.Write(ctx, with); err != nil {
+	if d.With != nil || d.Once != nil {
+		err := p.store.Once(ctx, d.Once, func(tx *store.Tx) (any, error) {
+			if d.With == nil {
+				return out, nil
+			}
+			return out, d.With(tx)
+		})
+		if err != nil || d.Once != nil && d.Once.Replay != nil {
 			return err
 		}
 	}
@@ -207,25 +221,25 @@ func (p *PubSub) broadcast(ctx context.Context, publication models.Publication, 
 }
 
 // save stores a publication, and the messages to its first receivers.
-func (p *PubSub) save(ctx context.Context, row pubsub.Publication, with func(*store.Tx) error) (out Published, err error) {
+func (p *PubSub) save(ctx context.Context, row pubsub.Publication, d Draft) (out Published, err error) {
 	var receivers []string
-	err = p.store.Write(ctx, func(tx *store.Tx) error {
+	err = p.store.Once(ctx, d.Once, func(tx *store.Tx) (any, error) {
 		out = Published{ID: row.ID}
 		if receivers, err = p.next(tx, &row, ""); err != nil {
-			return err
+			return nil, err
 		}
 		if out.Subscribers = len(receivers); row.Cursor != "" {
 			if out.Subscribers, err = p.count(tx, row.Publication); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		row.Subscribers = len(receivers)
 		stored, err := pubsub.Add(tx, row, tx.Now().Add(-Window))
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case stored.Digest != row.Digest:
-			return errs.New(errs.Conflict, "the deduplication id %s belongs to another publication, %s; use a new one for other content", input.Quote(row.DeduplicationID), stored.ID).
+			return nil, errs.New(errs.Conflict, "the deduplication id %s belongs to another publication, %s; use a new one for other content", input.Quote(row.DeduplicationID), stored.ID).
 				With("publication_id", stored.ID)
 		case stored.ID != row.ID:
 			out, receivers = Published{ID: stored.ID, Subscribers: stored.Subscribers, Replayed: true}, nil
@@ -235,10 +249,10 @@ func (p *PubSub) save(ctx context.Context, row pubsub.Publication, with func(*st
 		if err == nil {
 			err = p.enqueue(tx, row.ID, receivers)
 		}
-		if err == nil && with != nil {
-			err = with(tx)
+		if err == nil && d.With != nil {
+			err = d.With(tx)
 		}
-		return err
+		return out, err
 	})
 	if err == nil && !out.Replayed {
 		p.remember(row.Publication)

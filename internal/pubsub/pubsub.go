@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -76,8 +77,8 @@ type Options struct {
 	Wake func(agentIDs []string)
 	// Protocols are the protocols whose agents receive all publications of other senders until their subscriptions are set.
 	Protocols []string
-	// Feed has comet's own events, nil to publish none. Events are the types that agents can subscribe to, with the scopes
-	// that a token needs to set such a subscription.
+	// Feed has comet's own events, nil to publish none. Events are the types that agents can subscribe to, except reserved
+	// ones, with the scopes that a token needs to set such a subscription.
 	Feed   *events.Feed
 	Events map[models.EventType]models.Scope
 	// Registerer registers the metrics, nil for none.
@@ -121,6 +122,8 @@ const (
 func New(s *store.Store, opts *Options) *PubSub {
 	p := &PubSub{store: s, opts: *cmp.Or(opts, &Options{})}
 	p.opts.Logger = cmp.Or(p.opts.Logger, slog.New(slog.DiscardHandler))
+	p.opts.Events = maps.Clone(p.opts.Events)
+	maps.DeleteFunc(p.opts.Events, func(t models.EventType, _ models.Scope) bool { return isReserved(string(t)) })
 	if p.opts.Wake == nil {
 		p.opts.Wake = func([]string) {}
 	}

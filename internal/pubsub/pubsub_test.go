@@ -8,14 +8,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	publications "comet/store/pubsub"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/bus"
 	"comet/internal/errs"
 	"comet/internal/jobs"
 	"comet/internal/orchestrator"
@@ -156,12 +159,32 @@ func TestSubscriptions(t *testing.T) {
 		f.agents(t, "ada", 1)
 		for _, p := range []string{"", ".", "a.", "*.a", "a.*.b", "a*", "a b", "ä", "**", strings.Repeat("a", 201), "a.b.c.d.e.f.g.h.i"} {
 			err := f.Subscribe(t.Context(), testkit.Admin(), "ada-0000", []pubsub.Pattern{{Pattern: p}})
-			require.True(t, errs.Is(err, errs.InvalidRequest), "%q: %v", p, err)
+			require.Equal(t, "/patterns/0/pattern", errs.From(err).Fields[0].Pointer, "%q: %v", p, err)
 		}
 		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "ada-0000", make([]pubsub.Pattern, 101)), errs.InvalidRequest))
 		require.True(t, errs.Is(f.Subscribe(t.Context(), testkit.Admin(), "missing", nil), errs.NotFound))
 		require.True(t, errs.Is(f.Subscribe(t.Context(), models.Principal{Scopes: []models.Scope{models.ScopeMessagesSend}}, "ada-0000", nil), errs.MissingScope))
 		require.True(t, errs.Is(f.Subscribe(t.Context(), bound("orch-personnel", models.ScopeAgentsWrite), "ada-0000", nil), errs.ForeignAgent))
+	})
+}
+
+// TestConcurrentSubscriptions: of lists that are set at the same time, one remains.
+func TestConcurrentSubscriptions(t *testing.T) {
+	t.Parallel()
+	run(t, "are not merged", func(t *testing.T, f fixture) {
+		ada := f.agents(t, "ada", 1)[0]
+		for range 20 {
+			var setting sync.WaitGroup
+			for n := range 4 {
+				setting.Go(func() {
+					assert.NoError(t, f.Subscribe(context.Background(), testkit.Admin(), ada, []pubsub.Pattern{{Pattern: fmt.Sprint("order.", n)}}))
+				})
+			}
+			setting.Wait()
+			list, _, err := f.Subscriptions(t.Context(), ada)
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+		}
 	})
 }
 
@@ -197,6 +220,38 @@ func TestPublish(t *testing.T) {
 			_, err := f.Publish(t.Context(), c.by, d)
 			require.Equal(t, c.code, errs.CodeOf(err), "%s: %v", name, err)
 		}
+	})
+	run(t, "has one effect with an idempotency key", func(t *testing.T, f fixture) {
+		ada := f.agents(t, "ada", 1, "*")[0]
+		b, err := bus.New(nil)
+		require.NoError(t, err)
+		require.NoError(t, b.Start(t.Context()))
+		defer func() { require.NoError(t, b.Stop(context.Background())) }()
+		var sent atomic.Int32
+		sub, err := b.Subscribe(string(bus.Publications), func(bus.Message) { sent.Add(1) })
+		require.NoError(t, err)
+		defer sub.Unsubscribe()
+		p := pubsub.New(f.DB.Store, &pubsub.Options{Bus: b})
+		for _, guarantee := range []string{pubsub.AtMostOnce, pubsub.AtLeastOnce} {
+			var first pubsub.Published
+			for n := range 2 {
+				key := &models.Idempotency{Principal: "t", Key: guarantee, Render: func(result any) (models.StoredResponse, error) {
+					return models.StoredResponse{Status: 202, Body: []byte(result.(pubsub.Published).ID)}, nil
+				}}
+				out, err := p.Publish(t.Context(), testkit.Admin(), pubsub.Draft{Type: "order.paid", Payload: []byte("1"), Guarantee: guarantee, Once: key})
+				require.NoError(t, err)
+				if n == 0 {
+					first = out
+					require.Nil(t, key.Replay)
+					continue
+				}
+				require.Equal(t, first.ID, string(key.Replay.Body))
+			}
+		}
+		require.Len(t, f.waiting(t, ada), 1)
+		_, err = p.Publish(t.Context(), testkit.Admin(), pubsub.Draft{Type: "order.paid", Payload: []byte("1"), Guarantee: pubsub.AtMostOnce})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return sent.Load() == 2 }, testkit.Timeout, time.Millisecond) // the first and the last one
 	})
 	run(t, "commits the rows of the caller or nothing", func(t *testing.T, f fixture) {
 		ada := f.agents(t, "ada", 1, "*")[0]
@@ -365,6 +420,12 @@ func TestDeadLetters(t *testing.T) {
 		for _, id := range ids {
 			require.Equal(t, []string{out.ID}, f.waiting(t, id))
 		}
+		for code, q := range map[errs.Code]pubsub.DeadQuery{errs.NotFound: {AgentID: "missing"}, errs.ForeignAgent: {AgentID: ids[0]}} {
+			_, err := f.Redeliver(t.Context(), map[errs.Code]models.Principal{errs.NotFound: testkit.Admin(), errs.ForeignAgent: bound(ids[1])}[code], q)
+			require.Equal(t, code, errs.CodeOf(err), "%v", err)
+		}
+		_, err = f.Redeliver(t.Context(), testkit.Admin(), pubsub.DeadQuery{PublicationID: "missing"})
+		require.ErrorContains(t, err, `there is no publication "missing"`)
 	})
 	run(t, "are redelivered in many transactions", func(t *testing.T, f fixture) {
 		f.agents(t, "ada", 2, "*")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"comet/internal/errs"
 	"comet/internal/input"
@@ -24,14 +25,15 @@ var patterns = regexp.MustCompile(`^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.
 // Check returns errs.InvalidRequest for patterns that Subscribe rejects.
 func Check(list []Pattern) error {
 	if len(list) > MaxPatterns {
-		return errs.New(errs.InvalidRequest, "there are %d patterns; an agent may have at most %d", len(list), MaxPatterns)
+		return input.Violated("/patterns", "max", "patterns must have at most %d elements, not %d", MaxPatterns, len(list))
 	}
-	for _, s := range list {
+	for i, s := range list {
+		pointer := "/patterns/" + strconv.Itoa(i)
 		switch {
 		case !patterns.MatchString(s.Pattern) || len(s.Pattern) > 200:
-			return errs.New(errs.InvalidRequest, "the pattern %s is neither a type such as order.paid, nor the beginning of types such as order.*, nor *", input.Quote(s.Pattern))
+			return input.Violated(pointer+"/pattern", "pattern", "the pattern %s is neither a type such as order.paid, nor the beginning of types such as order.*, nor *", input.Quote(s.Pattern))
 		case !isText(s.From, input.MaxID):
-			return errs.New(errs.InvalidRequest, "the sender of the pattern %s must be text of at most %d bytes", input.Quote(s.Pattern), input.MaxID)
+			return input.Violated(pointer+"/from", "max", "the sender of the pattern %s must be text of at most %d bytes", input.Quote(s.Pattern), input.MaxID)
 		}
 	}
 	return nil
@@ -61,7 +63,7 @@ func (p *PubSub) Subscribe(ctx context.Context, by models.Principal, agentID str
 		rows = append(rows, pubsub.Subscription{AgentID: agentID, CreatedAt: p.store.Now()})
 	}
 	return p.store.Write(ctx, func(tx *store.Tx) error {
-		if _, err := tx.Agents().Get(agentID); err != nil {
+		if _, err := tx.Agents().Lock(agentID); err != nil { // of concurrent lists, one remains
 			return err
 		}
 		if err := pubsub.Subscribe(tx, agentID, rows); err != nil {

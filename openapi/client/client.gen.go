@@ -6174,7 +6174,7 @@ type PublicKeyViewState string
 
 // PublicationDraft The body of a request to publish.
 type PublicationDraft struct {
-	// DeduplicationID Unique for the sender within 24 hours; required for exactly-once.
+	// DeduplicationID Unique for the sender within 24 hours, if the event is stored; required for exactly-once.
 	//
 	// Example: order-81-paid
 	DeduplicationID *string `json:"deduplication_id,omitempty" yaml:"deduplication_id,omitempty"`
@@ -6342,7 +6342,7 @@ type Published struct {
 	// Example: false
 	Replayed bool `json:"replayed" yaml:"replayed"`
 
-	// Subscribers Number of receivers.
+	// Subscribers Number of receivers; with at-most-once also those that are not connected now.
 	//
 	// Example: 12
 	Subscribers int `json:"subscribers" yaml:"subscribers"`
@@ -11185,6 +11185,12 @@ type GetMeParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// PublishParams defines parameters for Publish.
+type PublishParams struct {
+	// IdempotencyKey Unique key that makes the request safe to retry: for 24 hours a repetition returns the stored response
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty" yaml:"Idempotency-Key,omitempty"`
+}
+
 // GetPublicationParams defines parameters for GetPublication.
 type GetPublicationParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
@@ -13341,7 +13347,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
-	PublishWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	PublishWithBody(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// Publish Publish an event
 	//
@@ -13352,7 +13358,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
-	Publish(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetPublication Get a publication
 	//
@@ -15868,8 +15874,8 @@ func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...R
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /api/v1/publications (the `Publish` operationId).
-func (c *Client) PublishWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPublishRequestWithBody(c.Server, contentType, body)
+func (c *Client) PublishWithBody(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -15889,8 +15895,8 @@ func (c *Client) PublishWithBody(ctx context.Context, contentType string, body i
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /api/v1/publications (the `Publish` operationId).
-func (c *Client) Publish(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewPublishRequest(c.Server, body)
+func (c *Client) Publish(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPublishRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -21194,18 +21200,18 @@ func NewGetMeRequest(server string, params *GetMeParams) (*http.Request, error) 
 }
 
 // NewPublishRequest calls the generic Publish builder with application/json body
-func NewPublishRequest(server string, body PublishJSONRequestBody) (*http.Request, error) {
+func NewPublishRequest(server string, params *PublishParams, body PublishJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewPublishRequestWithBody(server, "application/json", bodyReader)
+	return NewPublishRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewPublishRequestWithBody constructs an http.Request for the Publish method, with any body, and a specified content type
-func NewPublishRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewPublishRequestWithBody(server string, params *PublishParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -21229,6 +21235,21 @@ func NewPublishRequestWithBody(server string, contentType string, body io.Reader
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -27232,7 +27253,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
-	PublishWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+	PublishWithBodyWithResponse(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error)
 
 	// PublishWithResponse Publish an event
 	//
@@ -27243,7 +27264,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /api/v1/publications (the `Publish` operationId).
-	PublishWithResponse(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
+	PublishWithResponse(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error)
 
 	// GetPublicationWithResponse Get a publication
 	//
@@ -32368,6 +32389,8 @@ type RedeliverDeadLettersResponse struct {
 	ApplicationProblemJSON401 *Unauthenticated
 	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
 	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
 	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationProblemJSON413 *BodyTooLarge
 	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -32396,6 +32419,11 @@ func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON401() *Unauthenti
 // GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
 func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON403() *Forbidden {
 	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RedeliverDeadLettersResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
 }
 
 // GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
@@ -41087,8 +41115,8 @@ func (c *ClientWithResponses) GetMeWithResponse(ctx context.Context, params *Get
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /api/v1/publications (the `Publish` operationId).
-func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
-	rsp, err := c.PublishWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, params *PublishParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.PublishWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -41104,8 +41132,8 @@ func (c *ClientWithResponses) PublishWithBodyWithResponse(ctx context.Context, c
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /api/v1/publications (the `Publish` operationId).
-func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
-	rsp, err := c.Publish(ctx, body, reqEditors...)
+func (c *ClientWithResponses) PublishWithResponse(ctx context.Context, params *PublishParams, body PublishJSONRequestBody, reqEditors ...RequestEditorFn) (*PublishResponse, error) {
+	rsp, err := c.Publish(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -46336,6 +46364,13 @@ func ParseRedeliverDeadLettersResponse(rsp *http.Response) (*RedeliverDeadLetter
 			return nil, err
 		}
 		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
 		var dest BodyTooLarge

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -186,7 +187,8 @@ func (p *Protocol) broadcastMessage(m models.InboxMessage) (wire.Message, error)
 }
 
 // publicationMessage returns a publication as the broadcast that tells an agent of it. DATA has the members of the payload, or
-// payload= for another value, if pairs can hold them; otherwise the agent reads the payload over the API, by the id.
+// payload= for another value, if pairs can hold them; otherwise the agent reads the payload over the API, by the id. Of a
+// payload that is not stored, DATA then has the members without objects, lists and null.
 func (p *Protocol) publicationMessage(ctx context.Context, agent models.Agent, m models.InboxMessage) (out wire.Message, ok bool, err error) {
 	out = wire.Message{Number: p.numbers.next(""), From: self, Type: wire.Broadcast, Priority: wirePriority(m.Priority)}
 	if out.To, err = p.agentAddress(ctx, agent.ID); err != nil {
@@ -200,7 +202,14 @@ func (p *Protocol) publicationMessage(ctx context.Context, agent models.Agent, m
 		payload = slices.Concat([]byte(`{"payload":`), payload, []byte("}"))
 	}
 	w, own := head(), members["event"] == nil && members["id"] == nil && members["attempt"] == nil
-	if !own || !writeParameters(w, payload) {
+	fits := own && writeParameters(w, payload)
+	if !fits && own && m.Publication.Guarantee == "at-most-once" { // it is not stored for the API: at least the simple members
+		maps.DeleteFunc(members, func(_ string, value json.RawMessage) bool { return strings.ContainsAny(string(value[:1]), "{[n") })
+		payload, _ = json.Marshal(members) // marshals always
+		w = head()
+		fits = writeParameters(w, payload)
+	}
+	if !fits {
 		w = head()
 	}
 	out.Data, err = w.Data()

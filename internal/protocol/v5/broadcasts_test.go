@@ -76,5 +76,14 @@ func TestPublication(t *testing.T) {
 			require.Contains(t, string(lines[0]), "O1>W1|B|")
 			require.True(t, strings.HasSuffix(string(lines[0]), "|event=order.paid;id=01890a5d-ac96-774b-bcce-b302099a8057;attempt=2"+want), "%s: %s", payload, lines[0])
 		}
+		m := models.InboxMessage{AgentID: "ada", ID: "01890a5d-ac96-774b-bcce-b302099a8057", Kind: "publication", Attempt: 1}
+		for payload, want := range map[string]string{
+			`{"position":41,"key":"ada","at":"2026-01-10T15:30:00Z","data":{"a":1},"list":[],"none":null}`: `;at=2026-01-10T15:30:00Z;key=ada;position=41`, `{"text":"` + strings.Repeat("x", 200) + `"}`: "", `[1]`: "",
+		} {
+			m.Publication = &models.Publication{Type: "agent.updated", Guarantee: "at-most-once", Payload: json.RawMessage(payload)}
+			lines, err := f.Render(t.Context(), protocol.Peer{Agent: models.Agent{ID: "ada"}}, m, 0)
+			require.NoError(t, err)
+			require.True(t, strings.HasSuffix(string(lines[0]), ";attempt=1"+want), "%s: %s", payload, lines[0])
+		}
 	})
 }

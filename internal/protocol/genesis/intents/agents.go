@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 
 	"comet/internal/auth"
@@ -63,12 +64,16 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 			return nil, input.Violated("/payload/publicKey", "public_key", "payload.publicKey cannot be used: %s", err)
 		}
 	}
-	list := make([]pubsub.Pattern, len(d.Subscriptions))
+	list, names := make([]pubsub.Pattern, len(d.Subscriptions)), map[string]string{}
 	for i, text := range d.Subscriptions {
 		list[i].Pattern = text
+		names["/patterns/"+strconv.Itoa(i)+"/pattern"] = "/subscriptions/" + strconv.Itoa(i)
+	}
+	if len(list) > pubsub.MaxPatterns {
+		names = map[string]string{"/patterns": "/subscriptions"}
 	}
 	if err := pubsub.Check(list); err != nil {
-		return nil, err
+		return nil, input.Respell(err, "/payload", names)
 	}
 	if d.Name == nil {
 		d.Name = d.ID

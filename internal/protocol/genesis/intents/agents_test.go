@@ -57,6 +57,7 @@ func TestRegisterAgentAgain(t *testing.T) {
 		}
 		_, err = register(admin, "m4", `{"id":"second","subscriptions":["bad..x"]}`)
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
+		require.Equal(t, "/payload/subscriptions/0", errs.From(err).Fields[0].Pointer)
 		_, err = s.Registry.Get(t.Context(), "second")
 		require.Equal(t, errs.NotFound, errs.CodeOf(err), "nothing is half written")
 
