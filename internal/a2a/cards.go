@@ -134,28 +134,31 @@ func (h *Handler) extendedCard(c *call, tenant string) (*card, error) {
 
 // agentCard returns the card of an agent to which the caller may send tasks.
 func (h *Handler) agentCard(ctx context.Context, c *call, id string) (*card, error) {
-	missing := fail(a2a.ErrTaskNotFound, "there is no agent %q", id)
-	if !isPrintable(id) {
-		return nil, missing
-	}
-	agents := h.Store.Agents(ctx)
-	agent, err := agents.Get(id)
-	if err == nil && !agent.IsActive {
-		return nil, missing
-	}
-	if err == nil && c.AgentID != nil {
-		err = agents.Confine(c.Principal, id)
-	}
-	switch {
-	case errs.Is(err, errs.NotFound), errs.Is(err, errs.ForeignAgent):
-		return nil, missing
-	case err != nil:
+	agent, err := h.tenant(ctx, c.Principal, id)
+	if err != nil {
 		return nil, err
 	}
 	out := h.newCard(c.baseURL, id)
 	out.Name, out.Description = agent.Name, "The agent "+id+" of comet."
 	out.Skills = skills(models.CapabilityKeys(agent.Capabilities))
 	return out, nil
+}
+
+// tenant returns an agent whose card the principal may read.
+func (s *service) tenant(ctx context.Context, by models.Principal, id string) (agent models.Agent, err error) {
+	missing := fail(a2a.ErrTaskNotFound, "there is no agent %q", id)
+	if !isPrintable(id) {
+		return agent, missing
+	}
+	agents := s.Store.Agents(ctx)
+	agent, err = agents.Get(id)
+	if err == nil && by.AgentID != nil {
+		err = agents.Confine(by, id)
+	}
+	if errs.Is(err, errs.NotFound) || errs.Is(err, errs.ForeignAgent) || err == nil && !agent.IsActive {
+		return models.Agent{}, missing
+	}
+	return agent, err
 }
 
 // maxSkills limits the skills of a card.

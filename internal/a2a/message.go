@@ -31,7 +31,7 @@ const (
 // message is a received message.
 type message struct {
 	*a2a.Message
-	// digest is that of its content without its id, and of the tenant and the capability of the request.
+	// digest is that of its content without its id, and of the tenant, the capability and the workflow of the request.
 	digest string
 	// push is the configuration of push notifications that came with it, nil for none.
 	push *webhooks.TaskDraft
@@ -60,8 +60,10 @@ func readMessage(req sendRequest) (message, error) {
 	m.ID = ""
 	text, err := json.Marshal(m)
 	m.ID = id
-	if capability, _ := req.Metadata["capability"].(string); req.Tenant != "" || capability != "" {
-		text = fmt.Appendf(text, "%q %q", req.Tenant, capability)
+	capability, _ := req.Metadata["capability"].(string)
+	flow, _ := req.Metadata["workflow"].(string)
+	if req.Tenant != "" || capability != "" || flow != "" {
+		text = fmt.Appendf(text, "%q %q %q", req.Tenant, capability, flow)
 	}
 	sum := sha256.Sum256(text)
 	return message{Message: m, digest: hex.EncodeToString(sum[:16])}, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -64,7 +65,7 @@ func (s *service) repeated(ctx context.Context, by sender, m message) (taskID st
 	case err != nil:
 		return "", err
 	case first.Digest != m.digest:
-		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message, tenant or capability of the task %s", m.ID, first.TaskID)
+		return "", fail(a2a.ErrInvalidParams, "the messageId %q was used for another message, tenant, capability or workflow of the task %s", m.ID, first.TaskID)
 	}
 	return first.TaskID, nil
 }
@@ -94,8 +95,10 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	}
 	add := s.adding(by, &t, m)
 	capability := m.metadata("capability", req.Metadata)
-	if capability == "" && req.Tenant == "" {
-		t.Options, capability = s.choose(m)
+	if capability == "" && isPrintable(req.Tenant) {
+		if t.Options, capability, err = s.choose(ctx, by.Principal, m, req.Tenant); err != nil {
+			return "", err
+		}
 	} else if capability != "" && !input.ValidCapability(capability) || !isPrintable(req.Tenant) {
 		return "", fail(a2a.ErrInvalidParams, "metadata.capability must be the name of a capability, and tenant the id of an agent")
 	}
@@ -192,8 +195,21 @@ func (s *service) submit(ctx context.Context, by sender, t rows.Task, o order, w
 // maxOptions limits the capabilities from which a client chooses.
 const maxOptions = 10
 
-// choose returns the capability whose words the message contains. If several match equally well it returns them as options.
-func (s *service) choose(m message) (options json.RawMessage, capability string) {
+// choice is what a client that named no capability chooses from: the options of a row.
+type choice struct {
+	// Tenant is the agent that gets the task, "" for any.
+	Tenant       string   `json:"tenant,omitempty"`
+	Capabilities []string `json:"capabilities"`
+}
+
+func choiceOf(t rows.Task) (c choice, err error) {
+	err = json.Unmarshal(t.Options, &c)
+	return c, err
+}
+
+// choose returns the capability whose words the message contains, or the only one of the tenant. If several are possible, it
+// returns them as options.
+func (s *service) choose(ctx context.Context, by models.Principal, m message, tenant string) (options json.RawMessage, capability string, err error) {
 	var texts []string
 	for _, p := range m.Parts {
 		texts = append(texts, p.Text())
@@ -202,8 +218,16 @@ func (s *service) choose(m message) (options json.RawMessage, capability string)
 	for _, word := range words(strings.Join(texts, " ")) {
 		said[word] = true
 	}
+	offered := s.Orchestrator.CapabilitiesOf("")
+	if tenant != "" {
+		agent, err := s.tenant(ctx, by, tenant)
+		if err != nil && !errors.Is(err, a2a.ErrTaskNotFound) { // the core rejects the task
+			return nil, "", err
+		}
+		offered = models.CapabilityKeys(agent.Capabilities)
+	}
 	best, hits := 0, []string{}
-	for _, name := range s.Orchestrator.CapabilitiesOf("") {
+	for _, name := range offered {
 		of := words(name)
 		if len(of) == 0 || !containsAll(said, of) {
 			continue
@@ -215,14 +239,17 @@ func (s *service) choose(m message) (options json.RawMessage, capability string)
 			hits = append(hits, name)
 		}
 	}
+	if tenant != "" && len(hits) == 0 {
+		hits = offered
+	}
 	switch len(hits) {
 	case 0:
-		return nil, ""
+		return nil, "", nil
 	case 1:
-		return nil, hits[0]
+		return nil, hits[0], nil
 	}
-	options, _ = json.Marshal(hits[:min(len(hits), maxOptions)]) // strings
-	return options, ""
+	options, err = json.Marshal(choice{tenant, hits[:min(len(hits), maxOptions)]})
+	return options, "", err
 }
 
 // words returns the words of a text in lower case.
@@ -291,8 +318,8 @@ func (s *service) replying(by sender, f found, m message, question *a2a.Message)
 
 // chosen submits a task whose capability a message chooses. A message that names none of the options is only stored.
 func (s *service) chosen(ctx context.Context, by sender, f found, m message, req sendRequest) error {
-	var options []string
-	if err := json.Unmarshal(f.row.Options, &options); err != nil {
+	open, err := choiceOf(f.row)
+	if err != nil {
 		return err
 	}
 	text, err := m.text()
@@ -318,7 +345,7 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 			return cmp.Or(err, s.setPush(tx, by, f.row.ID, state == rows.Rejected, m.push))
 		}
 	}
-	if !slices.Contains(options, capability) {
+	if !slices.Contains(open.Capabilities, capability) {
 		return s.Store.Write(ctx, move(rows.Asking, ""))
 	}
 	stored, err := rows.First(s.Store.Reads(ctx), f.row.ID)
@@ -340,7 +367,7 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 	if err := s.enterContext(ctx, by, f.row.ContextID); err != nil {
 		return err
 	}
-	err = s.submit(ctx, by, f.row, order{capability: capability, parameters: parameters, budget: budget}, move(rows.InCore, ""))
+	err = s.submit(ctx, by, f.row, order{capability: capability, agentID: open.Tenant, parameters: parameters, budget: budget}, move(rows.InCore, ""))
 	if reason := refusal(err); reason != "" {
 		return s.Store.Write(ctx, move(rows.Rejected, reason))
 	}

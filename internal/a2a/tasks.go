@@ -112,10 +112,10 @@ func (s *service) statusOutside(f found) (out a2a.TaskStatus, err error) {
 	case rows.Canceled:
 		out.State = a2a.TaskStateCanceled
 	default:
-		var options []string
-		err = json.Unmarshal(f.row.Options, &options)
-		out.State, out.Message = a2a.TaskStateInputRequired, agentText(f.row.ID+"-capability", "Which capability is meant? Reply with one of: "+strings.Join(options, ", "), f.info())
-		out.Message.SetMeta("options", options)
+		var open choice
+		open, err = choiceOf(f.row)
+		out.State, out.Message = a2a.TaskStateInputRequired, agentText(f.row.ID+"-capability", "Which capability is meant? Reply with one of: "+strings.Join(open.Capabilities, ", "), f.info())
+		out.Message.SetMeta("options", open.Capabilities)
 	}
 	return out, err
 }

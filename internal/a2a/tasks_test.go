@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"comet/internal/orchestrator"
+	"comet/internal/testkit"
 	"comet/models"
 )
 
@@ -249,6 +250,27 @@ func TestCapabilities(t *testing.T) {
 		done := send(t, h.Client, text("m-3", " summarize ", "", "", asked.ID))
 		require.Equal(t, []string{asked.ID, asked.ContextID, "TASK_STATE_COMPLETED", "summarized"}, []string{done.ID, done.ContextID, done.Status.State, done.Artifacts[0].Parts[0].Text})
 		require.Len(t, done.History, 3)
+	})
+	onDatabases(t, "the capabilities of the tenant", func(t *testing.T, h *harness) {
+		received := func(ctx context.Context, o orchestrator.TaskWithInput) {
+			_, _ = h.Complete(ctx, o.Task.AgentID, o.Task.ID, orchestrator.Result{Output: []byte(o.Task.AgentID + " " + strings.Join(o.Input.Capabilities, " "))})
+		}
+		for _, id := range []string{"other", "several"} {
+			h.worker(t, id, received, "translate", "summarize", "search")
+		}
+		h.worker(t, "one", received, "translate")
+		h.worker(t, "none", received)
+		sends := func(by *testkit.Client, tenant, id, said, taskID string) (out event) {
+			require.Nil(t, rpc(t, by, "SendMessage", `{"tenant":"`+tenant+`","message":`+text(id, said, "", "", taskID)+`}`, &out))
+			return out
+		}
+		for _, test := range [][3]string{{"one", "hello", "one translate"}, {"several", "summarize this", "several summarize"}, {"none", "hello", "none "}} {
+			require.Equal(t, test[2], sends(h.Client, test[0], "m-"+test[0], test[1], "").Task.Artifacts[0].Parts[0].Text)
+		}
+		asked := sends(h.Client, "several", "m-1", "hello", "").Task
+		require.Equal(t, "TASK_STATE_INPUT_REQUIRED", asked.Status.State)
+		require.Equal(t, []any{"search", "summarize", "translate"}, asked.Status.Message.Metadata["options"])
+		require.Equal(t, "several search", send(t, h.Client, text("m-2", "search", "", "", asked.ID)).Artifacts[0].Parts[0].Text)
 	})
 	onDatabases(t, "a task that asks can be canceled", func(t *testing.T, h *harness) {
 		h.worker(t, "one", h.returns("translated"), "translate", "summarize")

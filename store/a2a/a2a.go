@@ -33,7 +33,7 @@ type Task struct {
 	State            int
 	// Reason says why it was rejected, "" otherwise.
 	Reason string
-	// Options are the capabilities to choose from, JSON, nil unless it has asked.
+	// Options are the agent and the capabilities to choose from, JSON, nil unless it has asked.
 	Options json.RawMessage
 	// UpdatedAt is the time of the last change outside of the core.
 	CreatedAt, UpdatedAt time.Time
