@@ -269,7 +269,8 @@ func (s *service) cancel(ctx context.Context, p models.Principal, req taskReques
 		return nil, late
 	}
 	if f.flow != nil {
-		if err = s.Workflows.Abort(ctx, p, req.ID, "cancelled by "+p.Name); tools.ErrorName(err) != "" { // it has ended
+		err = s.Workflows.Abort(ctx, p, req.ID, "cancelled by "+p.Name)
+		if name := tools.ErrorName(err); name == "WORKFLOW_STATE" || name == "WORKFLOW_NOT_FOUND" { // it has ended
 			err = late
 		}
 	} else if f.core == nil {

@@ -47,9 +47,10 @@ func (st *stream) followWorkflow(ctx context.Context, idle func() error) error {
 
 // handleWorkflow sends an event of the workflow, and reports whether the workflow has ended.
 func (st *stream) handleWorkflow(ctx context.Context, e models.Event) (ended bool, err error) {
+	before := st.at.String()
 	st.at.position = e.Position
 	if e.Key != st.f.id() {
-		return false, st.handleAgent(e)
+		return false, st.handleAgent(ctx, e)
 	}
 	var d workflow.EventData
 	if err := json.Unmarshal(e.Data, &d); err != nil || d.Version <= st.at.version { // the snapshot contains it
@@ -62,7 +63,7 @@ func (st *stream) handleWorkflow(ctx context.Context, e models.Event) (ended boo
 			return false, err
 		}
 	case e.Type == workflow.EventStepEnded && d.StepStatus == "success":
-		if err := st.emitStep(ctx, d.Step); err != nil {
+		if err := st.emitStep(ctx, before, d.Step); err != nil {
 			return false, err
 		}
 	}
@@ -83,19 +84,19 @@ func (st *stream) handleWorkflow(ctx context.Context, e models.Event) (ended boo
 	return e.Type == workflow.EventEnded, st.emit(st.at.String(), out)
 }
 
-// emitStep sends the result of a step.
-func (st *stream) emitStep(ctx context.Context, step string) error {
+// emitStep sends the result of a step with the id of the event before, because its status follows.
+func (st *stream) emitStep(ctx context.Context, at, step string) error {
 	result, err := st.Workflows.Result(ctx, models.System(), st.f.id(), step)
 	if err != nil {
 		return err
 	}
-	return st.emit(st.at.String(), &a2a.TaskArtifactUpdateEvent{
+	return st.emit(at, &a2a.TaskArtifactUpdateEvent{
 		TaskID: st.f.info().TaskID, ContextID: st.f.contextID(), LastChunk: true, Artifact: stepArtifact(st.f.id(), step, result),
 	})
 }
 
-// handleAgent sends a question of an agent of the workflow, and that it has a reply.
-func (st *stream) handleAgent(e models.Event) error {
+// handleAgent sends a question of an agent of the workflow, and that no agent asks any more.
+func (st *stream) handleAgent(ctx context.Context, e models.Event) error {
 	var d events.TaskData
 	if err := json.Unmarshal(e.Data, &d); err != nil {
 		return err
@@ -105,6 +106,8 @@ func (st *stream) handleAgent(e models.Event) error {
 	if d.Question != "" {
 		out.Status.State = a2a.TaskStateInputRequired
 		out.Status.Message = questionMessage(st.f.info(), cmp.Or(d.SubtaskID, e.Key), e.At, orchestrator.Question{Text: d.Question, Options: d.Options})
+	} else if _, asking, err := st.awaitingReply(ctx, st.f); err != nil || asking {
+		return err
 	}
 	if out.Status.State == st.state && out.Status.Message == nil || st.snapshot != nil && asksSame(st.snapshot.Status, out.Status) {
 		return nil

@@ -13,6 +13,9 @@ import (
 	"comet/internal/workflow"
 	"comet/internal/workflow/plan"
 	"comet/models"
+	"comet/store"
+	rows "comet/store/a2a"
+	"comet/store/workflows"
 )
 
 // save stores a workflow.
@@ -187,11 +190,38 @@ func TestWorkflowPauses(t *testing.T) {
 		id, question := s.question()
 		require.Equal(t, question, getTask(t, h.Client, id).Status.Message)
 		require.Equal(t, "which year?", question.Parts[0].Text)
+		for status, want := range map[string]int{"TASK_STATE_INPUT_REQUIRED": 1, "TASK_STATE_WORKING": 0} {
+			var list struct{ Tasks []task }
+			require.Nil(t, rpc(t, h.Client, "ListTasks", `{"status":"`+status+`"}`, &list))
+			require.Len(t, list.Tasks, want, status)
+		}
+		tasks, err := workflows.RunningTasks(h.DB.Reads(t.Context()), id)
+		require.NoError(t, err)
+		requested, err := rows.Requested(h.DB.Reads(t.Context()), tasks[0])
+		require.NoError(t, err)
+		require.Equal(t, id, requested.TaskID, "remote agents count the hops from this message")
 		done := send(t, h.Client, text("m-2", "2026", "", "", id))
 		require.Equal(t, "TASK_STATE_COMPLETED", done.Status.State)
 		require.Equal(t, "you said 2026", done.Artifacts[0].Parts[0].Text)
 		all := s.rest()
 		require.Equal(t, "TASK_STATE_COMPLETED", all[len(all)-1].state())
+	})
+	withWorkflows(t, "the questions of two agents", func(t *testing.T, h *harness) {
+		h.worker(t, "ask-1", h.asks("which year?", "2025", "2026"), "ask")
+		s := open(t, h.Client, "/message:stream", `{"message":`+steps("m-1", `[{"id":"t1","type":"agent_task","capability":"custom:ask"},{"id":"t2","type":"agent_task","capability":"custom:ask"}]`)+`}`)
+		id, _ := s.question()
+		require.Eventually(t, func() bool {
+			asking, err := store.Row[int](h.DB.Reads(t.Context()), "SELECT count(*) FROM tasks WHERE waiting_for = 3")
+			return err == nil && asking == 2
+		}, testkit.Timeout, time.Millisecond, "both ask")
+		require.Equal(t, "TASK_STATE_INPUT_REQUIRED", send(t, h.Client, text("m-2", "2026", "", "", id)).Status.State)
+		for ended := false; !ended; {
+			e := s.must()
+			require.NotEqual(t, "TASK_STATE_WORKING", e.state(), "another agent asks")
+			ended = e.StatusUpdate != nil && e.StatusUpdate.Status.Message != nil && strings.HasSuffix(e.StatusUpdate.Status.Message.Parts[0].Text, "success")
+		}
+		require.Equal(t, "TASK_STATE_COMPLETED", send(t, h.Client, text("m-3", "2026", "", "", id)).Status.State)
+		require.NotEmpty(t, s.rest())
 	})
 }
 
@@ -239,9 +269,11 @@ func TestWorkflowStreams(t *testing.T) {
 				}
 			}
 			require.Equal(t, []string{"TASK_STATE_WORKING", "t2: running", "step-t2", "t2: success", "TASK_STATE_COMPLETED"}, seen)
-			resumed := open(t, h.Client, "/tasks/"+task+":subscribe", "", "Last-Event-ID", all[1].id)
-			require.Equal(t, all[2:], resumed.rest(), "a stream continues, also after the end")
-			resumed = open(t, h.Client, "/tasks/"+task+":subscribe", "", "Last-Event-ID", all[len(all)-1].id)
+			for _, last := range all[1:3] { // a client that misses the status after a result receives both again
+				resumed := open(t, h.Client, "/tasks/"+task+":subscribe", "", "Last-Event-ID", last.id)
+				require.Equal(t, all[2:], resumed.rest(), "a stream continues, also after the end")
+			}
+			resumed := open(t, h.Client, "/tasks/"+task+":subscribe", "", "Last-Event-ID", all[len(all)-1].id)
 			require.Empty(t, resumed.rest())
 		}
 	})

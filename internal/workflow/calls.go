@@ -268,6 +268,5 @@ func (e *Engine) TaskAwaitingReply(ctx context.Context, id string) (asking model
 
 // HasTask reports whether a task is the newest one of an agent step of a workflow.
 func (e *Engine) HasTask(ctx context.Context, id, task string) (bool, error) {
-	all, err := workflows.Tasks(e.Store.Reads(ctx), id)
-	return slices.Contains(all, task), err
+	return workflows.HasTask(e.Store.Reads(ctx), id, task)
 }

@@ -124,6 +124,12 @@ func First(from store.Source, taskID string) (Message, error) {
 	return store.Row[Message](from, "SELECT task_id, seq, owner, message_id, digest, message, at FROM task_messages WHERE task_id = ? AND seq = 1", taskID)
 }
 
+// Requested returns the message that requested a task, or the workflow of which it is an agent step, or errs.NotFound.
+func Requested(from store.Source, taskID string) (Message, error) {
+	return store.Row[Message](from, `SELECT task_id, seq, owner, message_id, digest, message, at FROM task_messages WHERE seq = 1 AND task_id IN
+		(SELECT ? UNION ALL SELECT workflow_id FROM workflow_steps WHERE task_id = ? AND task_id <> '') LIMIT 1`, taskID, taskID)
+}
+
 // Move changes the state of a task that asks. ok is false if it no longer asks.
 func Move(tx *store.Tx, id string, state int, reason string) (ok bool, err error) {
 	n, err := tx.Exec("UPDATE a2a_tasks SET state = ?, reason = ?, updated_at = ? WHERE id = ? AND state = 1",

@@ -39,6 +39,7 @@ const (
 	beside = "x.owner = ? AND x.state > 0"
 	inCore = ofCore + " AND x.state = "
 	inFlow = ofFlow + " AND x.state = "
+	asks   = "EXISTS (SELECT 1 FROM workflow_steps AS s JOIN tasks AS t ON t.id = s.task_id WHERE s.workflow_id = x.id AND s.state = 1 AND t.waiting_for = 3)"
 )
 
 // branches are all states of all tables. Few tasks and workflows are open, so conditions on them need no index.
@@ -52,7 +53,9 @@ var branches = []branch{ //nolint:gochecknoglobals // a constant table
 	{"tasks", inCore + "2", []Filter{AnyState, Completed}},
 	{"tasks", inCore + "3", []Filter{AnyState, Failed}},
 	{"tasks", inCore + "4", []Filter{AnyState, Cancelled}},
-	{"workflows", inFlow + "0", []Filter{AnyState, Working}},
+	{"workflows", inFlow + "0", []Filter{AnyState}},
+	{"workflows", inFlow + "0 AND NOT " + asks, []Filter{Working}},
+	{"workflows", inFlow + "0 AND " + asks, []Filter{InputRequired}},
 	{"workflows", inFlow + "1", []Filter{AnyState, InputRequired}},
 	{"workflows", inFlow + "2", []Filter{AnyState, Completed}},
 	{"workflows", inFlow + "3", []Filter{AnyState, Cancelled}},

@@ -297,6 +297,12 @@ func Tasks(from store.Source, id string) ([]string, error) {
 	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' ORDER BY position", id)
 }
 
+// HasTask reports whether a task is that of an agent step of a workflow.
+func HasTask(from store.Source, id, taskID string) (bool, error) {
+	found, err := store.Rows[int](from, "SELECT 1 FROM workflow_steps WHERE task_id = ? AND task_id <> '' AND workflow_id = ?", taskID, id)
+	return len(found) > 0, err
+}
+
 // RunningTasks returns the tasks of the agent steps of a workflow that run.
 func RunningTasks(from store.Source, id string) ([]string, error) {
 	return store.Rows[string](from, "SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '' AND state = 1 ORDER BY position", id)

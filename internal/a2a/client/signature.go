@@ -41,6 +41,9 @@ func VerifyCard(ctx context.Context, o Options, address string, raw []byte) (str
 	if len(members["signatures"]) == 0 {
 		return Unsigned, nil
 	}
+	if !jsontext.Value(raw).IsValid() { // the map has the last of repeated members, and ParseCard could read another one
+		return "", errs.New(errs.InvalidRequest, "the agent card has signatures, and must not repeat a member or contain invalid UTF-8")
+	}
 	if err := json.Unmarshal(members["signatures"], &signatures); err != nil || len(signatures) > maxSignatures {
 		return "", errs.New(errs.InvalidRequest, "the signatures of the agent card must be a list of at most %d", maxSignatures)
 	}
@@ -54,6 +57,8 @@ func VerifyCard(ctx context.Context, o Options, address string, raw []byte) (str
 		return "", errs.New(errs.InvalidRequest, "the agent card has signatures, but no canonical form: %s", err.Error())
 	}
 	o.Header = "" // keys are public
+	ctx, cancel := context.WithTimeout(ctx, CardTimeout)
+	defer cancel()
 	result := Unsigned
 	for _, s := range signatures {
 		jws, err := jose.ParseDetached(s.Protected+".."+s.Signature, payload, algorithms())
@@ -61,14 +66,14 @@ func VerifyCard(ctx context.Context, o Options, address string, raw []byte) (str
 			return "", errs.New(errs.InvalidRequest, "a signature of the agent card is malformed: %s", err.Error())
 		}
 		keyID := jws.Signatures[0].Protected.KeyID
-		key, reason := findKey(ctx, &o, address, jws.Signatures[0].Protected)
+		keys, reason := findKeys(ctx, &o, address, jws.Signatures[0].Protected)
 		if reason != "" {
 			if result != Verified {
 				result = Unverified + reason
 			}
 			continue
 		}
-		if jws.DetachedVerify(payload, key) != nil {
+		if !slices.ContainsFunc(keys, func(key jose.JSONWebKey) bool { return jws.DetachedVerify(payload, key) == nil }) {
 			return "", errs.New(errs.InvalidRequest, "the key %s does not verify the signature of the agent card: the card was changed, or signed with another key", input.Quote(keyID))
 		}
 		result = Verified
@@ -83,14 +88,12 @@ func Mark(raw []byte, result string) []byte {
 	return slices.Concat(raw[:len(raw)-1], []byte(`,"cometSignature":`), text, []byte("}"))
 }
 
-// findKey reads the key of a signature, or says why it cannot be read.
-func findKey(ctx context.Context, o *Options, address string, header jose.Header) (key *jose.JSONWebKey, reason string) {
+// findKeys reads the keys with the id of a signature's key, or says why they cannot be read.
+func findKeys(ctx context.Context, o *Options, address string, header jose.Header) (keys []jose.JSONWebKey, reason string) {
 	jku, _ := header.ExtraHeaders["jku"].(string)
 	if server(jku) == "" || server(jku) != server(address) {
 		return nil, "jku is no address on the server of the card, " + input.Quote(jku)
 	}
-	ctx, cancel := context.WithTimeout(ctx, CardTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, jku, nil)
 	if err != nil {
 		return nil, "jku is no address"
@@ -111,9 +114,9 @@ func findKey(ctx context.Context, o *Options, address string, header jose.Header
 	if json.Unmarshal(raw, &set) != nil {
 		return nil, "jku has no set of keys"
 	}
-	keys := set.Key(header.KeyID)
-	if len(keys) == 0 || !keys[0].Valid() || !keys[0].IsPublic() {
+	keys = slices.DeleteFunc(set.Key(header.KeyID), func(key jose.JSONWebKey) bool { return !key.Valid() || !key.IsPublic() })
+	if len(keys) == 0 {
 		return nil, "jku has no public key " + input.Quote(header.KeyID)
 	}
-	return &keys[0], ""
+	return keys, ""
 }

@@ -26,8 +26,11 @@ func (a *attempt) result(ctx context.Context, err error) orchestrator.Result {
 	if errors.Is(err, errDone) && state == a2a.TaskStateCompleted {
 		if a.interrupted {
 			e, _ := a.client.Get(ctx, a.row.RemoteID)
-			if whole, ok := e.(*a2a.Task); ok && len(whole.Artifacts) > 0 {
-				_ = a.out.add(whole) // it has the limit of the stream
+			if whole, ok := e.(*a2a.Task); ok {
+				a.tokens = max(a.tokens, usageOf(whole))
+				if len(whole.Artifacts) > 0 {
+					_ = a.out.add(whole) // it has the limit of the stream
+				}
 			}
 		}
 		if rest := a.out.end(); rest != nil {

@@ -154,7 +154,7 @@ func (r *Remotes) check(ctx context.Context, row *remotes.Agent) error {
 // readCard reads and verifies the card of a remote agent unless the known one is current and was verified.
 func (r *Remotes) readCard(ctx context.Context, options *client.Options, row *remotes.Agent) error {
 	fresh, known := *row, row.ETag
-	if before, err := client.ParseCard(row.Card); err != nil || strings.HasPrefix(before.Signature, client.Unverified) {
+	if before, err := client.ParseCard(row.Card); err != nil || before.Signature == "" || strings.HasPrefix(before.Signature, client.Unverified) {
 		known = ""
 	}
 	raw, etag, err := client.FetchCard(ctx, options, row.CardURL, known)

@@ -28,10 +28,10 @@ func parts(parameters json.RawMessage) a2a.ContentParts {
 // maxHops limits metadata.comet_hops, which counts how many times servers of comet have passed the work on over A2A: an agent whose remote agent is comet itself could otherwise pass its tasks to itself endlessly.
 const maxHops = 4
 
-// hopsOf returns the hops of a task: those of the message that requested it or one of its parents.
+// hopsOf returns the hops of a task: those of the message that requested it, one of its parents, or its workflow.
 func hopsOf(ctx context.Context, s *store.Store, t models.Task) (int, error) {
 	for {
-		first, err := tasks.First(s.Reads(ctx), t.ID)
+		first, err := tasks.Requested(s.Reads(ctx), t.ID)
 		if err == nil {
 			var m struct {
 				Metadata struct {

@@ -106,9 +106,11 @@ func TestSignatures(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, h *instance) {
 		f := newFake(t, streamingCard, nil)
+		other, _, err := ed25519.GenerateKey(nil)
+		require.NoError(t, err)
 		public, private, err := ed25519.GenerateKey(nil)
 		require.NoError(t, err)
-		keys := `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k-1","x":"` + base64.RawURLEncoding.EncodeToString(public) + `"}]}`
+		keys := `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k-1","x":"` + base64.RawURLEncoding.EncodeToString(other) + `"},{"kty":"OKP","crv":"Ed25519","kid":"k-1","x":"` + base64.RawURLEncoding.EncodeToString(public) + `"}]}`
 		sign := func(jku string) {
 			payload := jsontext.Value(strings.ReplaceAll(streamingCard, "URL", f.server.URL))
 			require.NoError(t, payload.Canonicalize())
@@ -151,6 +153,10 @@ func TestSignatures(t *testing.T) {
 		_, err = put()
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
 		require.Equal(t, `the key "k-1" does not verify the signature of the agent card: the card was changed, or signed with another key`, errs.From(err).Detail)
+		f.set(`{"supportedInterfaces":[{"tenant":"other"}],`+good[1:], nil)
+		_, err = put()
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
+		require.Contains(t, errs.From(err).Detail, "must not repeat a member")
 		f.set(strings.Replace(good, `"signature":"`, `"signature":"!`, 1), nil)
 		_, err = put()
 		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err))
