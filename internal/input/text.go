@@ -116,9 +116,12 @@ func Respell(err error, below string, names map[string]string) error {
 				f.Pointer = below + to + rest
 			}
 		}
-		for at != "" { // a sentence may name the member alone, without the members around it
+		for { // a sentence may name the member alone, without the members around it
 			if rest, ok := strings.CutPrefix(f.Detail, Field(at)+" "); ok {
 				f.Detail = Field(f.Pointer) + " " + rest
+				break
+			}
+			if at == "" {
 				break
 			}
 			at = at[1+strings.IndexByte(at[1:]+"/", '/'):]

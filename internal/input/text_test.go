@@ -112,7 +112,7 @@ func TestRespell(t *testing.T) {
 		{"/task/capabilities/0", "capabilities[0] must be text", "/payload/intent", "payload.intent must be text"},
 		{"/task/capabilities/01", "task.capabilities[01] is wrong", "/payload/task/capabilities/01", "payload.task.capabilities[01] is wrong"},
 		{"/delay_ms", "the value of delay_ms is wrong", "/payload/delayMs", "the value of delay_ms is wrong"},
-		{"", "the document is wrong", "/payload", "the document is wrong"},
+		{"", "the document is wrong", "/payload", "payload is wrong"},
 	} {
 		core := input.Violated(c.pointer, "rule", "%s", c.detail)
 		var e *errs.Error

@@ -12,10 +12,16 @@ import (
 	"comet/models"
 )
 
+// broadcast is the address of all agents in Genesis and PROTOCOL_V5, and no id.
+const broadcast = "broadcast"
+
 // checkDraft checks the rules of a create request that need no other agents: its fields, and
 // the fields that depend on its level (CHE·NU §2.2, §4.2, §5.1).
 func (r *Registry) checkDraft(d models.AgentDraft) errs.Violations {
 	v := input.Validate(d)
+	if d.ID != nil && *d.ID == broadcast {
+		v.Add(errs.InvalidRequest, "/id", "reserved", "id must not be %s, which addresses all agents", broadcast)
+	}
 	r.checkCapabilities(&v, d.Capabilities)
 	if d.Level == nil || !d.Level.Valid() {
 		return v

@@ -465,6 +465,21 @@ func TestSenders(t *testing.T) {
 		}
 		f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, map[string]any{"timestamp": f.db.Now().Add(5 * time.Minute).UnixNano()}))
 	})
+	runCase(t, "references to tasks", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		for _, c := range []struct{ payload, pointer, want string }{
+			{`[]`, "/payload", "payload must be an object, not an array"},
+			{`{"taskId":5}`, "/payload/taskId", "payload.taskId must be a string, not a number"},
+			{`{"bogus":1}`, "/payload/bogus", "payload.bogus is not a known member"},
+			{`{}`, "/payload/taskId", "payload must name the task with taskId, requestId or correlationId"},
+		} {
+			for _, intent := range []string{"cancel_task", "clarify"} {
+				failure, _ := f.refused(t, as("boss"), f.request("boss", "nova", intent, 1, map[string]any{"payload": json.RawMessage(c.payload)}))
+				require.Contains(t, failure.Message, c.want)
+				require.Contains(t, string(failure.Details), `"pointer":"`+c.pointer+`"`)
+			}
+		}
+	})
 	runCase(t, "names", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")

@@ -77,19 +77,19 @@ func textOf(data json.RawMessage) (string, bool) {
 
 // reference names a task in the payload of a REQUEST to the service.
 type reference struct {
-	TaskID        string `json:"taskId"`
-	RequestID     string `json:"requestId"`
-	CorrelationID string `json:"correlationId"`
-	Question      string `json:"question"`
-	Options       []string
+	TaskID        string          `json:"taskId"`
+	RequestID     string          `json:"requestId"`
+	CorrelationID string          `json:"correlationId"`
+	Question      string          `json:"question"`
+	Options       []string        `json:"options"`
 	Answer        json.RawMessage `json:"answer"`
 	Reason        string          `json:"reason"`
 }
 
 // readReference reads the payload of a REQUEST about a task.
 func readReference(m received, body wire.Request) (ref reference, err error) {
-	if err := json.Unmarshal(m.value("payload", body.Payload), &ref); err != nil {
-		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must be an object with taskId, requestId or correlationId of %s", body.Intent)
+	if err := input.DecodeJSON(m.value("payload", body.Payload), &ref); err != nil {
+		return ref, input.Respell(err, "/payload", nil)
 	}
 	if strings.Contains(ref.TaskID+ref.RequestID+ref.CorrelationID+ref.Question+ref.Reason+strings.Join(ref.Options, ""), "\x00") {
 		return ref, coded(wire.ErrorValidation, wire.CodeInvalidMessage, http.StatusBadRequest, "/payload", "payload must not contain the NUL character (U+0000)")

@@ -90,7 +90,11 @@ func canonical(members []member) ([]byte, error) {
 
 // join returns an object with the given value of each member.
 func join(members []member, value func(member) jsontext.Value) []byte {
-	text := []byte{'{'}
+	size := 2
+	for _, m := range members {
+		size += len(m.name) + len(value(m)) + len(`"":,`)
+	}
+	text := append(make([]byte, 0, size), '{')
 	for i, m := range members {
 		if i > 0 {
 			text = append(text, ',')

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -26,12 +27,20 @@ type printer struct {
 	overflow jsontext.Pointer
 }
 
+// decoders are reused: each value of a message that has rules of its own needs one, and a new one allocates several times.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(&bytes.Buffer{}) }} //nolint:gochecknoglobals // see above
+
+// newPrinter returns a printer of data. Call release when it has read what it is for.
 func newPrinter(data []byte) *printer {
+	dec, _ := decoders.Get().(*jsontext.Decoder)
 	// Names are compared by the printer, and the caller checks the UTF-8: the decoder's own check
 	// would reject halves of surrogate pairs, which JavaScript accepts.
-	dec := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec.Reset(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return &printer{dec: dec, out: make([]byte, 0, len(data))}
 }
+
+// release ends the use of the decoder. The output stays valid.
+func (p *printer) release() { decoders.Put(p.dec) }
 
 // value reads and prints the next value.
 func (p *printer) value() error {
@@ -239,6 +248,7 @@ func isSurrogate(text []byte, first, last byte) bool {
 // Fits reports whether a message that Sign signs may contain a value, of at most 7 MiB as JavaScript prints it.
 func Fits(value jsontext.Value) bool {
 	p := newPrinter(value)
+	defer p.release()
 	if p.value() != nil || p.overflow != "" || len(p.out) > MaxSize-1<<20 {
 		return false
 	}

@@ -57,6 +57,7 @@ func readMessage(data []byte) ([]member, *Problem) {
 		return nil, new(problemAt("", "is not valid UTF-8"))
 	}
 	p := newPrinter(data)
+	defer p.release()
 	members, problem := readMembers(p, data, "")
 	if problem != nil {
 		return members, problem

@@ -185,7 +185,9 @@ func isShort(c *checker, path string, r rule, m member) {
 // hasFields accepts an object whose members the protocol defines.
 func hasFields(c *checker, path string, r rule, m member) {
 	path += "/" + input.Escape(r.name)
-	members, problem := readMembers(newPrinter(m.sent), m.sent, path)
+	p := newPrinter(m.sent)
+	defer p.release()
+	members, problem := readMembers(p, m.sent, path)
 	if problem != nil {
 		c.problems = append(c.problems, *problem)
 		return
@@ -201,14 +203,15 @@ func hasFields(c *checker, path string, r rule, m member) {
 
 // hasElements accepts an array of up to most elements, to each of which the rule in fields applies.
 func hasElements(c *checker, path string, r rule, m member) {
-	dec := newPrinter(m.sent).dec
-	_, _ = dec.ReadToken() // the value is valid
-	for i := 0; dec.PeekKind() != ']'; i++ {
+	p := newPrinter(m.sent)
+	defer p.release()
+	_, _ = p.dec.ReadToken() // the value is valid
+	for i := 0; p.dec.PeekKind() != ']'; i++ {
 		if i == int(r.most) {
 			c.report(path, r.name, "has more than %d elements", r.most)
 			return
 		}
-		value, _ := dec.ReadValue()
+		value, _ := p.dec.ReadValue()
 		element := r.fields[0]
 		element.name = strconv.Itoa(i)
 		c.object(path+"/"+r.name, []member{{name: element.name, sent: value}}, []rule{element})

@@ -113,8 +113,14 @@ func (m Message) CheckTime(now time.Time) error {
 	if skew < 0 {
 		side = "before"
 	}
-	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the current time of comet, in nanoseconds since 1970, but is %s %s it",
-		input.Duration(MaxSkew), input.Duration(rounded), side)
+	hint := ""
+	for unit, name := range map[time.Duration]string{time.Second: "seconds", time.Millisecond: "milliseconds", time.Microsecond: "microseconds"} {
+		if off := m.Timestamp - now.UnixNano()/int64(unit); max(off, -off) < int64(24*time.Hour/unit) {
+			hint = "; it seems to be in " + name + ", so multiply it by " + strconv.FormatInt(int64(unit), 10)
+		}
+	}
+	return signatureError(CodeClockSkew, "/timestamp", "must be at most %s from the current time of comet, in nanoseconds since 1970, but is %s %s it%s",
+		input.Duration(MaxSkew), input.Duration(rounded), side, hint)
 }
 
 // Format returns the fields of a message that Sign has signed as JSON on one line. It prints values as

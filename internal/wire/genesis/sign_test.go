@@ -222,8 +222,10 @@ func TestCheckTime(t *testing.T) {
 	for timestamp, detail := range map[int64]string{
 		now.Add(genesis.MaxSkew + 1).UnixNano():    "must be at most 5m from the current time of comet, in nanoseconds since 1970, but is 5m1s after it",
 		now.Add(-genesis.MaxSkew - 1e9).UnixNano(): "but is 5m1s before it",
-		math.MaxInt64: "after it",
-		1:             "before it",
+		math.MaxInt64:   "after it",
+		1:               "before it",
+		now.UnixMilli(): "it seems to be in milliseconds, so multiply it by 1000000",
+		now.Unix():      "it seems to be in seconds, so multiply it by 1000000000",
 	} {
 		requireProblem(t, at(timestamp), genesis.CodeClockSkew, "/timestamp", detail)
 	}

@@ -54,6 +54,12 @@ func (s *Service) registerAgent(ctx context.Context, by models.Principal, q gene
 	if err := read(q, &d); err != nil {
 		return nil, err
 	}
+	if d.SignatureOnly && d.PublicKey == "" {
+		return nil, input.Violated("/payload/publicKey", "required", "payload.publicKey is required with signatureOnly, because signatures replace tokens")
+	}
+	if d.Level != nil && *d.Level < models.LevelSpecialist {
+		return nil, input.Violated("/payload/level", "range", "payload.level must be 2 or 3; agents of other levels are created over the REST API")
+	}
 	if d.SignatureOnly && by.AgentID != nil && !by.Administers() {
 		return nil, errs.New(errs.MissingScope, "the token %q is bound to an agent and cannot pin a key that replaces a token, because the key would outlive it; leave signatureOnly out", by.Name)
 	}
@@ -151,27 +157,26 @@ func (s *Service) unregisterAgent(ctx context.Context, by models.Principal, q ge
 		return nil, err
 	}
 	id, err := agentOf(q)
-	if err == nil {
-		err = s.Registry.Deactivate(ctx, by, id, nil)
-	}
 	if err != nil {
-		return nil, inPayload(err)
+		return nil, err
 	}
-	return map[string]string{"agentId": id}, nil
+	if id = cmp.Or(id, q.Entities["agent_name"], q.Agent); id == "" {
+		return nil, input.Violated("/payload/agentId", "required", "payload must have agentId, the id of an agent")
+	}
+	if by.AgentID != nil && *by.AgentID == id && !by.Administers() {
+		return nil, errs.New(errs.ForeignAgent, "an agent cannot unregister itself; send the request with the token of an agent above %q", id)
+	}
+	return map[string]string{"agentId": id}, inPayload(s.Registry.Deactivate(ctx, by, id, nil))
 }
 
-// agentOf returns the agent that the payload or an entity names.
+// agentOf returns the agent that the payload names, "" for none.
 func agentOf(q genesis.Query) (string, error) {
-	var of status
-	if err := read(q, &of); err != nil {
-		return "", err
+	var of struct {
+		AgentID string `json:"agentId" validate:"max=64"`
+		Agent   string `json:"agent" validate:"max=64"`
 	}
-	for _, id := range []string{of.AgentID, of.Agent, q.Entities["agent_name"], q.Agent} {
-		if id != "" {
-			return id, nil
-		}
-	}
-	return "", input.Violated("/agentId", "required", "payload must have agentId, the id of an agent")
+	err := read(q, &of)
+	return cmp.Or(of.AgentID, of.Agent), err
 }
 
 // capability is a capability with the agents that offer it.
@@ -182,14 +187,11 @@ type capability struct {
 }
 
 func (s *Service) getCapability(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
-	var of status
-	if err := read(q, &of); err != nil {
+	id, err := agentOf(q)
+	if err != nil {
 		return nil, err
 	}
-	id, names := of.AgentID, s.Work.CapabilitiesOf("")
-	if id == "" {
-		id = of.Agent
-	}
+	names := s.Work.CapabilitiesOf("")
 	out := map[string]any{}
 	if id != "" {
 		agent, err := s.agent(ctx, by, id)
@@ -243,13 +245,9 @@ type health struct {
 }
 
 func (s *Service) healthCheck(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
-	var of status
-	if err := read(q, &of); err != nil {
+	id, err := agentOf(q)
+	if err != nil {
 		return nil, err
-	}
-	id := of.AgentID
-	if id == "" {
-		id = of.Agent
 	}
 	if id == "" || id == models.RootAgentID {
 		out := health{Status: "AVAILABLE", Checks: map[string]string{}}

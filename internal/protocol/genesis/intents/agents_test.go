@@ -66,3 +66,33 @@ func TestRegisterAgentAgain(t *testing.T) {
 		require.Equal(t, errs.MissingScope, errs.CodeOf(err), "the key would outlive the token")
 	})
 }
+
+// TestInvalidPayloads: an error says what is wrong in the payload, in its own names.
+func TestInvalidPayloads(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, db *storetest.DB) {
+		s := &intents.Service{Registry: registry.New(db.Store, nil), Keys: auth.NewKeys(db.Store, nil), Events: pubsub.New(db.Store, nil)}
+		require.NoError(t, s.Registry.Bootstrap(t.Context()))
+		admin := models.Principal{TokenID: "admin", Name: "admin", Scopes: []models.Scope{models.ScopeAdmin}}
+		for _, c := range []struct{ intent, payload, pointer, want string }{
+			{"register_agent", `{"id":"a","signatureOnly":true}`, "/payload/publicKey", "payload.publicKey is required with signatureOnly, because signatures replace tokens"},
+			{"register_agent", `{"id":"broadcast"}`, "/payload/id", "payload.id must not be broadcast, which addresses all agents"},
+			{"register_agent", `{"id":"a","level":1}`, "/payload/level", "payload.level must be 2 or 3; agents of other levels are created over the REST API"},
+			{"unregister_agent", `[]`, "/payload", "payload must be an object, not an array"},
+			{"unregister_agent", `{"taskId":"t"}`, "/payload/taskId", "payload.taskId is not a known member; known are agentId, agent"},
+			{"unregister_agent", `{}`, "/payload/agentId", "payload must have agentId, the id of an agent"},
+			{"unregister_agent", `{"agentId":"nova"}`, "/payload/agentId", `"nova" is an L0 agent and cannot be deleted or deactivated`},
+			{"health_check", `{"taskId":"t"}`, "/payload/taskId", "payload.taskId is not a known member; known are agentId, agent"},
+			{"monitor_status", `{"taskId":"t","agentId":"a"}`, "/payload/taskId", "payload must have one of taskId, requestId, workflowId and agentId"},
+		} {
+			_, err := s.Answer(t.Context(), admin, genesis.Query{ID: "m", Intent: c.intent, Payload: json.RawMessage(c.payload)})
+			require.Error(t, err, c.payload)
+			require.Equal(t, c.want, errs.From(err).Detail)
+			require.Equal(t, c.pointer, errs.From(err).Fields[0].Pointer)
+		}
+		self := models.Principal{TokenID: "t", Name: "t", Scopes: []models.Scope{models.ScopeAgentsWrite}, AgentID: new("orch-my-team")}
+		_, err := s.Answer(t.Context(), self, genesis.Query{ID: "m", Agent: "orch-my-team", Intent: "unregister_agent", Payload: json.RawMessage("null")})
+		require.Equal(t, errs.ForeignAgent, errs.CodeOf(err))
+		require.ErrorContains(t, err, "an agent cannot unregister itself")
+	})
+}

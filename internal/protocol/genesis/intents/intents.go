@@ -83,7 +83,7 @@ func read(q genesis.Query, v any) error {
 // inPayload returns an error of an operation with the pointers and names of the payload.
 func inPayload(err error) error {
 	return input.Respell(err, "/payload", map[string]string{
-		"/delay_ms": "/delayMs", "/every_ms": "/everyMs", "/time_zone": "/timeZone", "/parent_id": "/parentId", "/task/parameters": "/payload",
+		"/delay_ms": "/delayMs", "/every_ms": "/everyMs", "/time_zone": "/timeZone", "/parent_id": "/parentId", "/task/parameters": "/payload", "/is_active": "/agentId",
 	})
 }
 
@@ -147,7 +147,7 @@ func (s *Service) workflow(ctx context.Context, by models.Principal, id string, 
 	return v, err
 }
 
-// status names the task, workflow or agent in the payload of monitor_status and health_check.
+// status names the task, workflow or agent in the payload of monitor_status.
 type status struct {
 	TaskID     string `json:"taskId" validate:"max=64"`
 	RequestID  string `json:"requestId" validate:"max=128"`
@@ -175,7 +175,13 @@ func (s *Service) monitorStatus(ctx context.Context, by models.Principal, q gene
 	if err := read(q, &of); err != nil {
 		return nil, err
 	}
+	given := 0
+	for _, id := range []string{of.TaskID, of.RequestID, of.WorkflowID, of.AgentID, of.Agent} {
+		given += min(len(id), 1)
+	}
 	switch {
+	case given != 1:
+		return nil, input.Violated("/payload/taskId", "exclusive", "payload must have one of taskId, requestId, workflowId and agentId")
 	case of.WorkflowID != "":
 		if q.Wait > 0 {
 			return s.workflow(ctx, by, of.WorkflowID, q.Wait)
@@ -183,8 +189,6 @@ func (s *Service) monitorStatus(ctx context.Context, by models.Principal, q gene
 		return s.Workflows.Get(ctx, by, of.WorkflowID)
 	case of.AgentID != "" || of.Agent != "":
 		return s.healthCheck(ctx, by, q)
-	case of.TaskID == "" && of.RequestID == "":
-		return nil, input.Violated("/payload/taskId", "required", "payload must have one of taskId, requestId, workflowId and agentId")
 	}
 	return s.taskStatus(ctx, by, of, q.Wait)
 }
