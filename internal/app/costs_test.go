@@ -2,7 +2,9 @@ package app_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
@@ -36,6 +38,7 @@ func TestCosts(t *testing.T) {
 		t.Run("webhook deliveries", costOfWebhooks)
 		t.Run("publications", costOfPublications)
 		t.Run("A2A", costOfA2A)
+		t.Run("remote A2A agent", costOfRemoteAgent)
 		t.Run("Genesis", costOfGenesisTask)
 	})
 	t.Run("documentation", costsAreDocumented)
@@ -214,5 +217,45 @@ func costOfA2A(t *testing.T) {
 			"messageId": "m-3", "taskId": started.Result.Task.ID, "role": "ROLE_USER", "parts": []any{map[string]string{"text": "reject"}},
 		}})
 		o.compare(t, "a2a-workflow")
+	})
+}
+
+// costOfRemoteAgent measures a task that a remote A2A agent executes, which streams its events.
+func costOfRemoteAgent(t *testing.T) {
+	t.Parallel()
+	measure(t, nil, func(t *testing.T, m *measured) {
+		finish := make(chan struct{})
+		var server *httptest.Server
+		server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				_, _ = fmt.Fprintf(w, `{"name":"Remote","capabilities":{"streaming":true},"supportedInterfaces":[{"url":"%s","protocolBinding":"JSONRPC","protocolVersion":"1.0"}]}`, server.URL)
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			event := func(task string) {
+				_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"task\":{\"id\":\"r-1\",\"contextId\":\"c-1\",%s}}}\n\n", task)
+				_ = http.NewResponseController(w).Flush()
+			}
+			event(`"status":{"state":"TASK_STATE_WORKING"}`)
+			select {
+			case <-finish:
+				event(`"status":{"state":"TASK_STATE_COMPLETED"},"artifacts":[{"artifactId":"a","parts":[{"data":{"hole":1}}]}]`)
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(server.Close)
+		t.Cleanup(server.CloseClientConnections)
+		m.agent(t, "digger")
+		m.must(t, http.StatusCreated, http.MethodPut, "/api/v1/agents/digger/a2a", map[string]any{"card_url": server.URL + "/card.json"})
+		eventually(t, func() bool { return m.online(t, "digger") }, "the remote agent is online")
+		perform := func(o *operation) {
+			o.post(t, "submit and start (POST /api/v1/tasks)", m.client, http.StatusAccepted, "/api/v1/tasks",
+				map[string]any{"capabilities": []string{measuredWork}, "parameters": map[string]any{"depth": 3}}, committed("UPSERT remote_tasks"), written("INSERT events", 2))
+			o.step(t, "complete (an event of the stream)", func(string) { finish <- struct{}{} }, committed("INSERT outcomes"))
+		}
+		perform(m.operation("the first"))
+		o := m.operation("submit, start and complete a task: submitted over REST, executed by a remote A2A agent that streams")
+		perform(o)
+		o.compare(t, "task-remote-a2a")
 	})
 }
