@@ -150,6 +150,7 @@ func (s *Server) getRemoteAgent(r request) (any, error) {
 //	@Failure		400	"A field is malformed, or the card cannot be read or used; the error says what is wrong with it"
 //	@Failure		409	"The agent is deactivated"
 //	@Failure		422	"The address is refused, or there are too many remote agents"
+//	@Failure		502	"The server of the card cannot be reached or failed; try again later"
 func (s *Server) putRemoteAgent(r request, d remote.Draft) (any, error) {
 	v, first, err := s.core.Remotes.Put(r.Context(), r.caller, r.id, d)
 	out := reply{version: v.Version, body: v}

@@ -382,7 +382,7 @@ func commandTable() []command {
 				{"Protocol", "{{.endpoint.protocolVersion}} over {{.endpoint.protocolBinding}}"},
 				{"Address", "{{.endpoint.url}}{{with .endpoint.tenant}} (tenant {{.}}){{end}}"},
 				{"Streaming", "card.capabilities.streaming"},
-				{"Skills", "{{range .card.skills}}{{.id}} {{end}}"},
+				{"Skills", "{{range $i, $s := .card.skills}}{{if $i}} {{end}}{{$s.id}}{{end}}"},
 			},
 		},
 		{

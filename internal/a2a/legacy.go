@@ -3,6 +3,7 @@ package a2a
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/a2aproject/a2a-go/v2/a2a"
@@ -43,6 +44,13 @@ func fromLegacy(method string, params json.RawMessage) (operation string, out []
 	}](params)
 	if err != nil {
 		return "", nil, err
+	}
+	var given struct{ Parts []struct{ Kind string } }
+	_ = json.Unmarshal(in.Message, &given) // readMessage reports another type
+	for i, p := range given.Parts {
+		if !slices.Contains([]string{"text", "file", "data"}, p.Kind) {
+			return "", nil, fail(a2a.ErrInvalidParams, "message.parts[%d].kind must be text, file or data in version 0.3", i)
+		}
 	}
 	var message json.RawMessage // null for none
 	if in.Message != nil {

@@ -55,6 +55,8 @@ func TestVersion03(t *testing.T) {
 		require.Equal(t, -32601, code)
 		_, code = call(t, h, "message/send", `{}`)
 		require.Equal(t, -32602, code)
+		resp := h.Do(t, http.MethodPost, "/a2a", `{"jsonrpc":"2.0","id":1,"method":"message/send","params":`+message("m-2", "echo", `{"kind":"text","text":"a"},{"text":"b"}`)+`}`)
+		require.Contains(t, resp.String(), `"message.parts[1].kind must be text, file or data in version 0.3"`)
 		_, code = call(t, h, "tasks/pushNotificationConfig/get", id)
 		require.Equal(t, -32001, code)
 		c, _ := call(t, h, "agent/getAuthenticatedExtendedCard", `{}`)

@@ -42,6 +42,8 @@ func readMessage(req sendRequest) (message, error) {
 	raw := req.Message
 	if len(raw) == 0 || string(raw) == "null" {
 		return message{}, fail(a2a.ErrInvalidParams, "message is required")
+	} else if raw[0] != '{' {
+		return message{}, fail(a2a.ErrInvalidParams, "message must be an object")
 	}
 	m, err := decodeMessage(raw)
 	switch {
@@ -55,6 +57,15 @@ func readMessage(req sendRequest) (message, error) {
 		return message{}, fail(a2a.ErrInvalidParams, "message.parts must have 1 to %d parts", maxParts)
 	case len(m.ContextID) > maxContextID || !isPrintable(m.ContextID):
 		return message{}, fail(a2a.ErrInvalidParams, "message.contextId must have at most %d printable characters", maxContextID)
+	}
+	for _, all := range []map[string]any{m.Metadata, req.Metadata} {
+		for _, name := range []string{"capability", "workflow"} {
+			if value, ok := all[name]; ok {
+				if _, ok := value.(string); !ok {
+					return message{}, fail(a2a.ErrInvalidParams, "metadata.%s must be a string", name)
+				}
+			}
+		}
 	}
 	id := m.ID
 	m.ID = ""

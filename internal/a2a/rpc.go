@@ -100,6 +100,11 @@ func (req *rpcRequest) read(body []byte) (id json.RawMessage, err error) {
 	if err := checkJSON(body); err != nil {
 		return id, err
 	}
+	if first := bytes.TrimSpace(body)[0]; first == '[' {
+		return id, fail(a2a.ErrInvalidRequest, "batches are not supported; send one request of JSON-RPC 2.0")
+	} else if first != '{' {
+		return id, fail(a2a.ErrInvalidRequest, "the body must be an object, a request of JSON-RPC 2.0")
+	}
 	if err := json.Unmarshal(body, req); err != nil {
 		return id, fail(a2a.ErrInvalidRequest, "the body must be one request of JSON-RPC 2.0: %s", shortError(err))
 	}

@@ -449,6 +449,8 @@ func TestRequests(t *testing.T) {
 		}
 		resp := h.Do(t, http.MethodPost, "/a2a", `{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":7}}`, "A2A-Version", "1.0")
 		require.Contains(t, resp.String(), `the value of \"id\" has the wrong type: number`)
+		require.Contains(t, h.Do(t, http.MethodPost, "/a2a", `[]`, "A2A-Version", "1.0").String(), `"batches are not supported; send one request of JSON-RPC 2.0"`)
+		require.Contains(t, h.Do(t, http.MethodPost, "/a2a", ` "x"`, "A2A-Version", "1.0").String(), `"the body must be an object, a request of JSON-RPC 2.0"`)
 		call := `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":` + message + `}}`
 		require.Contains(t, h.Do(t, http.MethodPost, "/a2a", call, "A2A-Version", "2.0").String(), `"code":-32009`)
 		require.Contains(t, h.Do(t, http.MethodPost, "/a2a", call).String(), `"code":-32601`, "without a version it is 0.3, which has no SendMessage")

@@ -117,12 +117,18 @@ func (a *Agent) Send(ctx context.Context, m Message, out io.Writer, note func(te
 	if err = s.run(ctx, m.encode(), !m.NoWait, a.Card.Capabilities.Streaming); errors.Is(err, errOver) {
 		err = nil
 	}
-	state := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(string(s.state), "TASK_STATE_"), "_", " "))
+	verb := "was " + strings.ToLower(strings.TrimPrefix(string(s.state), "TASK_STATE_"))
+	switch s.state {
+	case a2a.TaskStateFailed:
+		verb = "failed"
+	case a2a.TaskStateAuthRequired:
+		verb = "requires authentication at the agent"
+	}
 	switch {
 	case s.state == a2a.TaskStateInputRequired:
 		failure = "the agent asks: " + s.text + "; reply with --task " + s.taskID
 	case s.isOver() && s.state != a2a.TaskStateCompleted:
-		failure = strings.TrimSuffix("the task is "+state+": "+s.text, ": ")
+		failure = strings.TrimSuffix("the task "+verb+": "+s.text, ": ")
 	}
 	return failure, err
 }

@@ -111,8 +111,9 @@ func (r *Remotes) Get(ctx context.Context, agentID string) (View, error) {
 	return r.view(a), nil
 }
 
-// Put sets the remote A2A agent of an agent and reads its card. It returns errs.InvalidRequest if the card cannot be read, and
-// errs.AddressRefused for an address that is not permitted. first reports that the agent had no remote agent before.
+// Put sets the remote A2A agent of an agent and reads its card. It returns errs.UpstreamFailed if its server is
+// unreachable or fails, errs.InvalidRequest if the card is refused or not usable, and errs.AddressRefused for an address that is
+// not permitted. first reports that the agent had no remote agent before.
 func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, d Draft) (out View, first bool, err error) {
 	row := remotes.Agent{AgentID: agentID, CardURL: d.CardURL, AuthType: cmp.Or(d.Auth.Type, AuthNone), AuthHeader: d.Auth.Header, Concurrency: *cmp.Or(d.Concurrency, new(defaultConcurrency)), CreatedBy: by.Name}
 	if err := r.validate(&row, d.Auth.Secret); err != nil {
@@ -128,7 +129,9 @@ func (r *Remotes) Put(ctx context.Context, by models.Principal, agentID string, 
 	if err == nil {
 		err = r.readCard(ctx, &options, &row)
 	}
-	if client.Is(err) {
+	if client.Is(err, client.Unreachable) {
+		err = errs.New(errs.UpstreamFailed, "the agent card cannot be read: %s", err.Error())
+	} else if client.Is(err) {
 		err = errs.New(errs.InvalidRequest, "the agent card cannot be read: %s", err.Error())
 	}
 	if err != nil {

@@ -58,6 +58,15 @@ func TestSettings(t *testing.T) {
 			require.Equal(t, text, errs.From(err).Detail)
 			require.True(t, errs.From(err).Code.IsInvalid() || errs.Is(err, errs.AddressRefused), text)
 		}
+		down := newFake(t, "", func(w http.ResponseWriter, _ *http.Request, _ call) string { return "" })
+		down.server.Close()
+		busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+		t.Cleanup(busy.Close)
+		for _, address := range []string{down.url(), busy.URL} {
+			_, _, err := h.remotes.Put(t.Context(), testkit.Admin(), "fake-1", remote.Draft{CardURL: address})
+			require.Equal(t, errs.UpstreamFailed, errs.CodeOf(err), "%s: %v", address, err)
+			require.ErrorContains(t, err, "the agent card cannot be read: the remote agent ")
+		}
 		_, _, err := h.remotes.Put(t.Context(), testkit.Admin(), "none", remote.Draft{CardURL: f.url()})
 		require.Equal(t, errs.NotFound, errs.CodeOf(err))
 		writer := models.Principal{TokenID: "w", Name: "w", Scopes: []models.Scope{models.ScopeAgentsWrite}}
