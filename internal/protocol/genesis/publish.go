@@ -60,7 +60,7 @@ func (p *Protocol) publish(ctx context.Context, m received, body wire.Event) (pr
 		return protocol.Reply{}, coded(wire.ErrorValidation, codeDeduplication, http.StatusConflict, "/deduplicationId", "%s", errs.From(err).Detail)
 	case err != nil:
 		return protocol.Reply{}, input.Respell(err, "", map[string]string{
-			"/type": "/eventType", "/name": "/eventName", "/schema_version": "/metadata/schemaVersion", "/content_type": "/metadata/contentType",
+			"/type": "/eventType", "/name": "/eventName", "/metadata/schema_version": "/metadata/schemaVersion", "/metadata/content_type": "/metadata/contentType",
 			"/guarantee": "/deliveryGuarantee", "/deduplication_id": "/deduplicationId",
 		})
 	}
