@@ -104,7 +104,7 @@ const (
 	CodeFailed Code = "code-failed"
 	// ToolDenied is a call of a tool that the policy of the token does not allow.
 	ToolDenied Code = "tool-denied"
-	// UpstreamFailed is an MCP server that is down or does not follow the protocol, or the server of a remote A2A agent that is down.
+	// UpstreamFailed is an MCP server, or another server that comet calls for a request, that is down or does not follow its protocol.
 	UpstreamFailed Code = "mcp-server-error"
 	// RateLimited is a token over its rate limit.
 	RateLimited Code = "rate-limited"
