@@ -43,17 +43,19 @@ func BenchmarkA2A(b *testing.B) {
 					send(inA2ARPC, "/a2a?A2A-Version=1.0", `{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":%s}`, `"TASK_STATE_`),
 				}
 			}}
-			m.also = func(r rates) {
-				for _, name := range []string{inEnvelopes, inA2AREST, inA2ARPC} {
-					times = append(times, latencies{what: database, subject: name, callers: callers, rate: r.rate(name), median: r.latency(name, .5), high: r.latency(name, .99), cpu: r.cpu(name)})
+			b.Run(fmt.Sprint(callers), func(b *testing.B) {
+				m.also = func(r rates) {
+					for _, name := range []string{inEnvelopes, inA2AREST, inA2ARPC} {
+						times = append(times, latencies{what: database, subject: name, callers: callers, rate: r.rate(name), median: r.latency(name, .5), high: r.latency(name, .99), cpu: r.cpu(name)})
+					}
+					for i, name := range []string{inA2AREST, inA2ARPC} {
+						f := figure{what: fmt.Sprintf("%s, %d callers, %s", database, callers, name), value: r.latency(name, .5) - r.latency(inEnvelopes, .5), unit: "ms", most: 2}
+						b.ReportMetric(f.value, []string{"rest_added_p50_ms", "rpc_added_p50_ms"}[i])
+						added = append(added, f)
+					}
 				}
-				for i, name := range []string{inA2AREST, inA2ARPC} {
-					f := figure{what: fmt.Sprintf("%s, %d callers, %s", database, callers, name), value: r.latency(name, .5) - r.latency(inEnvelopes, .5), unit: "ms", most: 2}
-					b.ReportMetric(f.value, []string{"rest_added_p50_ms", "rpc_added_p50_ms"}[i])
-					added = append(added, f)
-				}
-			}
-			b.Run(fmt.Sprint(callers), func(b *testing.B) { m.run(b) })
+				m.run(b)
+			})
 		}
 	})
 	printLatencies(os.Stdout, "Callers do not wait for results. "+durability(b), times)
