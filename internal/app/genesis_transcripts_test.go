@@ -232,6 +232,16 @@ func TestGenesisTranscripts(t *testing.T) {
 				g.record(t, "the end after "+c.name, m, status, answer)
 			}
 		}
+		malformed := g.request("boss", "broadcast", "query_data", nil)
+		g.sign(t, malformed)
+		malformed["signature"] = "AAAA"
+		status, answer := g.post(t, malformed)
+		g.record(t, "a malformed signature without a token", malformed, status, answer)
+		exchange("an error with SUCCESS", g.message("RESPONSE", "analyst", "nova", object{
+			"correlationId": "order-7", "requestId": uuid.NewString(), "status": "SUCCESS", "error": object{"code": "X", "message": "x", "retryable": false},
+		}))
+		exchange("an intent of agents to nova", g.request("boss", "nova", "query_data", nil))
+		exchange("to an unknown agent", g.request("ops", "analist", "query_data", nil))
 		for _, guarantee := range []string{"at-most-once", "at-least-once", "exactly-once"} {
 			m := g.message("EVENT", "boss", "broadcast", object{
 				"eventType": "order.paid", "eventName": "an order was paid", "payload": object{"order": 81},

@@ -12,7 +12,7 @@ import (
 	"comet/models"
 )
 
-// broadcast is the address of all agents in Genesis and PROTOCOL_V5, and no id.
+// broadcast is the address of all agents, and no id.
 const broadcast = "broadcast"
 
 // checkDraft checks the rules of a create request that need no other agents: its fields, and

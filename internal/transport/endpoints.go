@@ -115,6 +115,9 @@ func (s *Server) writeRefusal(w http.ResponseWriter, r *http.Request, proto *des
 	proto = cmp.Or(proto, s.protocols.ofRequest(r))
 	var raw []byte
 	beforeBody := []errs.Code{errs.Unauthenticated, errs.AgentInactive, errs.MissingScope, errs.ForeignAgent, errs.RateLimited}
+	if len(r.Header["Authorization"]) == 0 { // authenticate has read the body and put it back
+		beforeBody = append(beforeBody, errs.InvalidRequest)
+	}
 	if slices.Contains(beforeBody, errs.CodeOf(err)) && !httpkit.IsThrottled(err) {
 		raw = readShortBody(r)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -152,11 +153,31 @@ func (p *Protocol) end(ctx context.Context, t task, to string, limit int) (wire.
 		out.Body = response
 		return out, http.StatusOK, nil
 	default:
+		if f == orchestrator.FailureExpired {
+			var err error
+			if f, t.Task.Error, err = p.expired(ctx, t.Task); err != nil {
+				return out, 0, err
+			}
+		}
 		failure, status := p.failureOf(t, f)
 		failure.OriginalMessageID = t.id
 		out.Body = failure
 		return out, status, nil
 	}
+}
+
+// expired returns the failure of a task that has not ended in time, and its text. If no agent was available in this time, that is
+// the failure.
+func (p *Protocol) expired(ctx context.Context, t models.Task) (orchestrator.Failure, string, error) {
+	const limits = "its timeout, ttl or maxResponseTime"
+	var d selection.Decision
+	if jsonv2.Unmarshal(t.Decision, &d) == nil && d.Verdict == selection.Unavailable {
+		all, err := p.Work.Attempts(ctx, t.ID)
+		if err != nil || !slices.ContainsFunc(all, func(a models.Attempt) bool { return a.AgentID != "" }) {
+			return orchestrator.FailureUnavailable, "no agent that offers the intent was available before the request reached " + limits, err
+		}
+	}
+	return orchestrator.FailureExpired, "the request did not end within " + limits, nil
 }
 
 // processingTime returns the duration of the last attempt in milliseconds, nil without one.

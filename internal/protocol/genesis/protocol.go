@@ -47,8 +47,9 @@ type Dependencies struct {
 
 // Intents fulfils intents that need no agent.
 type Intents interface {
-	// Has reports whether the service fulfils an intent.
+	// Has reports whether the service fulfils an intent, and Names returns all of them.
 	Has(intent string) bool
+	Names() []string
 	// Answer fulfils it. data is encoded as JSON. The errors are those of package errs.
 	Answer(ctx context.Context, by models.Principal, q Query) (data any, err error)
 }

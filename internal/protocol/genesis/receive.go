@@ -35,9 +35,9 @@ import (
 //	@Header			202	{string}	Preference-Applied
 //	@Failure		400	"INVALID_MESSAGE, UNSUPPORTED_VERSION, CLOCK_SKEW"
 //	@Failure		403	"UNAUTHORIZED: the sender may not send this message"
-//	@Failure		404	"NOT_FOUND: the sender has no such task, or the receiver of an EVENT does not exist"
+//	@Failure		404	"NOT_FOUND: the sender has no such task, or the agent `to` does not exist"
 //	@Failure		409	"MESSAGE_REPLAYED, DEDUPLICATION_ID_REUSED, CONFLICT; CANCELLED"
-//	@Failure		422	"UNSUPPORTED_INTENT: no agent offers the intent, or `to` is not an agent that offers it"
+//	@Failure		422	"UNSUPPORTED_INTENT: no agent offers the intent, or `to` is an agent that does not offer it"
 //	@Failure		503	"UNAVAILABLE: the agents that offer the intent are offline; QUEUE_FULL"
 //	@Failure		504	"TIMEOUT, MESSAGE_EXPIRED"
 //	@Router			/api/genesis/messages [post]

@@ -24,6 +24,7 @@ const (
 	codeReplayed        wire.Code = "MESSAGE_REPLAYED"
 	codeDeduplication   wire.Code = "DEDUPLICATION_ID_REUSED"
 	codeNotFound        wire.Code = "NOT_FOUND"
+	codeConflict        wire.Code = "CONFLICT"
 	codeRateLimited     wire.Code = "RATE_LIMITED"
 	codeInternal        wire.Code = "INTERNAL_ERROR"
 	codeExecutionFailed           = "EXECUTION_FAILED"
@@ -141,7 +142,7 @@ func (p *Protocol) refusalOf(err error) (wire.Failure, int) {
 	case errs.NotFound:
 		return answer(wire.ErrorValidation, codeNotFound, http.StatusNotFound)
 	case errs.TaskState, errs.Conflict:
-		return answer(wire.ErrorValidation, wire.Code("CONFLICT"), http.StatusConflict)
+		return answer(wire.ErrorValidation, codeConflict, http.StatusConflict)
 	case errs.LimitReached:
 		return answer(wire.ErrorAgent, codeResource, http.StatusUnprocessableEntity)
 	case errs.UnsupportedWork: // from Negotiate
@@ -176,6 +177,9 @@ func (p *Protocol) requestError(err error, m received, body wire.Request) error 
 	case errs.RequestIDReused:
 		return replayed(m.ID, err)
 	case errs.UnsupportedWork:
+		if m.To != wire.Broadcast && !p.isAgent(m.To) {
+			return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/to", "there is no agent %s; send the request to broadcast, so that comet selects one", input.Quote(m.To))
+		}
 		return refusal{wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeUnsupported, Message: e.Detail, Details: p.supported("")}, http.StatusUnprocessableEntity, err}
 	case errs.NoAgent, errs.Unavailable:
 		named := m.To

@@ -104,8 +104,11 @@ func (p *Protocol) endTask(ctx context.Context, m received, taskID string, r orc
 
 // taskError converts an error about a task that does not exist, belongs to another agent or has ended.
 func taskError(err error) error {
-	if errs.Is(err, errs.NotFound) {
+	switch {
+	case errs.Is(err, errs.NotFound):
 		return coded(wire.ErrorValidation, codeNotFound, http.StatusNotFound, "/correlationId", "%s; correlationId and requestId must be those of the REQUEST", errs.From(err).Detail)
+	case errs.Is(err, errs.TaskState):
+		return coded(wire.ErrorValidation, codeConflict, http.StatusConflict, "/correlationId", "%s; only the agent that works on it may send this, from its REQUEST to its RESPONSE", errs.From(err).Detail)
 	}
 	return err
 }
@@ -150,8 +153,10 @@ func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) err
 	if m.Type != wire.TypeResponse || m.CorrelationID == "" || m.agentID == "" || !p.isTrusted(ctx, m) {
 		return nil
 	}
+	requestID, _ := textOf(json.RawMessage(m.SignedValue("requestId", wire.JCS)))
+	attempt, _ := attemptOf(requestID) // 0, the newest one, if it is what is wrong
 	_, err := p.Work.Complete(ctx, m.agentID, m.CorrelationID, orchestrator.Result{
-		Failure: orchestrator.FailureInvalid, Text: input.ClipBytes("the response of the agent is invalid: "+cause.Error(), maxFailureText), MessageID: m.ID,
+		Attempt: attempt, Failure: orchestrator.FailureInvalid, Text: input.ClipBytes("the response of the agent is invalid: "+cause.Error(), maxFailureText), MessageID: m.ID,
 	})
 	if errs.CodeOf(err) != errs.Internal { // the task is not one of the agent, or has ended
 		err = nil
@@ -159,9 +164,9 @@ func (p *Protocol) failInvalid(ctx context.Context, m received, cause error) err
 	return err
 }
 
-// isTrusted reports whether a message that cannot be verified may have an effect: its sender need not sign.
+// isTrusted reports whether an invalid message may have an effect: its sender need not sign, or its signature is valid.
 func (p *Protocol) isTrusted(ctx context.Context, m received) bool {
-	return p.checkSender(m) == nil && p.mayBeUnsigned(ctx, m)
+	return p.checkSender(m) == nil && (p.mayBeUnsigned(ctx, m) || p.isSigned(ctx, m))
 }
 
 // mayBeUnsigned reports whether no key of the agent that sends a message is required.

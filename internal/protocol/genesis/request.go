@@ -21,7 +21,7 @@ import (
 	"comet/models"
 )
 
-// request processes a REQUEST (Genesis §1): the service fulfils it, or it becomes a task. A request to an agent becomes
+// request processes a REQUEST (Genesis §1): the service fulfils it, or it becomes a task. A request to another agent becomes
 // a task even if the service could fulfil its intent.
 func (p *Protocol) request(ctx context.Context, m received, body wire.Request, wait time.Duration) (protocol.Reply, error) {
 	if expired := expiry(m.Message, body, p.clock()); !expired.IsZero() && !expired.After(p.clock()) {
@@ -37,6 +37,10 @@ func (p *Protocol) request(ctx context.Context, m received, body wire.Request, w
 		return p.cancel(ctx, m, body)
 	case toService && p.Intents.Has(body.Intent):
 		return p.answer(ctx, m, body, wait)
+	case m.To == models.RootAgentID:
+		details, _ := json.Marshal(map[string][]string{"supported": append(p.Intents.Names(), intentCancel, intentClarify)}) // marshals always
+		text := "nova does not offer " + input.Quote(body.Intent) + "; send the request to broadcast, so that comet selects an agent that does"
+		return protocol.Reply{}, refusal{wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeUnsupported, Message: text, Details: details}, http.StatusUnprocessableEntity, nil}
 	}
 	return p.submit(ctx, m, body, wait)
 }
@@ -109,7 +113,7 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	if at := expiry(m.Message, body, p.clock()); !at.IsZero() {
 		sub.Override.ExpiresAt = at
 	}
-	if m.To != wire.Broadcast && m.To != models.RootAgentID {
+	if m.To != wire.Broadcast {
 		sub.AgentID = m.To
 	}
 	if sub.Budget, err = contextNumber(stored.Context, "maxTokens", 1, math.MaxInt64, "a number of tokens above 0"); err != nil {

@@ -1,6 +1,8 @@
 package genesis_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -10,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"comet/internal/auth"
+	"comet/internal/errs"
 	"comet/internal/protocol"
 	"comet/internal/pubsub"
 	"comet/internal/testkit"
@@ -181,6 +185,25 @@ func TestLimitsOfTime(t *testing.T) {
 			f.inbox(t, "analyst")
 		}
 	})
+	runCase(t, "without an agent", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		end := func(over map[string]any, during func()) wire.Failure {
+			_, reply := f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, over))
+			id := reply.Location[len("/api/v1/tasks/"):]
+			during()
+			f.db.Clock.Advance(501 * time.Millisecond)
+			f.work.WaitForTask(t, id, func(t models.Task) bool { return t.State.Ended() })
+			return f.one(t, "boss").Body.(wire.Failure)
+		}
+		slow := end(map[string]any{"timeout": 500}, func() { f.one(t, "analyst") })
+		require.Equal(t, []any{wire.ErrorTimeout, "TIMEOUT", "the request did not end within its timeout, ttl or maxResponseTime"}, []any{slow.ErrorType, slow.ErrorCode, slow.Message})
+		f.inbox(t, "analyst")
+		require.NoError(t, f.work.Leave(t.Context(), "analyst", false))
+		none := end(map[string]any{"timeout": 500}, func() {})
+		require.Equal(t, []any{wire.ErrorRouting, "UNAVAILABLE", int64(1000)}, []any{none.ErrorType, none.ErrorCode, *none.RetryAfterMS})
+		require.Contains(t, none.Message, "no agent that offers the intent was available")
+	})
 	runCase(t, "expired on arrival", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "analyst", "analyze_data")
@@ -283,6 +306,7 @@ func TestFailures(t *testing.T) {
 		f.accepted(t, as("analyst"), f.answer(first, "SUCCESS", "of the first attempt", nil)) // a repeated result
 		_, refused := f.refused(t, as("analyst"), f.answer(first, "PARTIAL", "x", nil))
 		require.Equal(t, http.StatusConflict, refused.Status)
+		require.Contains(t, string(refused.Body), "only the agent that works on it may send this")
 		f.accepted(t, as("analyst"), f.answer(again, "SUCCESS", "of the second attempt", nil))
 		require.Equal(t, `"of the second attempt"`, string(f.one(t, "boss").Body.(wire.Response).Data))
 	})
@@ -308,6 +332,66 @@ func TestFailures(t *testing.T) {
 		task, err := f.work.Task(t.Context(), reply.Location[len("/api/v1/tasks/"):])
 		require.NoError(t, err)
 		require.Equal(t, []any{models.TaskNew, models.WaitForRetry}, []any{task.State, task.WaitingFor})
+	})
+	runCase(t, "an invalid RESPONSE without a token fails the attempt if its signature is valid", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		f.own["analyst"] = newKey(t)
+		_, err := f.keys.Pin(t.Context(), models.Principal{Name: "test"}, "analyst", auth.PublicKeyDraft{PublicKey: f.own["analyst"].Public().(ed25519.PublicKey), SignatureOnly: true, Required: true}, nil)
+		require.NoError(t, err)
+		_, reply := f.accepted(t, as("boss"), f.request("boss", "broadcast", "analyze_data", 1, nil))
+		m := f.one(t, "analyst")
+		waiting := func() models.WaitReason {
+			task, err := f.work.Task(t.Context(), reply.Location[len("/api/v1/tasks/"):])
+			require.NoError(t, err)
+			return task.WaitingFor
+		}
+		doubly := func(over map[string]any) map[string]any { // signed in both profiles
+			out := f.answer(m, "FAILURE", nil, over)
+			f.signed(t, out)
+			parsed, _ := wire.Parse(encode(t, out))
+			text, err := parsed.Signed(wire.JCS)
+			require.NoError(t, err)
+			out["signatureJcs"] = base64.StdEncoding.EncodeToString(ed25519.Sign(f.own["analyst"], text))
+			return out
+		}
+		for name, value := range map[string]any{"signature": nil, "signatureJcs": "AAAA", "publicKey": nil, "timestamp": f.db.Now().Add(-time.Hour).UnixNano()} {
+			changed := doubly(nil)
+			if changed[name] = value; value == nil {
+				delete(changed, name)
+			}
+			raw := encode(t, changed)
+			_, err := f.Info().Sender(t.Context(), raw)
+			require.Error(t, err, "%s: anyone can remove or replace it", name)
+			require.True(t, f.Receive(t.Context(), peer("analyst"), raw, 0).IsError)
+			require.Equal(t, models.NotWaiting, waiting(), name)
+		}
+		old := encode(t, doubly(map[string]any{"timestamp": f.db.Now().Add(-time.Hour).UnixNano()}))
+		_, err = f.Info().Sender(t.Context(), old)
+		require.Equal(t, errs.InvalidRequest, errs.CodeOf(err), "it may be a repetition")
+		raw := encode(t, doubly(nil))
+		by, err := f.Info().Sender(t.Context(), raw)
+		require.NoError(t, err)
+		failure := f.read(t, f.Receive(t.Context(), protocol.Peer{Principal: by}, raw, 0).Body).Body.(wire.Failure)
+		require.Equal(t, "INVALID_MESSAGE", failure.ErrorCode)
+		require.Equal(t, models.WaitForRetry, waiting())
+		f.db.Clock.Advance(4 * time.Second)
+		var again []wire.Message
+		require.Eventually(t, func() bool {
+			again = f.inbox(t, "analyst")
+			return len(again) == 1
+		}, testkit.Timeout, time.Millisecond)
+		require.True(t, f.Receive(t.Context(), protocol.Peer{Principal: by}, raw, 0).IsError)
+		require.Equal(t, models.NotWaiting, waiting(), "a repeated one does not fail the next attempt")
+	})
+	runCase(t, "an agent that does not exist", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		failure, reply := f.refused(t, client("c"), f.request("script", "analist", "analyze_data", 1, nil))
+		require.Equal(t, []any{wire.ErrorValidation, "NOT_FOUND", http.StatusNotFound}, []any{failure.ErrorType, failure.ErrorCode, reply.Status})
+		require.Contains(t, string(failure.Details), `"/to"`)
+		failure, _ = f.refused(t, client("c"), f.request("script", "boss", "analyze_data", 1, nil))
+		require.Equal(t, "UNSUPPORTED_INTENT", failure.ErrorCode)
 	})
 	runCase(t, "no agent offers the intent", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
@@ -522,6 +606,15 @@ func TestService(t *testing.T) {
 		end, _ = f.accepted(t, as("boss"), f.request("boss", "nova", "unregister_agent", 1, nil))
 		failure := end.Body.(wire.Response)
 		require.Equal(t, []any{wire.Failed, "ACTIVE_CHILDREN", "the agent has active children"}, []any{failure.Status, failure.Error.Code, failure.Error.Message})
+	})
+	runCase(t, "nova offers only its own intents", func(t *testing.T, f *fixture) {
+		f.agent(t, "boss")
+		f.agent(t, "analyst", "analyze_data")
+		failure, reply := f.refused(t, as("boss"), f.request("boss", "nova", "analyze_data", 1, nil))
+		require.Equal(t, []any{wire.ErrorRouting, "UNSUPPORTED_INTENT", http.StatusUnprocessableEntity}, []any{failure.ErrorType, failure.ErrorCode, reply.Status})
+		require.Contains(t, failure.Message, "send the request to broadcast")
+		require.JSONEq(t, `{"supported":["health_check","unregister_agent","cancel_task","clarify"]}`, string(failure.Details))
+		require.Empty(t, f.inbox(t, "analyst"))
 	})
 	runCase(t, "a named agent may offer the same intent", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")

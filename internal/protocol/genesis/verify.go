@@ -39,12 +39,12 @@ func (p *Protocol) verify(ctx context.Context, agentID string, m wire.Message) (
 
 // sender returns the principal of a message without a token, which must be signed with a key that replaces a token.
 func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, error) {
-	m, err := wire.Parse(raw)
+	m, mistake := wire.Parse(raw)
 	switch {
-	case codeOf(err) == wire.CodeSignatureRequired, err != nil && m.SignedValue("signature", wire.JCS) == nil:
-		return models.Principal{}, errs.Wrap(errs.Unauthenticated, err, "the message has no token and is not signed")
-	case err != nil: // so that the sender learns its mistake
-		return models.Principal{}, errs.Wrap(errs.InvalidRequest, err, "the message is invalid")
+	case codeOf(mistake) == wire.CodeSignatureRequired, mistake != nil && m.SignedValue("signature", wire.JCS) == nil:
+		return models.Principal{}, errs.Wrap(errs.Unauthenticated, mistake, "the message has no token and is not signed")
+	case mistake != nil && !p.isSigned(ctx, received{Message: m}): // so that the sender learns its mistake
+		return models.Principal{}, errs.Wrap(errs.InvalidRequest, mistake, "the message is invalid")
 	}
 	_, key, err := p.verify(ctx, m.From, m)
 	if _, refused := errors.AsType[refusal](err); refused || err == nil && key.KeyID == "" {
@@ -53,5 +53,18 @@ func (p *Protocol) sender(ctx context.Context, raw []byte) (models.Principal, er
 	if err != nil {
 		return models.Principal{}, err
 	}
-	return p.Keys.Principal(ctx, key)
+	by, err := p.Keys.Principal(ctx, key)
+	if mistake != nil && errs.Is(err, errs.Unauthenticated) {
+		err = errs.Wrap(errs.InvalidRequest, mistake, "the message is invalid")
+	}
+	return by, err
+}
+
+// isSigned reports whether the signature of an invalid message is valid, and not old.
+func (p *Protocol) isSigned(ctx context.Context, m received) bool {
+	if m.Signature == nil || m.PublicKey == nil || m.CheckTime(p.clock()) != nil {
+		return false
+	}
+	_, key, err := p.verify(ctx, m.From, m.Message)
+	return err == nil && key.KeyID != ""
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Parse parses a message. An error is an *Error that names every problem. With an error the message
-// contains those members before the body that could be read, so that a reply can echo them. With
+// contains those members outside of the body that could be read, so that a reply can echo them. With
 // CodeSignatureRequired only the signature or the public key is missing, and the message is otherwise
 // complete, for a caller that accepts unsigned messages.
 //
@@ -57,10 +57,13 @@ func check(raw []byte) (m Message, missing []Problem, err error) {
 	case problem != nil:
 		return m, nil, invalid(*problem)
 	case version != "" && version != Version && version != Version+".0":
+		m.readSignature(c.problems)
 		return m, nil, &Error{Code: CodeUnsupportedVersion, Problems: []Problem{
 			problemAt("/version", "must be %q, not %s", Version, input.Quote(version)),
 		}}
-	case slices.ContainsFunc(c.problems, m.isMistake):
+	}
+	m.readSignature(c.problems)
+	if slices.ContainsFunc(c.problems, m.isMistake) {
 		return m, nil, invalid(c.problems...)
 	}
 	return m, c.problems, nil
@@ -85,12 +88,23 @@ func (m *Message) readHeader(problems []Problem) {
 	}
 }
 
-// read reads the body of a valid message and the members after it.
-func (m *Message) read(raw []byte) (err error) {
-	m.Timestamp, _ = strconv.ParseInt(string(find(m.members, "timestamp").sent), 10, 64)
+// readSignature reads the members with which the sender of a message, that may have other problems, can be verified.
+func (m *Message) readSignature(problems []Problem) {
+	if slices.ContainsFunc(problems, func(p Problem) bool {
+		return slices.Contains([]string{"/timestamp", "/signature", "/signatureJcs", "/publicKey"}, p.Pointer) && find(m.members, p.Pointer[1:]) != nil
+	}) {
+		return
+	}
+	if at := find(m.members, "timestamp"); at != nil {
+		m.Timestamp, _ = strconv.ParseInt(string(at.sent), 10, 64)
+	}
 	m.Signature, _ = decodeBase64(textOf(m.members, "signature")) // nil if it is missing
 	m.SignatureJCS, _ = decodeBase64(textOf(m.members, "signatureJcs"))
 	m.PublicKey, _ = ParsePublicKey(textOf(m.members, "publicKey"))
+}
+
+// read reads the body of a valid message.
+func (m *Message) read(raw []byte) (err error) {
 	switch m.Type {
 	case TypeRequest:
 		m.Body, err = decode[Request](raw)

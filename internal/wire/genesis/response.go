@@ -61,7 +61,9 @@ func responseRules(status Status) []rule {
 		{name: "stack", kind: '"', want: "a string"},
 	}}
 	if status == Succeeded {
-		failure = rule{name: "error", kind: '-', want: "left out if status is SUCCESS"} // no value is of this kind
+		failure = rule{name: "error", check: func(c *checker, path string, r rule, _ member) {
+			c.report(path, r.name, "must be left out if status is SUCCESS")
+		}}
 	}
 	return []rule{
 		{name: "requestId", required: required, kind: '"', want: uuidWant, check: isUUID},
