@@ -240,7 +240,6 @@ func TestGenesisTranscripts(t *testing.T) {
 		exchange("an error with SUCCESS", g.message("RESPONSE", "analyst", "nova", object{
 			"correlationId": "order-7", "requestId": uuid.NewString(), "status": "SUCCESS", "error": object{"code": "X", "message": "x", "retryable": false},
 		}))
-		exchange("an intent of agents to nova", g.request("boss", "nova", "query_data", nil))
 		exchange("to an unknown agent", g.request("ops", "analist", "query_data", nil))
 		for _, guarantee := range []string{"at-most-once", "at-least-once", "exactly-once"} {
 			m := g.message("EVENT", "boss", "broadcast", object{

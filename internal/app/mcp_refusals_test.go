@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
@@ -171,7 +172,7 @@ func TestMCPRefusals(t *testing.T) {
 // sleeper returns a token of a deactivated agent.
 func sleeper(t *testing.T, h *hub) string {
 	t.Helper()
-	id := "sleeper-" + strconv.Itoa(len(h.tree(t)))
+	id := "sleeper-" + uuid.NewString()
 	h.agent(t, id, 1000)
 	token := h.holder(t, id).Token
 	h.must(t, http.StatusNoContent, http.MethodDelete, "/api/v1/agents/"+id, nil)

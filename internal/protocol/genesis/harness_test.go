@@ -77,8 +77,6 @@ type echo struct{}
 
 func (echo) Has(intent string) bool { return intent == "health_check" || intent == "unregister_agent" }
 
-func (echo) Names() []string { return []string{"health_check", "unregister_agent"} }
-
 func (echo) Answer(_ context.Context, _ models.Principal, q genesis.Query) (any, error) {
 	if q.Intent == "health_check" {
 		return q.Payload, nil

@@ -47,9 +47,8 @@ type Dependencies struct {
 
 // Intents fulfils intents that need no agent.
 type Intents interface {
-	// Has reports whether the service fulfils an intent, and Names returns all of them.
+	// Has reports whether the service fulfils an intent.
 	Has(intent string) bool
-	Names() []string
 	// Answer fulfils it. data is encoded as JSON. The errors are those of package errs.
 	Answer(ctx context.Context, by models.Principal, q Query) (data any, err error)
 }

@@ -37,10 +37,6 @@ func (p *Protocol) request(ctx context.Context, m received, body wire.Request, w
 		return p.cancel(ctx, m, body)
 	case toService && p.Intents.Has(body.Intent):
 		return p.answer(ctx, m, body, wait)
-	case m.To == models.RootAgentID:
-		details, _ := json.Marshal(map[string][]string{"supported": append(p.Intents.Names(), intentCancel, intentClarify)}) // marshals always
-		text := "nova does not offer " + input.Quote(body.Intent) + "; send the request to broadcast, so that comet selects an agent that does"
-		return protocol.Reply{}, refusal{wire.Failure{ErrorType: wire.ErrorRouting, ErrorCode: codeUnsupported, Message: text, Details: details}, http.StatusUnprocessableEntity, nil}
 	}
 	return p.submit(ctx, m, body, wait)
 }
@@ -113,7 +109,7 @@ func (p *Protocol) submission(m received, body wire.Request) (orchestrator.Submi
 	if at := expiry(m.Message, body, p.clock()); !at.IsZero() {
 		sub.Override.ExpiresAt = at
 	}
-	if m.To != wire.Broadcast {
+	if m.To != wire.Broadcast && m.To != models.RootAgentID {
 		sub.AgentID = m.To
 	}
 	if sub.Budget, err = contextNumber(stored.Context, "maxTokens", 1, math.MaxInt64, "a number of tokens above 0"); err != nil {

@@ -607,15 +607,6 @@ func TestService(t *testing.T) {
 		failure := end.Body.(wire.Response)
 		require.Equal(t, []any{wire.Failed, "ACTIVE_CHILDREN", "the agent has active children"}, []any{failure.Status, failure.Error.Code, failure.Error.Message})
 	})
-	runCase(t, "nova offers only its own intents", func(t *testing.T, f *fixture) {
-		f.agent(t, "boss")
-		f.agent(t, "analyst", "analyze_data")
-		failure, reply := f.refused(t, as("boss"), f.request("boss", "nova", "analyze_data", 1, nil))
-		require.Equal(t, []any{wire.ErrorRouting, "UNSUPPORTED_INTENT", http.StatusUnprocessableEntity}, []any{failure.ErrorType, failure.ErrorCode, reply.Status})
-		require.Contains(t, failure.Message, "send the request to broadcast")
-		require.JSONEq(t, `{"supported":["health_check","unregister_agent","cancel_task","clarify"]}`, string(failure.Details))
-		require.Empty(t, f.inbox(t, "analyst"))
-	})
 	runCase(t, "a named agent may offer the same intent", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
 		f.agent(t, "doctor", "health_check")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -44,7 +43,7 @@ var _ genesis.Intents = (*Service)(nil)
 
 type handler func(s *Service, ctx context.Context, by models.Principal, q genesis.Query) (any, error)
 
-// handlers are the intents that comet fulfils.
+// handlers are the intents that comet fulfils. A REQUEST with another intent becomes a task.
 func handlers() map[string]handler {
 	return map[string]handler{
 		"execute_workflow": (*Service).executeWorkflow,
@@ -61,9 +60,6 @@ func handlers() map[string]handler {
 
 // Has implements genesis.Intents.
 func (s *Service) Has(intent string) bool { return handlers()[intent] != nil }
-
-// Names implements genesis.Intents.
-func (s *Service) Names() []string { return slices.Sorted(maps.Keys(handlers())) }
 
 // Answer implements genesis.Intents.
 func (s *Service) Answer(ctx context.Context, by models.Principal, q genesis.Query) (any, error) {
