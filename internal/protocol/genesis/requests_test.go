@@ -390,8 +390,13 @@ func TestFailures(t *testing.T) {
 		failure, reply := f.refused(t, client("c"), f.request("script", "analist", "analyze_data", 1, nil))
 		require.Equal(t, []any{wire.ErrorValidation, "NOT_FOUND", http.StatusNotFound}, []any{failure.ErrorType, failure.ErrorCode, reply.Status})
 		require.Contains(t, string(failure.Details), `"/to"`)
-		failure, _ = f.refused(t, client("c"), f.request("script", "boss", "analyze_data", 1, nil))
-		require.Equal(t, "UNSUPPORTED_INTENT", failure.ErrorCode)
+		for _, to := range []string{"boss", "nova", "broadcast"} {
+			failure, _ = f.refused(t, client("c"), f.request("script", to, "dig", 1, nil))
+			require.Equal(t, "UNSUPPORTED_INTENT", failure.ErrorCode, to)
+		}
+		_, reply = f.accepted(t, client("c"), f.request("script", "nova", "analyze_data", 1, nil))
+		require.Equal(t, http.StatusAccepted, reply.Status)
+		f.one(t, "analyst") // nova routes a request as broadcast does
 	})
 	runCase(t, "no agent offers the intent", func(t *testing.T, f *fixture) {
 		f.agent(t, "boss")
