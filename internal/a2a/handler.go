@@ -196,11 +196,11 @@ func (h *Handler) openStream(ctx context.Context, c *call, operation string, par
 	if err != nil {
 		return nil, err
 	}
-	id, err := h.accept(ctx, c.sender, req)
+	f, err := h.accept(ctx, c.sender, req)
 	if err != nil {
 		return nil, err
 	}
-	return h.open(ctx, c.sender, id, "", shown{history: req.Configuration.HistoryLength, artifacts: true})
+	return h.open(ctx, c.sender, f.id(), "", shown{history: req.Configuration.HistoryLength, artifacts: true})
 }
 
 // checkToken returns an error if the token of a request that waits was revoked.

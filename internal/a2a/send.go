@@ -21,38 +21,43 @@ import (
 	rows "comet/store/a2a"
 )
 
-// accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the id of the task. A
-// message that the token has sent before changes nothing.
-func (s *service) accept(ctx context.Context, by sender, req sendRequest) (taskID string, err error) {
+// accept processes a message: it requests a task, replies to a question, or chooses a capability. It returns the task, of which only
+// the id is known if found.first is nil. A message that the token has sent before changes nothing; a request for a new context
+// finds that out when it stores its message.
+func (s *service) accept(ctx context.Context, by sender, req sendRequest) (f found, err error) {
 	if err := auth.Require(by.Principal, models.ScopeMessagesSend); err != nil {
-		return "", err
+		return f, err
 	}
 	m, err := readMessage(req)
 	if err != nil {
-		return "", err
+		return f, err
 	}
-	taskID, err = s.repeated(ctx, by, m)
-	if taskID != "" || err != nil {
-		return taskID, err
+	if m.TaskID != "" || m.ContextID != "" {
+		f.row.ID, err = s.repeated(ctx, by, m)
+		if f.row.ID != "" || err != nil {
+			return f, err
+		}
 	}
 	if c := cmp.Or(req.Configuration.Push, req.Configuration.SDKPush); c != nil {
 		if m.push, err = s.draft(by, *c); err != nil {
-			return "", err
+			return f, err
 		}
 	}
-	if m.TaskID != "" && len(req.Message) > maxReplyJSON {
-		return "", fail(a2a.ErrInvalidParams, "a message with a taskId must have at most %d bytes", maxReplyJSON)
-	} else if m.TaskID != "" {
-		taskID, err = string(m.TaskID), s.reply(ctx, by, m, req)
-	} else {
-		taskID, err = s.request(ctx, by, m, req)
+	switch {
+	case m.TaskID != "" && len(req.Message) > maxReplyJSON:
+		return f, fail(a2a.ErrInvalidParams, "a message with a taskId must have at most %d bytes", maxReplyJSON)
+	case m.TaskID != "":
+		f.row.ID, err = string(m.TaskID), s.reply(ctx, by, m, req)
+	default:
+		f, err = s.request(ctx, by, m, req)
 	}
-	if err != nil { // the same message may have come at the same time
-		if first, missed := s.repeated(ctx, by, m); first != "" && missed == nil {
-			return first, nil
+	if err != nil { // the message may have been sent before, or at the same time
+		first, missed := s.repeated(ctx, by, m)
+		if first != "" || missed != nil && errs.Is(err, errs.Conflict) {
+			return found{row: rows.Task{ID: first}}, missed
 		}
 	}
-	return taskID, err
+	return f, err
 }
 
 // repeated returns the task of a message that the token has sent before, "" for a new message. It returns an error if that
@@ -71,15 +76,16 @@ func (s *service) repeated(ctx context.Context, by sender, m message) (taskID st
 }
 
 // request requests a task. Work that no agent offers, or that no budget covers, is a rejected task.
-func (s *service) request(ctx context.Context, by sender, m message, req sendRequest) (string, error) {
+func (s *service) request(ctx context.Context, by sender, m message, req sendRequest) (f found, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {
-		return "", err
+		return f, err
 	}
 	if flow, err := m.workflowRequest(req); err != nil {
-		return "", err
+		return f, err
 	} else if flow != nil {
-		return s.startWorkflow(ctx, by, m, *flow)
+		f.row.ID, err = s.startWorkflow(ctx, by, m, *flow)
+		return f, err
 	}
 	t := rows.Task{ID: id.String(), Owner: by.TokenID, ContextID: cmp.Or(m.ContextID, uuid.NewString())}
 	parameters, err := m.parameters()
@@ -91,16 +97,16 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 		budget, err = m.budget(req.Metadata)
 	}
 	if err != nil {
-		return "", err
+		return f, err
 	}
 	add := s.adding(by, &t, m)
 	capability := m.metadata("capability", req.Metadata)
 	if capability == "" && isPrintable(req.Tenant) {
 		if t.Options, capability, err = s.choose(ctx, by.Principal, m, req.Tenant); err != nil {
-			return "", err
+			return f, err
 		}
 	} else if capability != "" && !input.ValidCapability(capability) || !isPrintable(req.Tenant) {
-		return "", fail(a2a.ErrInvalidParams, "metadata.capability must be the name of a capability, and tenant the id of an agent")
+		return f, fail(a2a.ErrInvalidParams, "metadata.capability must be the name of a capability, and tenant the id of an agent")
 	}
 	switch {
 	case t.Options != nil:
@@ -108,14 +114,22 @@ func (s *service) request(ctx context.Context, by sender, m message, req sendReq
 	case capability == "" && req.Tenant == "":
 		t.State, t.Reason = rows.Rejected, "no capability matches the message; name one as metadata.capability, see the extended agent card"
 	default:
-		err := s.submit(ctx, by, t, order{capability, req.Tenant, parameters, budget, m.ContextID == ""}, add)
+		core, err := s.submit(ctx, by, t, order{capability, req.Tenant, parameters, budget, m.ContextID == ""}, add)
 		if reason := refusal(err); reason != "" {
 			t.State, t.Reason = rows.Rejected, reason
 			break
 		}
-		return t.ID, err
+		return found{row: t, core: &core, first: m.of(t)}, err
 	}
-	return t.ID, s.Store.Write(ctx, add)
+	err = s.Store.Write(ctx, add)
+	return found{row: t, first: m.of(t)}, err
+}
+
+// of returns a message as that of a task.
+func (m message) of(t rows.Task) *a2a.Message {
+	out := *m.Message
+	out.TaskID, out.ContextID = a2a.TaskID(t.ID), t.ContextID
+	return &out
 }
 
 // adding returns what stores a task with the message that requests it and its push notifications.
@@ -139,9 +153,7 @@ func refusal(err error) string {
 
 // sent returns the row of a client's message.
 func (s *service) sent(by sender, t rows.Task, m message) rows.Message {
-	stored := *m.Message
-	stored.TaskID, stored.ContextID = a2a.TaskID(t.ID), t.ContextID
-	text, _ := json.Marshal(stored) // decoded JSON
+	text, _ := json.Marshal(m.of(t)) // decoded JSON
 	return rows.Message{Owner: by.TokenID, MessageID: m.ID, Digest: m.digest, Message: text}
 }
 
@@ -177,7 +189,7 @@ type order struct {
 }
 
 // submit submits a task and commits rows of the caller with it.
-func (s *service) submit(ctx context.Context, by sender, t rows.Task, o order, with func(*store.Tx) error) error {
+func (s *service) submit(ctx context.Context, by sender, t rows.Task, o order, with func(*store.Tx) error) (models.Task, error) {
 	sub := orchestrator.Submission{
 		ID: t.ID, Class: Class, AgentID: o.agentID, Parameters: o.parameters, Budget: o.budget, Priority: orchestrator.DefaultPriority, SessionID: t.ContextID, Traceparent: by.traceparent,
 		With: func(tx *store.Tx, _ *models.Task) error { return with(tx) },
@@ -188,8 +200,8 @@ func (s *service) submit(ctx context.Context, by sender, t rows.Task, o order, w
 	if o.capability != "" {
 		sub.Capabilities = []string{o.capability}
 	}
-	_, err := s.Orchestrator.Submit(ctx, by.Principal, sub, nil)
-	return err
+	done, err := s.Orchestrator.Submit(ctx, by.Principal, sub, nil)
+	return done.Task, err
 }
 
 // maxOptions limits the capabilities from which a client chooses.
@@ -367,7 +379,7 @@ func (s *service) chosen(ctx context.Context, by sender, f found, m message, req
 	if err := s.enterContext(ctx, by, f.row.ContextID); err != nil {
 		return err
 	}
-	err = s.submit(ctx, by, f.row, order{capability: capability, agentID: open.Tenant, parameters: parameters, budget: budget}, move(rows.InCore, ""))
+	_, err = s.submit(ctx, by, f.row, order{capability: capability, agentID: open.Tenant, parameters: parameters, budget: budget}, move(rows.InCore, ""))
 	if reason := refusal(err); reason != "" {
 		return s.Store.Write(ctx, move(rows.Rejected, reason))
 	}

@@ -112,6 +112,8 @@ type found struct {
 	core *models.Task
 	// flow is the workflow that the task is, nil for another task.
 	flow *workflow.View
+	// first is the only message of a task that was requested a moment ago, nil if its messages must be read.
+	first *a2a.Message
 }
 
 func (f found) id() string {

@@ -132,7 +132,10 @@ func (s *service) view(ctx context.Context, f found, show shown) (out *a2a.Task,
 			return nil, fail(a2a.ErrInvalidParams, "historyLength must not be negative")
 		}
 	}
-	if limit > 0 {
+	switch {
+	case limit > 0 && f.first != nil:
+		out.History = []*a2a.Message{f.first}
+	case limit > 0:
 		stored, err := rows.Messages(s.Store.Reads(ctx), f.id(), limit)
 		if err != nil {
 			return nil, err
@@ -230,19 +233,21 @@ func (s *service) await(ctx context.Context, by sender, id string, show shown, i
 // send processes a message and returns its task, once it has ended or asks, or at once if the client does not wait. A result that is
 // only a message is returned as one.
 func (s *service) send(ctx context.Context, by sender, req sendRequest, idle func() error) (a2a.Event, error) {
-	id, err := s.accept(ctx, by, req)
+	f, err := s.accept(ctx, by, req)
 	if err != nil {
 		return nil, err
 	}
 	show := shown{history: req.Configuration.HistoryLength, artifacts: true}
 	if req.Configuration.ReturnImmediately {
-		f, err := s.find(ctx, by.Principal, id)
+		if f.first == nil {
+			f, err = s.find(ctx, by.Principal, f.id())
+		}
 		if err != nil {
 			return nil, err
 		}
 		return s.view(ctx, f, show)
 	}
-	f, out, err := s.await(ctx, by, id, show, idle)
+	f, out, err := s.await(ctx, by, f.id(), show, idle)
 	if err == nil && ctx.Err() == nil {
 		err = idle() // the token may have been revoked before the wait
 	}
