@@ -22,13 +22,16 @@ func TestDocumentation(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(comet[a-z0-9 -]*)`.*$").FindAllStringSubmatch(doc, -1) {
 		rows[m[1]] = m[0]
 	}
-	root, _ := newRootCommand()
-	root.InitDefaultCompletionCmd()
+	newRoot := func() *cobra.Command { // a command sorts its flags when it visits them, so that the subtests cannot share one
+		root, _ := newRootCommand()
+		root.InitDefaultCompletionCmd()
+		return root
+	}
 
 	t.Run("has a row for every command", func(t *testing.T) {
 		t.Parallel()
 		var commands, documented []string
-		walk(root, func(c *cobra.Command) { commands = append(commands, c.CommandPath()) })
+		walk(newRoot(), func(c *cobra.Command) { commands = append(commands, c.CommandPath()) })
 		for name := range rows {
 			documented = append(documented, name)
 		}
@@ -37,7 +40,7 @@ func TestDocumentation(t *testing.T) {
 
 	t.Run("lists the flags of every client command", func(t *testing.T) {
 		t.Parallel()
-		walk(root, func(c *cobra.Command) {
+		walk(newRoot(), func(c *cobra.Command) {
 			if c.GroupID == groupServer || c.Parent().GroupID == groupServer || c.GroupID+c.Parent().GroupID == "" {
 				return
 			}
@@ -53,7 +56,7 @@ func TestDocumentation(t *testing.T) {
 
 	t.Run("has the settings of client commands", func(t *testing.T) {
 		t.Parallel()
-		root.Commands()[0].PersistentFlags().VisitAll(func(f *pflag.Flag) { require.Contains(t, doc, "| `--"+f.Name+"`") })
+		newRoot().Commands()[0].PersistentFlags().VisitAll(func(f *pflag.Flag) { require.Contains(t, doc, "| `--"+f.Name+"`") })
 		for _, name := range []string{envServer, envToken, envOutput, envClientConfig, defaultServer} {
 			require.Contains(t, doc, "`"+name+"`")
 		}
