@@ -58,6 +58,7 @@ func (w *repeatingWorker) sendTwice(line string) {
 func (w *repeatingWorker) onSameConnection(line string) { w.send(line) }
 
 func (w *repeatingWorker) overHTTP(line string) {
+	w.waitUntilHandled() // a piece of a result that arrives after the end of its task is an error
 	answer, _ := w.client.postLines(w.t, line)
 	require.NotContains(w.t, answer, "|E|", line)
 }
@@ -69,8 +70,13 @@ func (w *repeatingWorker) onNextConnection(line string) {
 	w.tcpClient = dialTCP(w.t, address)
 	require.Equal(w.t, w.number, w.join(";name="+w.name))
 	w.send(line)
+	w.waitUntilHandled() // before this connection ends, too
+}
+
+// waitUntilHandled waits until the messages before on the connection are handled.
+func (w *repeatingWorker) waitUntilHandled() {
 	w.send("M8|" + w.number + ">O1|K|T0|-|-|-|0|S0|-|caps=custom:" + w.name)
-	w.waitFor("A|T0") // the message is handled before this connection ends too
+	w.waitFor("A|T0")
 }
 
 // waitFor waits for a line of a type and skips the replies to earlier lines.
