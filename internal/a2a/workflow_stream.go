@@ -95,7 +95,7 @@ func (st *stream) emitStep(ctx context.Context, at, step string) error {
 	})
 }
 
-// handleAgent sends a question of an agent of the workflow, and that no agent asks any more.
+// handleAgent sends a question of an agent of the workflow, or an update when no question is open any more.
 func (st *stream) handleAgent(ctx context.Context, e models.Event) error {
 	var d events.TaskData
 	if err := json.Unmarshal(e.Data, &d); err != nil {

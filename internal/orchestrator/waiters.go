@@ -65,7 +65,7 @@ func (o *Orchestrator) Wait(ctx context.Context, tokenID, id string, timeout tim
 	return o.waitFor(ctx, wakeups.End, tokenID, id, timeout, func(t models.Task) bool { return t.State.Ended() })
 }
 
-// WaitUntil is Wait for what done reports. done is called at the start, after changes and after receipts and questions of subtasks.
+// WaitUntil waits like Wait, but until done reports true. done is called at the start, after changes and after receipts and questions of subtasks.
 func (o *Orchestrator) WaitUntil(ctx context.Context, tokenID, id string, timeout time.Duration, done func(models.Task) bool) (models.Task, error) {
 	return o.waitFor(ctx, WakeTask, tokenID, id, timeout, done)
 }

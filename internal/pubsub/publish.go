@@ -116,7 +116,7 @@ func (p *PubSub) newPublication(ctx context.Context, by models.Principal, d Draf
 		return out, errs.New(errs.ForeignAgent, "the token is bound to the agent %q and cannot publish from %s", from, input.Quote(d.From))
 	}
 	if _, own := p.opts.Events[models.EventType(d.Type)]; own && by.AgentID != nil && from == models.RootAgentID {
-		return out, input.Violated("/type", "reserved", "type must not be %s, because subscribers would take it for an event of comet; choose another one, or publish as another sender", d.Type)
+		return out, input.Violated("/type", "reserved", "type must not be %s, because subscribers would mistake it for an event of comet; choose another one, or publish as another sender", d.Type)
 	}
 	if by.AgentID == nil {
 		_, err := p.store.Agents(ctx).Get(from)

@@ -247,7 +247,7 @@ func (e *Engine) IsAsked(ctx context.Context, by models.Principal, id, checkpoin
 	return asked, err
 }
 
-// TaskAwaitingReply returns the task of an agent step that runs, or a subtask of it, that waits for a reply. ok is false if none
+// TaskAwaitingReply returns the task that waits for a reply: that of a running agent step, or one of its subtasks. ok is false if none
 // waits.
 func (e *Engine) TaskAwaitingReply(ctx context.Context, id string) (asking models.Task, ok bool, err error) {
 	running, err := workflows.RunningTasks(e.Store.Reads(ctx), id)

@@ -84,7 +84,7 @@ func ParseCard(raw []byte) (c Card, err error) {
 }
 
 // Endpoint returns the first interface that this package supports and permit accepts. With a secret it must be on the server of the
-// card, which is at home. If there is none, the error says why.
+// card, whose address is home. If there is none, the error says why.
 func (c Card) Endpoint(home string, secret bool, permit func(address string) error) (a2a.AgentInterface, error) {
 	var reasons []string
 	for _, e := range c.Interfaces {

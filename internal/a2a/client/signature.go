@@ -42,7 +42,7 @@ func VerifyCard(ctx context.Context, o Options, address string, raw []byte) (str
 		return Unsigned, nil
 	}
 	if !jsontext.Value(raw).IsValid() { // the map has the last of repeated members, and ParseCard could read another one
-		return "", errs.New(errs.InvalidRequest, "the agent card has signatures, and must not repeat a member or contain invalid UTF-8")
+		return "", errs.New(errs.InvalidRequest, "a signed agent card must not repeat a member or contain invalid UTF-8")
 	}
 	if err := json.Unmarshal(members["signatures"], &signatures); err != nil || len(signatures) > maxSignatures {
 		return "", errs.New(errs.InvalidRequest, "the signatures of the agent card must be a list of at most %d", maxSignatures)

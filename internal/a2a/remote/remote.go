@@ -69,7 +69,7 @@ type Options struct {
 	// Guard decides which addresses comet may connect to, default netguard.New(nil). HTTPSOnly rejects other schemes.
 	Guard     *netguard.Guard
 	HTTPSOnly bool
-	// Keys encrypts the secrets, nil does not.
+	// Keys encrypts the secrets; if it is nil, they are not encrypted.
 	Keys      *seal.Keyring
 	UserAgent string
 	// Poll is how often the inbox is read without a wake-up, default 2 s.

@@ -25,7 +25,8 @@ func parts(parameters json.RawMessage) a2a.ContentParts {
 	return a2a.ContentParts{a2a.NewDataPart(parameters)}
 }
 
-// maxHops limits metadata.comet_hops, which counts how many times servers of comet have passed the work on over A2A: an agent whose remote agent is comet itself could otherwise pass its tasks to itself endlessly.
+// maxHops limits metadata.comet_hops, which counts how many times servers of comet have passed the work on over A2A. Without it, an
+// agent whose remote agent is comet itself could pass its tasks to itself endlessly.
 const maxHops = 4
 
 // hopsOf returns the hops of a task: those of the message that requested it, one of its parents, or its workflow.

@@ -19,7 +19,7 @@ type Counters struct {
 	Breakers  prometheus.Counter
 }
 
-// NewCounters returns counters of nothing.
+// NewCounters returns counters set to zero.
 func NewCounters() *Counters {
 	buckets := []float64{.005, .025, .1, .5, 1, 5, 15, 60, 300, 1800, 7200}
 	return &Counters{

@@ -83,7 +83,7 @@ func (p *Protocol) read(ctx context.Context, from protocol.Peer, raw []byte) (re
 	return out, nil
 }
 
-// mistakes returns an error of the codec, without a missing signature if the message is unsigned and its sender need not sign.
+// mistakes returns the codec's error, ignoring a missing signature if the sender is not required to sign.
 func (p *Protocol) mistakes(ctx context.Context, m received, err error) error {
 	e, ok := errors.AsType[*wire.Error](err)
 	if !ok || m.SignedValue("signature", wire.JCS) != nil || m.SignedValue("publicKey", wire.JCS) != nil || m.agentID != "" && !p.mayBeUnsigned(ctx, m) {

@@ -88,7 +88,7 @@ func (m *Message) readHeader(problems []Problem) {
 	}
 }
 
-// readSignature reads the members with which the sender of a message, that may have other problems, can be verified.
+// readSignature reads the members that verify the sender of a message, which may be invalid in other ways.
 func (m *Message) readSignature(problems []Problem) {
 	if slices.ContainsFunc(problems, func(p Problem) bool {
 		return slices.Contains([]string{"/timestamp", "/signature", "/signatureJcs", "/publicKey"}, p.Pointer) && find(m.members, p.Pointer[1:]) != nil
