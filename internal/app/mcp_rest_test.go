@@ -63,6 +63,7 @@ func TestMCPPolicyInEveryAPI(t *testing.T) {
 		requireFailed(t, "PERMISSION_DENIED", called(t, s, "paper:echo", map[string]any{"path": "/etc"}))
 		require.Equal(t, "TOOL_NOT_FOUND", who.restCall(t, http.StatusNotFound, "paper:shred", nil)["tool_error"])
 		require.Equal(t, "PERMISSION_DENIED", who.restCall(t, http.StatusForbidden, "paper:echo", map[string]any{"path": "/etc"})["tool_error"])
+		h.offers(t, "mcp-paper", 3)
 		task := who.submits(t, "custom:paper:shred", nil)
 		require.Equal(t, "failed", task.State, "%+v", task)
 		require.Equal(t, before, paper.Calls(), "no call was forwarded")
