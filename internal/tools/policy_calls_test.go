@@ -44,6 +44,7 @@ func TestPolicyOfCalls(t *testing.T) {
 			c.RequireFails(t, "TOOL_NOT_FOUND", "paper__shred", nil)
 			c.RequireFails(t, "TOOL_NOT_FOUND", "ink:echo", nil)
 			require.Equal(t, "no such function", c.Run(t, `try { await paper.shred({}); return "called" } catch (e) { return "no such function" }`, nil))
+			s.Work.WaitForWorker(t, s.AgentOf("paper"), func(w models.Worker) bool { return w.State == models.WorkerOnline })
 			task := submitAndWait(t, s, c.Principal, "custom:paper:shred", "{}")
 			require.Equal(t, models.TaskFailed, task.State, "%+v", task)
 			require.Equal(t, before, paper.Calls()+ink.Calls(), "no call was forwarded")
