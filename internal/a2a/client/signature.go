@@ -54,7 +54,7 @@ func VerifyCard(ctx context.Context, o Options, address string, raw []byte) (str
 		err = payload.Canonicalize()
 	}
 	if err != nil {
-		return "", errs.New(errs.InvalidRequest, "the agent card has signatures, but no canonical form: %s", err.Error())
+		return "", errs.New(errs.InvalidRequest, "the signed agent card has no canonical form: %s", err.Error())
 	}
 	o.Header = "" // keys are public
 	ctx, cancel := context.WithTimeout(ctx, CardTimeout)
