@@ -24,6 +24,7 @@ import (
 	"comet/internal/background"
 	"comet/internal/bus"
 	"comet/internal/config"
+	"comet/internal/dashboard"
 	"comet/internal/errs"
 	"comet/internal/events"
 	"comet/internal/httpkit"
@@ -165,6 +166,7 @@ func (a *App) open(ctx context.Context) (err error) {
 		return agents.IsStreaming(r) || mcp.IsStreaming(r) || a2a.IsStreaming(r)
 	}
 	options.MountPublic = func(r chi.Router) {
+		dashboard.Mount(r)
 		agents.Mount(r)
 		for _, path := range stack.handler.Paths() {
 			r.Handle(path, stack.handler)

@@ -1,0 +1,2 @@
+import { Page } from "./components";
+export const Agents = () => <Page name="agents" title="Agents"><p /></Page>;

@@ -1,0 +1,93 @@
+// Charts of values over time (uPlot), with the same values as a table for screen readers.
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { short } from "./format";
+import { theme } from "./shell";
+
+export type Values = { name: string; values: number[]; colour: number; fill?: boolean };
+
+const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+/** Series draws lines over times, which are seconds since 1970. */
+export function Series(p: { label: string; at: number[]; lines: Values[]; height?: number }) {
+  const box = useRef<HTMLDivElement>(null);
+  const chart = useRef<uPlot>(undefined);
+  const look = theme();
+  const data = [p.at, ...p.lines.map((l) => l.values)] as uPlot.AlignedData;
+  const names = p.lines.map((l) => l.name).join();
+
+  useEffect(() => {
+    const element = box.current!;
+    const axis = { stroke: css("--muted"), grid: { stroke: css("--border"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const height = p.height ?? 160;
+    const options: uPlot.Options = {
+      width: element.clientWidth,
+      height,
+      padding: [8, 8, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false } },
+      scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 4)] } },
+      axes: [
+        { ...axis, grid: { show: false }, space: 72 },
+        { ...axis, size: 48, splits: undefined, values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? short(t) : "")) },
+      ],
+      series: [
+        {},
+        ...p.lines.map((l) => {
+          const stroke = css("--c" + l.colour);
+          return { label: l.name, stroke, width: 1.75, fill: l.fill ? stroke + "22" : undefined, points: { show: false } };
+        }),
+      ],
+    };
+    chart.current = new uPlot(options, data, element);
+    const resize = new ResizeObserver(() => element.clientWidth && chart.current?.setSize({ width: element.clientWidth, height }));
+    resize.observe(element);
+    return () => {
+      resize.disconnect();
+      chart.current?.destroy();
+    };
+  }, [look, names, p.height]);
+  useEffect(() => chart.current?.setData(data), [p.at, ...p.lines.map((l) => l.values)]);
+
+  return (
+    <figure class="stack tight">
+      <div ref={box} aria-hidden="true" />
+      <figcaption class="row">
+        {p.lines.map((l) => (
+          <span key={l.name} class="faint row">
+            <span aria-hidden="true" class="swatch" style={{ background: `var(--c${l.colour})` }} /> {l.name} {short(l.values.reduce((a, b) => a + b, 0))}
+          </span>
+        ))}
+      </figcaption>
+      <details>
+        <summary class="faint">As a table</summary>
+        <div class="table scroll" tabIndex={0} role="region" aria-label={p.label}>
+          <table aria-label={p.label}>
+            <thead>
+              <tr>
+                <th scope="col">Time</th>
+                {p.lines.map((l) => (
+                  <th scope="col" class="number" key={l.name}>
+                    {l.name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {p.at.map((at, i) => (
+                <tr key={at}>
+                  <td>{new Date(at * 1000).toLocaleString("en-GB")}</td>
+                  {p.lines.map((l) => (
+                    <td class="number" key={l.name}>
+                      {l.values[i]}
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </details>
+    </figure>
+  );
+}

@@ -1,0 +1,378 @@
+// The parts that all views share.
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { call, curl, Problem, type Call } from "./api";
+import { ago, count, mark, moment, short, tone, words, type Tone } from "./format";
+import { Icon, type IconName } from "./icons";
+import { navigate, parameter, setParameters, address } from "./router";
+import type { Resource } from "./resource";
+import { notify } from "./toasts";
+
+/** Page is a view. Its name is in data-page, and data-ready says that its first data is shown. */
+export function Page(p: { name: string; title: string; crumbs?: [string, string][]; badge?: ComponentChildren; subtitle?: ComponentChildren; actions?: ComponentChildren; ready?: boolean; children: ComponentChildren }) {
+  const main = useRef<HTMLElement>(null);
+  useEffect(() => {
+    document.title = p.title + " – comet";
+  }, [p.title]);
+  useEffect(() => main.current?.focus({ preventScroll: true }), [p.name]);
+  return (
+    <main id="main" ref={main} tabIndex={-1} data-page={p.name} data-ready={p.ready === false ? "false" : "true"}>
+      <div class="head">
+        <div class="titles">
+          {p.crumbs && (
+            <nav aria-label="Breadcrumb">
+              <ol class="crumbs">
+                {p.crumbs.map(([text, to]) => (
+                  <li key={to}>
+                    <a href={to}>{text}</a>
+                  </li>
+                ))}
+              </ol>
+            </nav>
+          )}
+          <div class="line">
+            <h1>{p.title}</h1>
+            {p.badge}
+          </div>
+          {p.subtitle && <p class="muted">{p.subtitle}</p>}
+        </div>
+        {p.actions && <div class="actions">{p.actions}</div>}
+      </div>
+      {p.children}
+    </main>
+  );
+}
+
+/** Panel is a part of a view with a heading. */
+export function Panel(p: { title: string; class?: string; actions?: ComponentChildren; flush?: boolean; children: ComponentChildren }) {
+  const id = useId();
+  return (
+    <section class={"panel " + (p.class ?? "")} aria-labelledby={id}>
+      <header>
+        <h2 id={id}>{p.title}</h2>
+        {p.actions && <div class="actions">{p.actions}</div>}
+      </header>
+      <div class={"body" + (p.flush ? " flush" : "")}>{p.children}</div>
+    </section>
+  );
+}
+
+/** Loaded shows a resource: a skeleton at first, then its content; a failure beside the last content. */
+export function Loaded<T>(p: { of: Resource<T>; children: (data: T) => ComponentChildren }) {
+  const { data, problem, loading, reload } = p.of;
+  return (
+    <>
+      {problem && <ProblemNotice problem={problem} retry={reload} />}
+      {data !== undefined ? p.children(data) : loading && !problem ? <Skeleton /> : null}
+    </>
+  );
+}
+
+export function Skeleton() {
+  return (
+    <div class="skeleton" role="status" aria-label="Loading">
+      <i /> <i /> <i />
+    </div>
+  );
+}
+
+/** ProblemNotice shows what the server answered. */
+export function ProblemNotice({ problem, retry }: { problem: Problem; retry?: () => void }) {
+  return (
+    <div class="notice bad" role="alert">
+      <Icon name="warning" />
+      <div>
+        <span>{problem.detail}</span>
+        {problem.requestID && <span class="faint">Request {problem.requestID}</span>}
+      </div>
+      {retry && <button onClick={retry}>Try again</button>}
+    </div>
+  );
+}
+
+/** Empty says that there is nothing to show, and what to do about it. */
+export function Empty(p: { icon?: IconName; title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <Icon name={p.icon ?? "inbox"} />
+      <strong>{p.title}</strong>
+      {p.children}
+    </div>
+  );
+}
+
+/** Badge shows a state by text, sign and colour. */
+export function Badge({ state, of, text }: { state: string; of?: Tone; text?: string }) {
+  const t = of ?? tone(state);
+  return (
+    <span class={"badge " + t}>
+      <span aria-hidden="true">{mark(t)}</span>
+      {text ?? words(state)}
+    </span>
+  );
+}
+
+export const Tag = ({ children }: { children: ComponentChildren }) => <span class="tag">{children}</span>;
+
+/** Time shows a moment relative to now, with its date as a tooltip. */
+export function Time({ at }: { at: string | undefined | null }) {
+  if (!at) return <span class="faint">–</span>;
+  return (
+    <time class="nowrap" dateTime={at} title={moment(at)}>
+      {ago(at)}
+    </time>
+  );
+}
+
+/** Budget shows used and reserved tokens of a budget; a null budget is unlimited. */
+export function Budget(p: { used: number; reserved?: number; budget: number | null | undefined; label: string }) {
+  const total = p.budget ?? 0;
+  const part = (n: number) => (total > 0 ? Math.min(100, (n / total) * 100) : n > 0 ? 100 : 0);
+  const ratio = total > 0 ? p.used / total : p.used > 0 ? 1 : 0;
+  const unlimited = p.budget === null || p.budget === undefined;
+  const text = unlimited ? short(p.used) + " used, no limit" : short(p.used) + " of " + short(total) + (p.reserved ? ", " + short(p.reserved) + " reserved" : "");
+  return (
+    <div class={"meter" + (unlimited ? "" : ratio >= 1 ? " over" : ratio >= 0.8 ? " high" : "")}>
+      {!unlimited && (
+        <div class="track" role="meter" aria-label={p.label} aria-valuemin={0} aria-valuemax={total} aria-valuenow={Math.min(p.used, total)} aria-valuetext={text}>
+          <div class="used" style={{ width: part(p.used) + "%" }} />
+          <div class="reserved" style={{ width: Math.min(100 - part(p.used), part(p.reserved ?? 0)) + "%" }} />
+        </div>
+      )}
+      <span class="text" title={count(p.used) + (unlimited ? "" : " of " + count(total)) + " tokens"}>
+        {text}
+      </span>
+    </div>
+  );
+}
+
+/** Facts is a list of names and values; pairs without a value are left out. */
+export function Facts({ of }: { of: [string, ComponentChildren][] }) {
+  return (
+    <dl class="facts">
+      {of
+        .filter(([, value]) => value !== undefined && value !== null && value !== "")
+        .map(([name, value]) => [<dt>{name}</dt>, <dd>{value}</dd>])}
+    </dl>
+  );
+}
+
+/** Json shows data as text. Nothing of agents or tools is ever inserted as HTML. */
+export function Json({ value, label }: { value: unknown; label: string }) {
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return (
+    <pre class="code" tabIndex={0} role="region" aria-label={label}>
+      {text}
+    </pre>
+  );
+}
+
+export type Column<T> = { title: string; cell: (row: T) => ComponentChildren; number?: boolean };
+
+/** Table is a table whose rows may lead to a view. The keys j and k move between rows, Enter opens one. */
+export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id: (row: T) => string; href?: (row: T) => string | undefined; more?: () => void; empty: ComponentChildren }) {
+  if (p.rows.length === 0) return <>{p.empty}</>;
+  const keys = (event: KeyboardEvent) => {
+    const row = (event.target as Element).closest("tr");
+    if (!row || event.target !== row) return;
+    const next = { j: "nextElementSibling", ArrowDown: "nextElementSibling", k: "previousElementSibling", ArrowUp: "previousElementSibling" }[event.key] as "nextElementSibling" | undefined;
+    if (next) {
+      event.preventDefault();
+      (row[next] as HTMLElement | null)?.focus();
+    } else if (event.key === "Enter" && row.dataset.href) navigate(row.dataset.href);
+  };
+  return (
+    <>
+      <div class="table">
+        <table aria-label={p.label}>
+          <thead>
+            <tr>
+              {p.columns.map((c) => (
+                <th key={c.title} scope="col" class={c.number ? "number" : ""}>
+                  {c.title}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody onKeyDown={keys}>
+            {p.rows.map((row) => {
+              const to = p.href?.(row);
+              const open = (event: MouseEvent) => {
+                if (to && !(event.target as Element).closest("a, button, input, select, label") && !getSelection()?.toString()) navigate(to);
+              };
+              return (
+                <tr key={p.id(row)} data-href={to} tabIndex={to ? 0 : undefined} onClick={open}>
+                  {p.columns.map((c) => (
+                    <td key={c.title} class={c.number ? "number" : ""}>
+                      {c.cell(row)}
+                    </td>
+                  ))}
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+      {p.more && (
+        <div class="more">
+          <button class="quiet" onClick={p.more}>
+            Show more
+          </button>
+        </div>
+      )}
+    </>
+  );
+}
+
+/** Tabs are parts of a view, kept in the query parameter "tab"; the first is the default. */
+export function Tabs({ of }: { of: [string, string][] }) {
+  const selected = parameter("tab") || of[0]?.[0];
+  const to = (id: string) => {
+    const url = new URL(address.value, location.origin);
+    if (id === of[0]?.[0]) url.searchParams.delete("tab");
+    else url.searchParams.set("tab", id);
+    return url.pathname + url.search;
+  };
+  return (
+    <nav class="tabs" aria-label="Parts of this view">
+      {of.map(([id, title]) => (
+        <a key={id} href={to(id)} aria-current={id === selected ? "page" : undefined}>
+          {title}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+/** Filter is a choice that is kept in a query parameter. */
+export function Filter(p: { name: string; label: string; options: [string, string][] }) {
+  return (
+    <label>
+      {p.label}
+      <select value={parameter(p.name)} onChange={(e) => setParameters({ [p.name]: e.currentTarget.value })}>
+        {p.options.map(([value, text]) => (
+          <option key={value} value={value}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** Search is a text that is kept in a query parameter, applied when typing pauses. */
+export function Search(p: { name: string; label: string; placeholder?: string }) {
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const apply = (value: string) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setParameters({ [p.name]: value.trim() }), 250);
+  };
+  return <input type="search" aria-label={p.label} placeholder={p.placeholder ?? p.label} defaultValue={parameter(p.name)} onInput={(e) => apply(e.currentTarget.value)} />;
+}
+
+/** Dialog is a modal dialog; Escape and the button close it. */
+export function Dialog(p: { title: string; close: () => void; wide?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} class={p.wide ? "wide" : ""} aria-labelledby={id} onClose={p.close} onClick={(e) => e.target === dialog.current && p.close()}>
+      <header>
+        <h2 id={id}>{p.title}</h2>
+        <button class="quiet" aria-label="Close" onClick={p.close}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <div class="body">{p.children}</div>
+      {p.footer && <footer>{p.footer}</footer>}
+    </dialog>
+  );
+}
+
+/** CopyButton copies a text. */
+export function CopyButton({ text, label = "Copy" }: { text: string; label?: string }) {
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(
+      () => notify("good", "Copied."),
+      () => notify("bad", "The browser does not allow copying here; select the text instead."),
+    );
+  return (
+    <button class="quiet" onClick={copy}>
+      <Icon name="copy" /> {label}
+    </button>
+  );
+}
+
+/** AsCurl shows calls of the API as commands for a shell. */
+export function AsCurl({ calls }: { calls: Call[] }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button class="quiet" onClick={() => setOpen(true)} aria-haspopup="dialog">
+        <Icon name="code" /> as curl
+      </button>
+      {open && (
+        <Dialog title="As curl" wide close={() => setOpen(false)}>
+          <p class="muted">The page uses only the public API. With a token in COMET_TOKEN these commands do the same.</p>
+          {calls.map((c) => (
+            <div class="stack tight" key={c.method + c.path}>
+              <Json label="Command" value={curl(c)} />
+              <div class="row">
+                <CopyButton text={curl(c)} label="Copy command" />
+              </div>
+            </div>
+          ))}
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+/** Action is a button that sends a call. With a question it asks first, and shows the call as curl. */
+export function Action<T = unknown>(p: { label: string; call: Call | (() => Call); question?: string; details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; disabled?: boolean; done?: (result: T) => void; message?: string }) {
+  const [asking, setAsking] = useState(false);
+  const [busy, setBusy] = useState(false);
+  const [problem, setProblem] = useState<Problem>();
+  const get = () => (typeof p.call === "function" ? p.call() : p.call);
+  const send = async () => {
+    setBusy(true);
+    setProblem(undefined);
+    try {
+      const result = await call<T>(get());
+      setAsking(false);
+      notify("good", p.message ?? p.label + ": done.");
+      p.done?.(result);
+    } catch (thrown) {
+      const failure = Problem.of(thrown);
+      setProblem(failure);
+      if (!p.question) notify("bad", failure.detail);
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      <button class={p.kind ?? ""} disabled={busy || p.disabled} onClick={() => (p.question ? setAsking(true) : void send())}>
+        {p.label}
+      </button>
+      {asking && (
+        <Dialog
+          title={p.label}
+          close={() => setAsking(false)}
+          footer={
+            <>
+              <AsCurl calls={[get()]} />
+              <button onClick={() => setAsking(false)}>Keep as is</button>
+              <button class={p.kind === "danger" ? "danger" : "primary"} disabled={busy} onClick={send}>
+                {p.label}
+              </button>
+            </>
+          }
+        >
+          <p>{p.question}</p>
+          {p.details}
+          {problem && <ProblemNotice problem={problem} />}
+        </Dialog>
+      )}
+    </>
+  );
+}

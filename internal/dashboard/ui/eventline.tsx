@@ -1,0 +1,40 @@
+// One event as a sentence with a link to what it is about.
+import { clock } from "./format";
+import type { LiveEvent } from "./live";
+import { link } from "./router";
+import { visible } from "./shell";
+
+/** sectionOf is the view of what an event is about, by the first word of its type. */
+const sectionOf: Record<string, string> = { task: "tasks", agent: "agents", usage: "agents", ledger: "agents", worker: "agents", workflow: "workflows", upstream: "tools", tool: "tools" };
+
+/** hrefOf returns the address of what an event is about, undefined if the token may not see it. */
+export function hrefOf(e: LiveEvent): string | undefined {
+  const section = sectionOf[e.type.split(".")[0]!];
+  return section && visible().some((s) => s.id === section) ? link(section, e.key) : undefined;
+}
+
+/** describe returns what happened: the verb of the event and its most telling data. */
+export function describe(e: LiveEvent): string {
+  const [kind = "", verb = ""] = e.type.split(".");
+  const d = e.data ?? {};
+  const details = [
+    d.state && d.state !== verb ? d.state : "",
+    d.progress !== undefined && verb === "progress" ? d.progress + " %" : "",
+    d.agent_id && kind !== "agent" && d.agent_id !== e.key ? "by " + d.agent_id : "",
+    d.failure || d.error || d.question || d.reason || "",
+    d.tokens ? d.tokens + " tokens" : "",
+  ];
+  return [kind, verb.replaceAll("_", " "), "", ...details.filter(Boolean)].join(" ").replace("  ", " ");
+}
+
+export function Line({ event }: { event: LiveEvent }) {
+  const href = hrefOf(event);
+  return (
+    <li>
+      <time dateTime={event.at}>{clock(event.at)}</time>
+      <span class="truncate" title={event.type + " " + event.key}>
+        {describe(event)} {href ? <a href={href}>{event.key}</a> : <span class="muted">{event.key}</span>}
+      </span>
+    </li>
+  );
+}

@@ -1,0 +1,231 @@
+// Forms show the errors of the API beside the fields that they are about.
+import type { ComponentChildren } from "preact";
+import { useId, useState } from "preact/hooks";
+import { Problem, request, type Call } from "./api";
+import { AsCurl, Dialog, ProblemNotice } from "./components";
+import { notify } from "./toasts";
+
+/** FieldSpec describes a member of the request's body. A "json" field is parsed; an empty one is left out. */
+export type FieldSpec = {
+  name: string;
+  label: string;
+  kind?: "text" | "number" | "textarea" | "json" | "select" | "list" | "checkbox" | "choices" | "password";
+  hint?: ComponentChildren;
+  options?: [string, string][];
+  required?: boolean;
+  fixed?: boolean;
+  /** whether null clears the member when an edited field is emptied */
+  nullable?: boolean;
+};
+
+type Values = Record<string, string | boolean | string[]>;
+
+/** FormDialog sends the fields as JSON. With initial values it sends only what was changed. */
+export function FormDialog<T>(p: {
+  title: string;
+  fields: FieldSpec[];
+  initial?: Record<string, unknown>;
+  preset?: Record<string, unknown>;
+  submit: string;
+  call: (body: Record<string, unknown>) => Call;
+  done: (result: T, response: Response) => void;
+  close: () => void;
+  intro?: ComponentChildren;
+  message?: string;
+}) {
+  const [values, setValues] = useState<Values>(() => Object.fromEntries(p.fields.map((f) => [f.name, toText(f, (p.initial ?? p.preset)?.[f.name])])));
+  const [problem, setProblem] = useState<Problem>();
+  const [wrong, setWrong] = useState<Record<string, string>>({});
+  const [busy, setBusy] = useState(false);
+
+  const body = (): Record<string, unknown> => {
+    const out: Record<string, unknown> = {};
+    for (const f of p.fields) {
+      if (p.initial && same(values[f.name], toText(f, p.initial[f.name]))) continue;
+      const value = fromText(f, values[f.name]);
+      if (value !== undefined) out[f.name] = value;
+      else if (p.initial && f.nullable) out[f.name] = null;
+    }
+    return out;
+  };
+  const safeBody = () => {
+    try {
+      return body();
+    } catch {
+      return {};
+    }
+  };
+  const send = async (event: Event) => {
+    event.preventDefault();
+    setProblem(undefined);
+    setWrong({});
+    let c: Call;
+    try {
+      c = p.call(body());
+    } catch (thrown) {
+      const failure = thrown as FieldFailure;
+      return setWrong({ [failure.field]: failure.message });
+    }
+    setBusy(true);
+    try {
+      const response = await request(c);
+      const text = await response.text();
+      notify("good", p.message ?? "Saved.");
+      p.done((text ? JSON.parse(text) : undefined) as T, response);
+    } catch (thrown) {
+      const failure = Problem.of(thrown);
+      setProblem(failure);
+      setWrong(byField(failure, p.fields));
+    }
+    setBusy(false);
+  };
+  const id = useId();
+  return (
+    <Dialog
+      title={p.title}
+      close={p.close}
+      footer={
+        <>
+          <AsCurl calls={[p.call(safeBody())]} />
+          <button type="button" onClick={p.close}>
+            Cancel
+          </button>
+          <button class="primary" form={id} disabled={busy}>
+            {p.submit}
+          </button>
+        </>
+      }
+    >
+      {p.intro}
+      {problem && <ProblemNotice problem={problem} />}
+      <form id={id} class="fields" onSubmit={send} noValidate>
+        {p.fields.map((f) => (
+          <Field key={f.name} spec={f} value={values[f.name]!} error={wrong[f.name]} change={(value) => setValues({ ...values, [f.name]: value })} />
+        ))}
+      </form>
+    </Dialog>
+  );
+}
+
+function Field({ spec, value, error, change }: { spec: FieldSpec; value: string | boolean | string[]; error?: string; change: (value: string | boolean | string[]) => void }) {
+  const id = useId();
+  const described = [spec.hint ? id + "-hint" : "", error ? id + "-error" : ""].filter(Boolean).join(" ") || undefined;
+  const shared = { id, name: spec.name, "aria-describedby": described, "aria-invalid": error ? ("true" as const) : undefined, "aria-required": spec.required, disabled: spec.fixed };
+  const input = (e: { currentTarget: { value: string } }) => change(e.currentTarget.value);
+  let control: ComponentChildren;
+  switch (spec.kind) {
+    case "textarea":
+    case "json":
+    case "list":
+      control = <textarea {...shared} value={value as string} rows={spec.kind === "list" ? 3 : 5} spellcheck={false} onInput={input} />;
+      break;
+    case "select":
+      control = (
+        <select {...shared} value={value as string} onChange={input}>
+          {spec.options!.map(([v, text]) => (
+            <option key={v} value={v}>
+              {text}
+            </option>
+          ))}
+        </select>
+      );
+      break;
+    case "checkbox":
+      control = <input {...shared} type="checkbox" checked={value as boolean} onChange={(e) => change(e.currentTarget.checked)} />;
+      break;
+    case "choices":
+      return (
+        <fieldset class="field" style={{ border: 0, padding: 0, margin: 0 }} aria-describedby={described}>
+          <legend class="label" style={{ padding: 0, fontWeight: 550, fontSize: "13px" }}>{spec.label}</legend>
+          <div class="row">
+            {spec.options!.map(([v, text]) => (
+              <label class="row" key={v}>
+                <input type="checkbox" name={spec.name} value={v} checked={(value as string[]).includes(v)} onChange={(e) => change(e.currentTarget.checked ? [...(value as string[]), v] : (value as string[]).filter((x) => x !== v))} />
+                {text}
+              </label>
+            ))}
+          </div>
+          <Notes id={id} spec={spec} error={error} />
+        </fieldset>
+      );
+    default:
+      control = <input {...shared} type={(spec.kind === "password" ? "password" : "text") as "text"} inputMode={spec.kind === "number" ? "numeric" : undefined} autocomplete="off" value={value as string} onInput={input} />;
+  }
+  return (
+    <div class="field">
+      <label for={id}>
+        {spec.label}
+        {spec.required && <span class="muted"> (required)</span>}
+      </label>
+      {control}
+      <Notes id={id} spec={spec} error={error} />
+    </div>
+  );
+}
+
+function Notes({ id, spec, error }: { id: string; spec: FieldSpec; error?: string }) {
+  return (
+    <>
+      {spec.hint && (
+        <span class="hint" id={id + "-hint"}>
+          {spec.hint}
+        </span>
+      )}
+      {error && (
+        <span class="error" id={id + "-error"} data-error-for={spec.name}>
+          {error}
+        </span>
+      )}
+    </>
+  );
+}
+
+class FieldFailure extends Error {
+  constructor(
+    readonly field: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+function toText(f: FieldSpec, value: unknown): string | boolean | string[] {
+  if (f.kind === "checkbox") return Boolean(value);
+  if (f.kind === "choices") return Array.isArray(value) ? value.map(String) : [];
+  if (value === undefined || value === null) return "";
+  if (f.kind === "list") return (value as unknown[]).join("\n");
+  if (f.kind === "json") return JSON.stringify(value, null, 2);
+  return String(value);
+}
+
+function fromText(f: FieldSpec, value: string | boolean | string[] | undefined): unknown {
+  if (typeof value === "boolean") return value;
+  if (Array.isArray(value)) return value.length || f.required ? value : undefined;
+  const text = (value ?? "").trim();
+  if (f.kind === "list") return text ? text.split(/[\n,]+/).map((s) => s.trim()).filter(Boolean) : f.nullable ? [] : undefined;
+  if (text === "") return undefined;
+  if (f.kind === "number") {
+    if (!/^-?[\d_ ]+$/.test(text)) throw new FieldFailure(f.name, "Enter a whole number, such as 25000.");
+    return Number(text.replaceAll(/[_ ]/g, ""));
+  }
+  if (f.kind === "json") {
+    try {
+      return JSON.parse(text);
+    } catch (thrown) {
+      throw new FieldFailure(f.name, "This is not valid JSON: " + (thrown as Error).message);
+    }
+  }
+  return text;
+}
+
+const same = (a: unknown, b: unknown) => JSON.stringify(a) === JSON.stringify(b);
+
+/** byField assigns the errors of a problem to the fields whose member they point to. */
+function byField(problem: Problem, fields: FieldSpec[]): Record<string, string> {
+  const out: Record<string, string> = {};
+  for (const e of problem.errors) {
+    const name = (e.pointer ?? "").replace(/^#?\//, "").split("/")[0] ?? "";
+    if (fields.some((f) => f.name === name)) out[name] = [out[name], e.detail].filter(Boolean).join(" ");
+  }
+  return out;
+}

@@ -1,0 +1,80 @@
+import { effect } from "@preact/signals";
+import { render, type ComponentType } from "preact";
+import { useEffect } from "preact/hooks";
+import "uplot/dist/uPlot.min.css";
+import "./app.css";
+import { loggedIn, Problem } from "./api";
+import { Agent } from "./agent";
+import { Agents } from "./agents";
+import { Empty, Page } from "./components";
+import { connect, disconnect } from "./live";
+import { Login } from "./login";
+import { Overview } from "./overview";
+import { listen, Palette } from "./palette";
+import { followLinks, navigate, path } from "./router";
+import { identify, logIn } from "./session";
+import { Shell, theme, visible } from "./shell";
+
+/** views are the pages by the first part of the path, for a list and for one object. */
+const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
+  "": { list: Overview },
+  agents: { list: Agents, one: Agent },
+};
+
+function View() {
+  const [section = "", id, ...rest] = path.value.split("/").map(decodeURIComponent);
+  const view = visible().some((s) => s.id === section) ? views[section] : undefined;
+  if (view && id === undefined) return <view.list key={section} />;
+  if (view?.one && id && rest.length === 0) return <view.one key={section + "/" + id} id={id} />;
+  return (
+    <Page name="missing" title="Not found">
+      <Empty icon="search" title="This view does not exist, or your token may not see it.">
+        <a href="/ui/">Go to the overview</a>
+      </Empty>
+    </Page>
+  );
+}
+
+let ended = "";
+
+function App() {
+  const allowed = loggedIn.value;
+  useEffect(() => {
+    if (allowed) void connect();
+    else disconnect();
+  }, [allowed]);
+  if (allowed === undefined) return null;
+  if (!allowed) return <Login notice={ended} />;
+  ended = "Your login has ended: you logged out, or its token was revoked or has expired.";
+  return (
+    <>
+      <Shell>
+        <View />
+      </Shell>
+      <Palette />
+    </>
+  );
+}
+
+/** start logs in with the code of a login link, or finds out who is logged in. */
+async function start() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("login");
+  try {
+    if (code) {
+      navigate(location.pathname, true);
+      await logIn({ code });
+    } else await identify();
+  } catch (thrown) {
+    const problem = Problem.of(thrown);
+    if (code || problem.status !== 401) ended = problem.detail;
+    loggedIn.value = false;
+  }
+}
+
+effect(() => {
+  document.documentElement.dataset.theme = theme();
+});
+followLinks();
+listen();
+void start();
+render(<App />, document.getElementById("app")!);

@@ -1,0 +1,214 @@
+// The overview: what the organisation does now, what it spends, and what waits for a decision.
+import { useEffect, useState } from "preact/hooks";
+import { query, type Schemas } from "./api";
+import { Series } from "./charts";
+import { AsCurl, Badge, Empty, Loaded, Page, Panel, Time } from "./components";
+import { count, duration, percent, short } from "./format";
+import { Line } from "./eventline";
+import { onEvents, type LiveEvent } from "./live";
+import { kinds, useGet, usePages } from "./resource";
+import { link, parameter, setParameters } from "./router";
+import { can } from "./session";
+import type { Counters, Stats } from "./stats";
+import { Sunburst } from "./sunburst";
+
+const windows: [string, string][] = [["1h", "1 hour"], ["24h", "24 hours"], ["7d", "7 days"]];
+
+export function Overview() {
+  const span = parameter("window") || "1h";
+  const path = query("/api/v1/stats", { window: span });
+  const stats = useGet<Stats>(can("tasks:read", "tools:call", "agents:read") ? path : undefined, kinds("task.", "tool.", "usage.", "worker.", "workflow."), 2000);
+  const hierarchy = "/api/v1/hierarchy?depth=2&active_only=true&usage=true";
+  return (
+    <Page
+      name="overview"
+      title="Overview"
+      ready={!stats.loading || Boolean(stats.data)}
+      actions={
+        <>
+          <div class="segments" role="group" aria-label="Time span">
+            {windows.map(([id, text]) => (
+              <button key={id} aria-pressed={id === span} onClick={() => setParameters({ window: id === "1h" ? undefined : id })}>
+                {text}
+              </button>
+            ))}
+          </div>
+          <AsCurl calls={[{ path }, ...(can("agents:read") ? [{ path: hierarchy }] : [])]} />
+        </>
+      }
+    >
+      <Loaded of={stats}>{(s) => <Figures stats={s} />}</Loaded>
+      <div class="grid">
+        <div class="stack span-8">
+          {can("agents:read") && <Spending path={hierarchy} />}
+          {stats.data && <Charts stats={stats.data} />}
+        </div>
+        <div class="stack span-4">
+          <NeedsYou />
+          <Now />
+          {can("tasks:read") && <Workers />}
+        </div>
+      </div>
+    </Page>
+  );
+}
+
+function Figures({ stats }: { stats: Stats }) {
+  const { totals: t, now, step_seconds, series } = stats;
+  const ended = (t.tasks_completed ?? 0) + (t.tasks_failed ?? 0);
+  const seconds = step_seconds * series.length;
+  const rate = (n: number | undefined) => (((n ?? 0) / seconds) * 60).toLocaleString("en-US", { maximumSignificantDigits: 2 });
+  const figures: [string, string | undefined, string?][] = [
+    ["Tasks completed", t.tasks_completed === undefined ? undefined : short(t.tasks_completed), rate(t.tasks_completed) + " a minute"],
+    ["Tasks failed", t.tasks_failed === undefined ? undefined : short(t.tasks_failed), ended ? percent((t.tasks_failed ?? 0) / ended) : undefined],
+    ["Task time, p95", t.tasks_p95_ms === undefined ? undefined : duration(t.tasks_p95_ms), "p50 " + duration(t.tasks_p50_ms)],
+    ["Queued", now.tasks_queued === undefined ? undefined : count(now.tasks_queued), count(now.tasks_running) + " running"],
+    ["Tool calls", t.tool_calls === undefined ? undefined : short(t.tool_calls), t.tool_calls ? percent((t.tool_failures ?? 0) / t.tool_calls) + " failed" : undefined],
+    ["Tokens", t.tokens === undefined ? undefined : short(t.tokens), rate(t.tokens) + " a minute"],
+    ["Workers", now.workers_online === undefined ? undefined : count((now.workers_online ?? 0) + (now.workers_busy ?? 0)), count(now.workers_busy) + " busy, " + count(now.workers_offline) + " offline"],
+    ["Workflows", now.workflows_running === undefined ? undefined : count(now.workflows_running), count(now.workflows_paused) + " paused"],
+  ];
+  return (
+    <dl class="figures">
+      {figures
+        .filter(([, value]) => value !== undefined)
+        .map(([name, value, note]) => (
+          <div class="figure" key={name}>
+            <dt>{name}</dt>
+            <dd>
+              {value} <small>{note}</small>
+            </dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+function Charts({ stats }: { stats: Stats }) {
+  const column = (name: keyof Counters) => stats.series.map((p) => p[name] ?? 0);
+  const at = stats.series.map((p) => Date.parse(p.at) / 1000);
+  const has = (name: keyof Counters) => stats.totals[name] !== undefined;
+  return (
+    <>
+      {has("tokens") && (
+        <Panel title="Tokens">
+          <Series label="Tokens over time" at={at} lines={[{ name: "tokens", values: column("tokens"), colour: 1, fill: true }]} />
+        </Panel>
+      )}
+      <div class="grid">
+        {has("tasks_completed") && (
+          <Panel title="Tasks" class="span-6">
+            <Series label="Tasks over time" at={at} lines={[{ name: "completed", values: column("tasks_completed"), colour: 2, fill: true }, { name: "failed", values: column("tasks_failed"), colour: 4 }]} />
+          </Panel>
+        )}
+        {has("tool_calls") && (
+          <Panel title="Tool calls" class="span-6">
+            <Series label="Tool calls over time" at={at} lines={[{ name: "calls", values: column("tool_calls"), colour: 5, fill: true }, { name: "failed", values: column("tool_failures"), colour: 4 }]} />
+          </Panel>
+        )}
+      </div>
+    </>
+  );
+}
+
+function Spending({ path }: { path: string }) {
+  const tree = useGet<Schemas["Hierarchy"]>(path, kinds("agent.", "usage."), 5000);
+  return (
+    <Panel title="Budgets today" actions={<a href={link("agents")}>All agents</a>}>
+      <Loaded of={tree}>{(h) => <Sunburst root={h.root} />}</Loaded>
+    </Panel>
+  );
+}
+
+/** Now shows the newest events, at most twenty. */
+function Now() {
+  const [events, setEvents] = useState<LiveEvent[]>([]);
+  useEffect(() => onEvents((fresh) => {
+    const shown = fresh.filter((e) => e.type !== "usage.changed" && e.type !== "task.progress");
+    if (shown.length > 0) setEvents((old) => [...shown.slice(-20).reverse(), ...old].slice(0, 20));
+  }), []);
+  return (
+    <Panel title="Now" flush actions={can("tasks:read", "agents:read", "tools:call") && <a href={link("events")}>All events</a>}>
+      {events.length === 0 ? (
+        <Empty icon="events" title="No event yet">
+          <span>Events appear here while they happen.</span>
+        </Empty>
+      ) : (
+        <ol class="feed scroll" tabIndex={0} aria-label="Newest events">
+          {events.map((e) => (
+            <Line key={e.position ?? e.type + e.key + e.at} event={e} />
+          ))}
+        </ol>
+      )}
+    </Panel>
+  );
+}
+
+type Waiting = { key: string; kind: string; title: string; since: string; href: string };
+
+/** NeedsYou lists what waits for a person: workflows to approve, questions of agents, and tools in quarantine. */
+function NeedsYou() {
+  const workflows = usePages<Schemas["WorkflowSummary"]>(can("tools:call", "workflows:approve") ? "/api/v1/workflows?status=paused&decidable=true&limit=20" : undefined, "workflows", kinds("workflow."));
+  const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=100" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
+  const upstreams = useGet<Schemas["UpstreamList"]>(can("tools:call") ? "/api/v1/upstreams" : undefined, kinds("upstream.", "tool.quarantined", "tool.approved"));
+  const list: Waiting[] = [
+    ...(workflows.data ?? []).map((w) => ({ key: w.workflow_id, kind: w.pause ?? "paused", title: w.workflow_id, since: w.updated_at, href: link("workflows", w.workflow_id) })),
+    ...(tasks.data ?? []).filter((t) => t.waiting_for === "reply").map((t) => ({ key: t.id, kind: "question", title: t.class || t.id, since: t.updated_at, href: link("tasks", t.id) })),
+    ...(upstreams.data?.upstreams ?? []).filter((u) => u.state === "failed" || u.state === "authorization_required").map((u) => ({ key: u.id, kind: u.state, title: u.id, since: u.since, href: link("tools", u.id) })),
+  ];
+  return (
+    <Panel title={list.length ? `Needs you (${list.length})` : "Needs you"} flush>
+      {list.length === 0 ? (
+        <Empty icon="check" title="Nothing waits for you" />
+      ) : (
+        <ul class="feed">
+          {list.slice(0, 12).map((w) => (
+            <li key={w.key} style={{ gridTemplateColumns: "auto minmax(0,1fr) auto" }}>
+              <Badge state={w.kind} of={w.kind === "failed" ? "bad" : "warn"} />
+              <a class="truncate" href={w.href}>
+                {w.title}
+              </a>
+              <Time at={w.since} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
+function Workers() {
+  const workers = usePages<Schemas["WorkerView"]>("/api/v1/workers?limit=50", "workers", kinds("worker.", "task.assigned", "task.completed", "task.failed"));
+  return (
+    <Panel title="Workers" flush>
+      <Loaded of={workers}>
+        {(list) =>
+          list.length === 0 ? (
+            <Empty icon="agents" title="No worker has connected yet">
+              <code>comet worker -- your-command</code>
+            </Empty>
+          ) : (
+            <ul class="feed scroll" tabIndex={0} aria-label="Workers">
+              {list.map((w) => (
+                <li key={w.agent_id} style={{ gridTemplateColumns: "auto minmax(0,1fr) 120px" }}>
+                  <Badge state={w.state} />
+                  {can("agents:read") ? (
+                    <a class="truncate" href={link("agents", w.agent_id)}>
+                      {w.agent_id}
+                    </a>
+                  ) : (
+                    <span class="truncate">{w.agent_id}</span>
+                  )}
+                  <span class="faint number">
+                    {w.in_flight} of {w.concurrency} slots
+                  </span>
+                </li>
+              ))}
+            </ul>
+          )
+        }
+      </Loaded>
+    </Panel>
+  );
+}
+

@@ -1,0 +1,153 @@
+// The command palette: one search over views, agents, tasks, tools and workflows, opened by ⌘K or Ctrl+K.
+import { signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { call, query, type Schemas } from "./api";
+import { Icon, type IconName } from "./icons";
+import { link, navigate } from "./router";
+import { can } from "./session";
+import { address, sections, switchTheme, visible } from "./shell";
+
+const isOpen = signal(false);
+const isMac = /Mac|iPhone|iPad/.test(navigator.platform);
+
+export const shortcut = isMac ? "⌘K" : "Ctrl K";
+export const openPalette = () => (isOpen.value = true);
+
+type Entry = { id: string; title: string; detail?: string; kind: string; icon: IconName; run: () => void };
+
+/** listen handles the shortcuts of the page: the palette, and "g" and a letter for each view. */
+export function listen() {
+  let g = 0;
+  addEventListener("keydown", (event) => {
+    if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      isOpen.value = !isOpen.value;
+      return;
+    }
+    const at = event.target as HTMLElement;
+    if (event.metaKey || event.ctrlKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName) || at.closest("dialog")) return;
+    if (event.key === "/") {
+      event.preventDefault();
+      isOpen.value = true;
+    } else if (event.key === "j" && at === document.body || event.key === "j" && at.id === "main") {
+      document.querySelector<HTMLElement>("main tr[tabindex]")?.focus();
+    } else if (event.key === "g") {
+      g = event.timeStamp;
+    } else if (event.timeStamp - g < 1500) {
+      const section = sections.find((s) => s.key === event.key);
+      if (section && visible().includes(section)) navigate(address(section));
+      g = 0;
+    }
+  });
+}
+
+export function Palette() {
+  return isOpen.value ? <OpenPalette /> : null;
+}
+
+function OpenPalette() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [text, setText] = useState("");
+  const [found, setFound] = useState<Entry[]>([]);
+  const [selected, setSelected] = useState(0);
+  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const wanted = text.trim();
+    if (wanted.length < 2) return setFound([]);
+    const stop = new AbortController();
+    const timer = setTimeout(async () => {
+      const lists = await Promise.all(searches().map((s) => s(wanted, stop.signal).catch(() => [] as Entry[])));
+      if (!stop.signal.aborted) setFound(lists.flat());
+    }, 150);
+    return () => {
+      clearTimeout(timer);
+      stop.abort();
+    };
+  }, [text]);
+
+  const entries = [...commands().filter((e) => matches(e, text)), ...found];
+  const at = Math.min(selected, Math.max(entries.length - 1, 0));
+  const close = () => (isOpen.value = false);
+  const run = (entry: Entry | undefined) => {
+    if (!entry) return;
+    close();
+    entry.run();
+  };
+  const keys = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      setSelected((at + step + entries.length) % Math.max(entries.length, 1));
+      document.getElementById("palette-" + ((at + step + entries.length) % entries.length))?.scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      run(entries[at]);
+    }
+  };
+  return (
+    <dialog ref={dialog} data-palette aria-label="Search and commands" onClose={close} onClick={(e) => e.target === dialog.current && close()}>
+      <input
+        role="combobox"
+        aria-expanded="true"
+        aria-controls="palette-list"
+        aria-activedescendant={entries.length ? "palette-" + at : undefined}
+        aria-label="Search agents, tasks, tools and workflows, or choose a command"
+        placeholder="Search agents, tasks, tools, workflows …"
+        value={text}
+        onInput={(e) => (setText(e.currentTarget.value), setSelected(0))}
+        onKeyDown={keys}
+        autofocus
+      />
+      <ul id="palette-list" role="listbox" aria-label="Results">
+        {entries.map((e, i) => (
+          <li key={e.id} id={"palette-" + i} role="option" aria-selected={i === at} onClick={() => run(e)} onMouseMove={() => i !== at && setSelected(i)}>
+            <Icon name={e.icon} />
+            <span class="truncate">
+              {e.title} {e.detail && <span class="faint">{e.detail}</span>}
+            </span>
+            <span class="kind">{e.kind}</span>
+          </li>
+        ))}
+      </ul>
+      {entries.length === 0 && <p class="empty">Nothing matches “{text}”.</p>}
+    </dialog>
+  );
+}
+
+const matches = (e: Entry, text: string) => e.title.toLowerCase().includes(text.trim().toLowerCase());
+
+function commands(): Entry[] {
+  return [
+    ...visible().map((s): Entry => ({ id: "view-" + s.id, title: s.title, kind: "g " + s.key, icon: s.icon, run: () => navigate(address(s)) })),
+    { id: "theme", title: "Switch between light and dark", kind: "command", icon: "moon", run: switchTheme },
+    { id: "docs", title: "REST API description", kind: "command", icon: "code", run: () => location.assign("/docs") },
+  ];
+}
+
+type Find = (text: string, signal: AbortSignal) => Promise<Entry[]>;
+
+/** searches returns the searches that the token allows; each returns a few entries. */
+function searches(): Find[] {
+  const out: Find[] = [];
+  const add = (allowed: boolean, find: Find) => allowed && out.push(find);
+  const entry = (section: string, kind: string, icon: IconName, id: string, title: string, detail?: string): Entry => ({ id: section + id, title, detail, kind, icon, run: () => navigate(link(section, id)) });
+  add(can("agents:read"), async (text, signal) => {
+    const list = await call<Schemas["AgentList"]>({ path: query("/api/v1/agents", { q: text, limit: 6, total: "false" }) }, signal);
+    return list.agents.map((a) => entry("agents", "agent", "agents", a.id, a.name, a.id));
+  });
+  add(can("tasks:read", "messages:send"), async (text, signal) => {
+    if (!/^[\w-]{4,}$/.test(text)) return [];
+    const list = await call<Schemas["TaskList"]>({ path: query("/api/v1/tasks", { id_prefix: text, limit: 6 }) }, signal);
+    return list.tasks.map((t) => entry("tasks", "task", "tasks", t.id, t.id, t.state));
+  });
+  add(can("tools:call"), async (text, signal) => {
+    const result = await call<Schemas["ToolSearchResult"]>({ method: "POST", path: "/api/v1/tools/search", body: { query: text, limit: 6 } }, signal);
+    return result.tools.map((t) => entry("tools", "tool", "tools", t.name, t.name, t.description));
+  });
+  add(can("tools:call", "workflows:approve"), async (text, signal) => {
+    if (!text.startsWith("wf_")) return [];
+    const w = await call<Schemas["Workflow"]>({ path: "/api/v1/workflows/" + encodeURIComponent(text) }, signal);
+    return [entry("workflows", "workflow", "workflows", text, text, w.status)];
+  });
+  return out;
+}

@@ -1,0 +1,106 @@
+// Data of the REST API in views: read once, and again when an event says that it has changed.
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { call, Problem } from "./api";
+import { onEvents, onGap, type LiveEvent } from "./live";
+
+export type Resource<T> = { data?: T; problem?: Problem; loading: boolean; reload: () => void };
+
+/** Refresh selects the events after which a resource is read again. */
+export type Refresh = (event: LiveEvent) => boolean;
+
+/** quiet is the least time between two readings of one resource after events, in milliseconds. */
+const quiet = 1000;
+
+/** kinds selects the events whose type begins with one of the prefixes: kinds("task.", "worker."). */
+export function kinds(...prefixes: string[]): Refresh {
+  return (event) => prefixes.some((p) => event.type.startsWith(p));
+}
+
+/** about selects the events of one kind about one object. */
+export function about(prefix: string, key: string): Refresh {
+  return (event) => event.key === key && event.type.startsWith(prefix);
+}
+
+/** useGet reads a path of the API, nothing if it is undefined. While a changed path is read, the old data is shown. */
+export function useGet<T>(path: string | undefined, refresh?: Refresh, spacing = quiet): Resource<T> {
+  return useLoad(useCallback((signal: AbortSignal) => (path ? call<T>({ path }, signal) : Promise.resolve(undefined)), [path]), refresh, spacing);
+}
+
+/** useLoad is useGet for data that load reads; load must be stable (useCallback). */
+export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>, refresh?: Refresh, spacing = quiet): Resource<T> {
+  const [state, setState] = useState<Omit<Resource<T>, "reload">>({ loading: true });
+  const wanted = useRef(refresh);
+  wanted.current = refresh;
+  const reload = useRef(() => {});
+
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let running = false;
+    let again = false;
+    let began = 0;
+    const read = async () => {
+      timer = undefined;
+      if (running) {
+        again = true;
+        return;
+      }
+      running = true;
+      began = Date.now();
+      try {
+        const data = await load(stop.signal);
+        if (!stop.signal.aborted) setState({ data, loading: false });
+      } catch (thrown) {
+        if (!stop.signal.aborted) setState((old) => ({ data: old.data, problem: Problem.of(thrown), loading: false }));
+      }
+      running = false;
+      if (again && !stop.signal.aborted) {
+        again = false;
+        soon();
+      }
+    };
+    const soon = () => {
+      timer ??= setTimeout(read, Math.max(50, began + spacing - Date.now()));
+    };
+    reload.current = () => void read();
+    setState((old) => ({ ...old, loading: true, problem: undefined }));
+    void read();
+    const offEvents = onEvents((events) => {
+      if (wanted.current && events.some(wanted.current)) soon();
+    });
+    const offGap = onGap(soon);
+    return () => {
+      stop.abort();
+      clearTimeout(timer);
+      offEvents();
+      offGap();
+    };
+  }, [load]);
+
+  return { ...state, reload: useCallback(() => reload.current(), []) };
+}
+
+export type Pages<T> = Resource<T[]> & { more?: () => void };
+
+/** usePages reads a list of the API: its first page, and more pages on request. Events refresh all that is shown. */
+export function usePages<T>(path: string | undefined, member: string, refresh?: Refresh): Pages<T> {
+  const [pages, setPages] = useState({ path, count: 1 });
+  const count = pages.path === path ? pages.count : 1;
+  const load = useCallback(
+    async (signal: AbortSignal) => {
+      if (!path) return undefined;
+      const rows: T[] = [];
+      let cursor: string | undefined;
+      for (let i = 0; i < count; i++) {
+        const page: Record<string, any> = await call({ path: cursor ? path + (path.includes("?") ? "&" : "?") + "cursor=" + encodeURIComponent(cursor) : path }, signal);
+        rows.push(...page[member]);
+        cursor = page.next_cursor;
+        if (!cursor) break;
+      }
+      return { rows, cursor };
+    },
+    [path, count, member],
+  );
+  const { data, ...rest } = useLoad(load, refresh);
+  return { ...rest, data: data?.rows, more: data?.cursor ? () => setPages({ path, count: count + 1 }) : undefined };
+}

@@ -1,0 +1,54 @@
+// Routes are paths below /ui. Filters and tabs are query parameters, so that every view has an address.
+import { computed, signal } from "@preact/signals";
+
+export const base = "/ui";
+
+const current = signal(location.pathname + location.search);
+
+export const path = computed(() => current.value.split("?")[0]!.replace(/^\/ui\/?/, "").replace(/\/$/, ""));
+export const parameters = computed(() => new URLSearchParams(current.value.split("?")[1] ?? ""));
+
+/** address is the path and the query of the view that is shown. */
+export const address = computed(() => current.value);
+
+addEventListener("popstate", () => (current.value = location.pathname + location.search));
+
+/** navigate shows another view. */
+export function navigate(to: string, replace = false) {
+  if (to === current.value) return;
+  history[replace ? "replaceState" : "pushState"](null, "", to);
+  current.value = to;
+  if (!replace) scrollTo(0, 0);
+}
+
+/** link returns the address of a view: link("tasks", id). */
+export function link(...parts: string[]): string {
+  return [base, ...parts.map(encodeURIComponent)].join("/");
+}
+
+/** parameter returns a query parameter of the view, "" if it is absent. */
+export function parameter(name: string): string {
+  return parameters.value.get(name) ?? "";
+}
+
+/** setParameters changes query parameters of the view; an empty value removes one. */
+export function setParameters(change: Record<string, string | undefined>) {
+  const next = new URLSearchParams(parameters.value);
+  for (const [name, value] of Object.entries(change)) {
+    if (value) next.set(name, value);
+    else next.delete(name);
+  }
+  const text = next.toString();
+  navigate(current.value.split("?")[0] + (text ? "?" + text : ""), true);
+}
+
+/** followLinks shows views for clicks on links of the page, without loading a document. */
+export function followLinks() {
+  document.addEventListener("click", (event) => {
+    const anchor = (event.target as Element).closest?.("a");
+    if (!anchor || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || anchor.target) return;
+    if (anchor.origin !== location.origin || !(anchor.pathname + "/").startsWith(base + "/") || anchor.hasAttribute("download")) return;
+    event.preventDefault();
+    navigate(anchor.pathname + anchor.search);
+  });
+}

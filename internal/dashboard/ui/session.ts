@@ -1,0 +1,44 @@
+// Who uses the page, and what the token allows.
+import { computed, signal } from "@preact/signals";
+import { call, loggedIn, Problem, request, type Schemas } from "./api";
+
+export type Me = Schemas["CallerIdentity"];
+export type Scope = "admin" | "agents:read" | "agents:write" | "usage:write" | "webhooks:write" | "messages:send" | "tasks:read" | "tools:call" | "workflows:approve";
+
+export const me = signal<Me | undefined>(undefined);
+
+/** scopes are those of the token; a token with the scope admin has all. */
+const scopes = computed(() => new Set<string>(me.value?.token.scopes ?? []));
+
+/** can reports whether the token has one of the scopes. What it may not see is absent from the page. */
+export function can(...wanted: Scope[]): boolean {
+  return scopes.value.has("admin") || wanted.some((s) => scopes.value.has(s));
+}
+
+/** administers reports whether the token has the scope admin for the whole system. */
+export function administers(): boolean {
+  return scopes.value.has("admin") && !me.value?.token.agent_id;
+}
+
+/** identify asks the server who the browser's login belongs to. */
+export async function identify(): Promise<void> {
+  me.value = await call<Me>({ path: "/api/v1/me" });
+  loggedIn.value = true;
+}
+
+/** logIn exchanges a token or the code of a login link for the browser's login. */
+export async function logIn(credentials: { token: string } | { code: string }): Promise<void> {
+  await request({ method: "POST", path: "/ui/session", body: credentials });
+  await identify();
+}
+
+/** logOut ends the browser's login. */
+export async function logOut(): Promise<void> {
+  try {
+    await request({ method: "DELETE", path: "/ui/session" });
+  } catch (thrown) {
+    if (Problem.of(thrown).status !== 401) throw thrown;
+  }
+  me.value = undefined;
+  loggedIn.value = false;
+}

@@ -1,0 +1,138 @@
+// The frame around every view: navigation, search, the state of the event stream, and the theme.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { count } from "./format";
+import { Icon, type IconName } from "./icons";
+import { position, reason, state } from "./live";
+import { openPalette, shortcut } from "./palette";
+import { link, path } from "./router";
+import { can, logOut, me, type Scope } from "./session";
+import { Problem } from "./api";
+import { notify, Toasts } from "./toasts";
+import iconURL from "./icon-url";
+
+export type Section = { id: string; title: string; icon: IconName; key: string; scopes: Scope[] };
+
+/** sections are the parts of the page, the key that opens each after "g", and the scopes of which one is needed. */
+export const sections: Section[] = [
+  { id: "", title: "Overview", icon: "overview", key: "o", scopes: [] },
+  { id: "agents", title: "Agents", icon: "agents", key: "a", scopes: ["agents:read"] },
+  { id: "tasks", title: "Tasks", icon: "tasks", key: "t", scopes: ["tasks:read", "messages:send"] },
+  { id: "workflows", title: "Workflows", icon: "workflows", key: "w", scopes: ["tools:call", "workflows:approve"] },
+  { id: "tools", title: "Tools", icon: "tools", key: "l", scopes: ["tools:call"] },
+  { id: "webhooks", title: "Webhooks", icon: "webhooks", key: "h", scopes: ["webhooks:write"] },
+  { id: "access", title: "Access", icon: "access", key: "c", scopes: [] },
+  { id: "events", title: "Events", icon: "events", key: "e", scopes: ["tasks:read", "agents:read", "tools:call"] },
+];
+
+/** visible are the sections that the token may see. */
+export const visible = () => sections.filter((s) => s.scopes.length === 0 || can(...s.scopes));
+
+export const address = (s: Section) => (s.id ? link(s.id) : "/ui/");
+
+export function Brand() {
+  return (
+    <a class="brand" href="/ui/">
+      <img src={iconURL()} alt="" /> comet
+    </a>
+  );
+}
+
+export function Shell({ children }: { children: ComponentChildren }) {
+  const current = path.value.split("/")[0];
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(e) => (e.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to content
+      </a>
+      <div class="frame">
+        <div class="side">
+          <Brand />
+          <nav aria-label="Main">
+            <ul>
+              {visible().map((s) => (
+                <li key={s.id}>
+                  <a href={address(s)} aria-current={s.id === current ? "page" : undefined}>
+                    <Icon name={s.icon} /> {s.title}
+                  </a>
+                </li>
+              ))}
+            </ul>
+          </nav>
+          <footer>
+            <a class="faint" href="/docs">
+              REST API
+            </a>
+          </footer>
+        </div>
+        <div>
+          <header class="bar">
+            <button class="search" onClick={() => openPalette()} aria-haspopup="dialog" aria-label="Search and commands">
+              <Icon name="search" /> Search <kbd>{shortcut}</kbd>
+            </button>
+            <div class="end">
+              <Live />
+              <ThemeButton />
+              <Account />
+            </div>
+          </header>
+          {state.value === "off" && reason.value && (
+            <div class="notice warn" role="status">
+              <div>No live data: {reason.value} The page connects again by itself.</div>
+            </div>
+          )}
+          {children}
+        </div>
+      </div>
+      <Toasts />
+    </>
+  );
+}
+
+function Live() {
+  const text = { on: "live", off: "not connected", connecting: "connecting" }[state.value];
+  return (
+    <span class="live" data-state={state.value} title={"Position of the last event: " + position.value}>
+      {text} <span>· {count(position.value)}</span>
+    </span>
+  );
+}
+
+function Account() {
+  const leave = () => void logOut().catch((thrown) => notify("bad", Problem.of(thrown).detail));
+  return (
+    <span class="row">
+      <a class="truncate" style={{ maxWidth: "160px" }} href={link("access")} title="Your token">
+        {me.value?.token.name}
+      </a>
+      <button class="quiet" aria-label="Log out" title="Log out" onClick={leave}>
+        <Icon name="exit" />
+      </button>
+    </span>
+  );
+}
+
+const themeName = "comet-theme";
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
+const chosen = signal<string | null>(localStorage.getItem(themeName));
+const systemIsDark = signal(systemDark.matches);
+systemDark.addEventListener("change", (e) => (systemIsDark.value = e.matches));
+
+/** theme returns the theme that is shown: light or dark. */
+export const theme = () => (chosen.value ?? (systemIsDark.value ? "dark" : "light")) as "light" | "dark";
+
+/** switchTheme changes between light and dark, and remembers it in this browser. */
+export function switchTheme() {
+  chosen.value = theme() === "dark" ? "light" : "dark";
+  localStorage.setItem(themeName, chosen.value);
+}
+
+function ThemeButton() {
+  const dark = theme() === "dark";
+  const label = dark ? "Use the light theme" : "Use the dark theme";
+  return (
+    <button class="quiet" aria-label={label} title={label} onClick={switchTheme}>
+      <Icon name={dark ? "sun" : "moon"} />
+    </button>
+  );
+}
