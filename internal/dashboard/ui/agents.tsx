@@ -1,2 +1,210 @@
-import { Page } from "./components";
-export const Agents = () => <Page name="agents" title="Agents"><p /></Page>;
+// The tree of agents. Children are read when their parent is opened, 200 at a time, and only the rows on the screen are
+// drawn, so that the view works for 100,000 agents.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { query, type Schemas } from "./api";
+import { AgentForm } from "./agentform";
+import { AsCurl, Badge, Budget, Empty, Loaded, Page, Panel, ProblemNotice, Search, Skeleton, Table, Tag } from "./components";
+import { count, short } from "./format";
+import { usePages, kinds } from "./resource";
+import { link, navigate, parameter } from "./router";
+import { can, me } from "./session";
+import { Tree, type TreeRow } from "./agenttree";
+
+export type AgentRow = Schemas["AgentItem"] & { children?: number; descendants?: number; usage?: Schemas["NodeUsage"] };
+
+/** levels are the names of the four levels. */
+export const levels = ["L0 system", "L1 orchestrator", "L2 agent", "L3 assistant"];
+
+/** childrenPath returns the page of an agent's children with their counts and budgets. */
+export const childrenPath = (parent: string, cursor?: string) => query("/api/v1/agents", { parent_id: parent, counts: true, usage: true, limit: 200, cursor });
+
+export function Agents() {
+  const [creating, setCreating] = useState(false);
+  const text = parameter("q");
+  const root = me.value?.token.agent_id ?? "nova";
+  const search = query("/api/v1/agents", { q: text, counts: true, usage: true, limit: 100 });
+  return (
+    <Page
+      name="agents"
+      title="Agents"
+      actions={
+        <>
+          <AsCurl calls={[{ path: text ? search : childrenPath(root) }]} />
+          {can("agents:write") && (
+            <button class="primary" onClick={() => setCreating(true)}>
+              New agent
+            </button>
+          )}
+        </>
+      }
+    >
+      <div class="filters" role="search">
+        <Search name="q" label="Find agents by id, name or description" placeholder="Find agents" />
+      </div>
+      {text ? <Found path={search} text={text} /> : <TreeView root={root} key={root} />}
+      {creating && <AgentForm close={() => setCreating(false)} parent={root === "nova" ? undefined : root} done={(id) => navigate(link("agents", id))} />}
+    </Page>
+  );
+}
+
+function Found({ path, text }: { path: string; text: string }) {
+  const found = usePages<AgentRow>(path, "agents", kinds("agent."));
+  return (
+    <Panel title="Matching agents" flush>
+      <Loaded of={found}>
+        {(rows) => (
+          <Table
+            label="Matching agents"
+            rows={rows}
+            id={(a) => a.id}
+            href={(a) => link("agents", a.id)}
+            more={found.more}
+            empty={<Empty icon="search" title={`No agent matches “${text}”`} />}
+            columns={[
+              { title: "Agent", cell: (a) => <Name agent={a} /> },
+              { title: "Level", cell: (a) => levels[a.level] },
+              { title: "Parent", cell: (a) => a.parent_id && <a href={link("agents", a.parent_id)}>{a.parent_id}</a> },
+              { title: "Budget today", cell: (a) => <AgentBudget agent={a} /> },
+              { title: "State", cell: (a) => <Badge state={a.is_active ? "active" : "inactive"} /> },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
+
+export function Name({ agent }: { agent: AgentRow }) {
+  return (
+    <span class="row">
+      <a href={link("agents", agent.id)}>{agent.name}</a>
+      <span class="faint">{agent.id}</span>
+      {agent.type && <Tag>{agent.type}</Tag>}
+    </span>
+  );
+}
+
+export function AgentBudget({ agent }: { agent: AgentRow }) {
+  const u = agent.usage;
+  if (!u) return <span class="faint">–</span>;
+  const limit = u.token_budget === null || u.token_budget === undefined ? null : u.token_budget + (u.additional_budget ?? 0);
+  return <Budget label={"Budget of " + agent.name} budget={limit} used={u.budget_scope === "subtree" ? u.subtree_used_today : u.used_today} />;
+}
+
+/** rowHeight is the height of a row of the tree, in pixels. */
+const rowHeight = 44;
+
+function TreeView({ root }: { root: string }) {
+  const [, redraw] = useState(0);
+  const tree = useRef<Tree>(undefined);
+  tree.current ??= new Tree(root, () => redraw((n) => n + 1));
+  useEffect(() => tree.current!.follow(), []);
+  const t = tree.current;
+  const rows = t.rows();
+  return (
+    <Panel title={t.total === undefined ? "Hierarchy" : `Hierarchy of ${count(t.total)} agents`} flush>
+      {t.problem && <ProblemNotice problem={t.problem} retry={() => t.reload()} />}
+      {rows.length === 0 && !t.problem ? <Skeleton /> : <TreeGrid tree={t} rows={rows} />}
+    </Panel>
+  );
+}
+
+function TreeGrid({ tree, rows }: { tree: Tree; rows: TreeRow[] }) {
+  const box = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState({ top: 0, height: 600 });
+  const [focused, setFocused] = useState(0);
+  const wanted = useRef(false); // whether the focused row must get the focus once it is drawn
+  useLayoutEffect(() => {
+    const element = box.current!;
+    const measure = () => setView({ top: element.scrollTop, height: element.clientHeight });
+    const resize = new ResizeObserver(measure);
+    resize.observe(element);
+    element.addEventListener("scroll", measure, { passive: true });
+    return () => resize.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    if (!wanted.current) return;
+    wanted.current = false;
+    box.current!.querySelector<HTMLElement>(`[aria-rowindex="${focused + 2}"]`)?.focus();
+  });
+
+  const first = Math.max(0, Math.floor(view.top / rowHeight) - 8);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / rowHeight) + 8);
+  const move = (to: number) => {
+    const at = Math.max(0, Math.min(rows.length - 1, to));
+    const element = box.current!;
+    const y = at * rowHeight;
+    if (y < element.scrollTop) element.scrollTop = y;
+    else if (y + 2 * rowHeight > element.scrollTop + element.clientHeight) element.scrollTop = y + 2 * rowHeight - element.clientHeight;
+    wanted.current = true;
+    setFocused(at);
+  };
+  const keys = (event: KeyboardEvent) => {
+    const row = rows[focused];
+    if (!row || !(event.target as Element).matches("[role=row]")) return;
+    const actions: Record<string, () => void> = {
+      ArrowDown: () => move(focused + 1), j: () => move(focused + 1), ArrowUp: () => move(focused - 1), k: () => move(focused - 1),
+      PageDown: () => move(focused + 10), PageUp: () => move(focused - 10), Home: () => move(0), End: () => move(rows.length - 1),
+      ArrowRight: () => (row.open || !row.children ? move(focused + 1) : tree.open(row.id)),
+      ArrowLeft: () => (row.open ? tree.close(row.id) : move(rows.findIndex((r) => r.id === row.parent))),
+      Enter: () => (row.agent ? navigate(link("agents", row.id)) : tree.more(row.parent)),
+    };
+    const action = actions[event.key];
+    if (action) {
+      event.preventDefault();
+      action();
+    }
+  };
+  const cursor = Math.min(focused, rows.length - 1);
+  return (
+    <div class="treebox" ref={box}>
+      <div role="treegrid" aria-label="Agents" aria-rowcount={rows.length + 1} class="treegrid" onKeyDown={keys} style={{ height: (rows.length + 1) * rowHeight + "px" }}>
+        <div role="row" aria-rowindex={1} class="treerow heads">
+          {["Agent", "Level", "Below", "Budget today", "Subtree today", "State"].map((h) => (
+            <span role="columnheader" key={h}>
+              {h}
+            </span>
+          ))}
+        </div>
+        {rows.slice(first, last).map((row, i) => (
+          <Row key={row.key} row={row} tree={tree} index={first + i} selected={first + i === cursor} focus={setFocused} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function Row({ row, tree, index, selected, focus }: { row: TreeRow; tree: Tree; index: number; selected: boolean; focus: (index: number) => void }) {
+  const a = row.agent;
+  const toggle = () => (row.open ? tree.close(row.id) : tree.open(row.id));
+  return (
+    <div
+      role="row"
+      class="treerow"
+      aria-rowindex={index + 2}
+      aria-level={row.depth + 1}
+      aria-expanded={row.children ? row.open : undefined}
+      tabIndex={selected ? 0 : -1}
+      style={{ top: (index + 1) * rowHeight + "px" }}
+      onFocus={() => focus(index)}
+    >
+      <span role="gridcell" class="row agentcell" style={{ paddingLeft: row.depth * 20 + "px" }}>
+        {row.children ? (
+          <button class="quiet twisty" tabIndex={-1} aria-label={(row.open ? "Close " : "Open ") + row.id} onClick={toggle}>
+            <span aria-hidden="true" class={row.open ? "open" : ""}>
+              ›
+            </span>
+          </button>
+        ) : (
+          <span class="twisty" />
+        )}
+        {a ? <Name agent={a} /> : <button class="link" tabIndex={-1} onClick={() => tree.more(row.parent)}>{row.loading ? "Loading …" : "Show more"}</button>}
+      </span>
+      <span role="gridcell" class="muted">{a && levels[a.level]}</span>
+      <span role="gridcell" class="number">{a?.descendants ? count(a.descendants) : ""}</span>
+      <span role="gridcell">{a && <AgentBudget agent={a} />}</span>
+      <span role="gridcell" class="number">{a?.usage && short(a.usage.subtree_used_today)}</span>
+      <span role="gridcell">{a && <Badge state={a.is_active ? "active" : "inactive"} />}</span>
+    </div>
+  );
+}
