@@ -127,7 +127,7 @@ func withoutTimeout(w http.ResponseWriter, r *http.Request) (ctx context.Context
 	}
 }
 
-// authenticate accepts requests with a valid bearer token and puts their principal into the
+// authenticate accepts requests with a valid bearer token or the cookie of a login, and puts their principal into the
 // context.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return s.handle(func(w http.ResponseWriter, r *http.Request) error {

@@ -61,6 +61,7 @@ var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
 	errs.Unauthenticated: http.StatusUnauthorized,
 
 	errs.MissingScope: http.StatusForbidden, errs.AgentInactive: http.StatusForbidden,
+	errs.CrossOrigin: http.StatusForbidden, errs.InsecureConnection: http.StatusForbidden,
 	errs.ForeignAgent: http.StatusForbidden, errs.ToolDenied: http.StatusForbidden, errs.BudgetExceeded: http.StatusForbidden,
 
 	errs.NotFound: http.StatusNotFound, errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotAcceptable: http.StatusNotAcceptable,
@@ -103,6 +104,11 @@ func (p *responder) writeError(w http.ResponseWriter, r *http.Request, err error
 			slog.String("code", string(e.Code)), slog.Any("error", err))
 	}
 	p.writeProblem(w, r, status, e)
+}
+
+// WriteError writes an error of a mounted handler as a problem document.
+func (s *Server) WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	s.writeError(w, r, err)
 }
 
 // isClientGone reports whether err is a consequence of the client's disconnect. The server also

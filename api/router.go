@@ -102,6 +102,10 @@ func (s *Server) router() http.Handler {
 		r.Delete("/api/v1/tokens/{token_id}", s.remove(s.revokeToken))
 		r.Post("/api/v1/tokens/{token_id}/rotate", once(s, withoutBody, s.rotateToken, tokenReply(http.StatusOK)))
 
+		r.Post("/api/v1/logins/codes", change(s, withoutBody, s.createLoginCode))
+		r.Get("/api/v1/logins", s.find(s.listLogins))
+		r.Delete("/api/v1/logins/{login_id}", s.remove(s.endLogin))
+
 		hooks := s.require(models.ScopeWebhooksWrite)
 		r.With(hooks).Get("/api/v1/webhooks", s.find(s.listWebhooks))
 		r.With(hooks).Post("/api/v1/webhooks", once(s, jsonBody, s.createWebhook, s.webhookReply(http.StatusCreated)))

@@ -118,7 +118,7 @@ func New(core Services, opts *Options) *Server {
 	}
 	o.Limits = cmp.Or(o.Limits, httpkit.NewLimits(nil))
 	s.streams = httpkit.NewStreamLimits(s.opts.MaxStreams)
-	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits})
+	s.authenticator = httpkit.NewAuthenticator(core.Auth, &httpkit.AuthenticatorOptions{Limits: s.opts.Limits, Logins: true})
 	s.responder = newResponder(s.opts.Logger)
 	s.now = s.opts.Clock
 	if s.opts.OnFailure != nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"comet/internal/auth"
+	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/wire/genesis"
 	"comet/models"
@@ -108,19 +110,20 @@ type callerIdentity struct {
 	Agent *agentItem   `json:"agent"` // The agent that the token is bound to.
 	// The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []ancestorView `json:"chain_of_command"`
+	Login          *models.Login  `json:"login"` // The login of the browser that sent the request; null for a bearer token.
 }
 
 // getMe returns the caller's token and agent.
 //
 //	@Summary		Get the caller
-//	@Description	Returns the caller's token, the agent it is bound to, and the agents above that one.
+//	@Description	Returns the caller's token, the agent it is bound to, the agents above that one, and the login of a browser.
 //	@Success		200	{object}	callerIdentity	"The caller"
 func (s *Server) getMe(r request) (any, error) {
 	t, err := s.core.Auth.Get(r.Context(), r.caller, r.caller.TokenID)
 	if err != nil {
 		return nil, err
 	}
-	out := callerIdentity{Token: t, ChainOfCommand: []ancestorView{}}
+	out := callerIdentity{Token: t, ChainOfCommand: []ancestorView{}, Login: r.caller.Login}
 	if t.AgentID == nil {
 		return out, nil
 	}
@@ -131,6 +134,67 @@ func (s *Server) getMe(r request) (any, error) {
 	above, err := s.core.Registry.Ancestors(r.Context(), *t.AgentID)
 	out.Agent, out.ChainOfCommand = new(newAgentItem(d.Agent)), views(above, newAncestorView)
 	return out, err
+}
+
+// loginCode is a code that starts a login.
+type loginCode struct {
+	Code      string    `json:"code" example:"3f2b8c1de4a5968778695a4e1dcb2f30"`                 // The code. It is valid once.
+	ExpiresAt time.Time `json:"expires_at" example:"2026-01-10T15:31:00Z"`                       // When it expires, after a minute.
+	Path      string    `json:"path" example:"/ui/#login=3f2b8c1de4a5968778695a4e1dcb2f30"` // The address of the dashboard with the code, relative to the server.
+}
+
+// createLoginCode creates a code that starts a login.
+//
+//	@Summary		Create a login code
+//	@Description	Creates a code with which a browser logs in to the dashboard with the authority of the caller's token, once and within a minute: open `path`, or send the code to `POST /ui/session`. It requires a bearer token; a browser that is logged in cannot create codes. A token has at most 100 codes; the oldest are deleted first.
+//	@Success		201	{object}	loginCode	"The code"
+//	@Failure		403	"The request has the cookie of a login instead of a token, or the token's agent is inactive"
+func (s *Server) createLoginCode(r request, _ struct{}) (any, error) {
+	token, err := httpkit.BearerToken(r.Header["Authorization"])
+	if err != nil {
+		return nil, errs.New(errs.MissingScope, "a login cannot create codes for other logins; send the token itself as \"Authorization: Bearer <token>\"")
+	}
+	code, expires, err := s.core.Auth.LoginCode(r.Context(), token)
+	return reply{status: http.StatusCreated, noStore: true, body: loginCode{code, expires, "/ui/#login=" + code}}, err
+}
+
+// loginItem is a login in a list.
+type loginItem struct {
+	models.Login
+	Current bool `json:"current"` // Whether it is the login that sent the request.
+}
+
+// loginList is one page of logins.
+type loginList struct {
+	Logins     []loginItem `json:"logins"`                                      // The logins on the page.
+	NextCursor string      `json:"next_cursor,omitempty" example:"MDE4OTBhNWQ"` // Absent on the last page.
+}
+
+// listLogins lists the logins of browsers.
+//
+//	@Summary		List logins
+//	@Description	Returns the valid logins of browsers with the caller's token in the order of creation; for an administrator those with all tokens.
+//	@Success		200	{object}	loginList	"A page of results"
+func (s *Server) listLogins(r request) (any, error) {
+	q := newQuery(r.Request, "limit", "cursor")
+	limit, after := q.pageLimit(), q.idCursor()
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	logins, err := s.core.Auth.Logins(r.Context(), r.caller, after, limit+1)
+	logins, next := cutPage(logins, limit, func(l models.Login) string { return l.ID })
+	return reply{next: next, body: loginList{views(logins, func(l models.Login) loginItem {
+		return loginItem{l, r.caller.Login != nil && r.caller.Login.ID == l.ID}
+	}), next}}, err
+}
+
+// endLogin ends the login of a browser.
+//
+//	@Summary		End a login
+//	@Description	Ends a login with the caller's token, at once on this replica and within a second on the others. An administrator can end every login.
+//	@Success		204	"Ended"
+func (s *Server) endLogin(r request) error {
+	return s.core.Auth.EndLogin(r.Context(), r.caller, r.id)
 }
 
 // publicKeyView is a public key of an agent.

@@ -22,6 +22,7 @@ func commandGroups() []commandGroup {
 		{name: "upstreams", short: "Manage the upstream MCP servers", long: "", group: "", aliases: []string{"upstream"}},
 		{name: "webhooks", short: "Manage webhooks, which send events to other servers", long: "", group: "", aliases: []string{"webhook"}},
 		{name: "tokens", short: "Issue and revoke tokens", long: "", group: "", aliases: []string{"token"}},
+		{name: "logins", short: "Show and end the logins of browsers", long: "", group: "", aliases: []string(nil)},
 		{name: "service-keys", short: "Show and rotate the keys with which comet signs", long: "", group: "", aliases: []string(nil)},
 		{name: "migrate", short: "Show or change the database's schema", long: "Show or change the schema of the database that comet serve would use. The server\napplies pending migrations itself when it starts. Use these commands to apply\nthem earlier, or to undo one.", group: "server", aliases: []string(nil)},
 	}
@@ -2011,6 +2012,39 @@ func commandTable() []command {
 			long:    "Verify a token, and store it with the address of the server in the client configuration or in a\nprofile, which --profile or COMET_PROFILE selects. The token is the value of --token, or\nelse is read from standard input. A file with other settings is replaced.",
 			example: "  comet login --server https://comet.example.org\n  comet login --profile staging --server https://staging.example.org < token\n  comet agents list --profile staging",
 			run:     login,
+		},
+		{
+			use:     "dashboard",
+			short:   "Open the dashboard in the browser",
+			long:    "Open the dashboard in the browser, logged in with the authority of your token. The address\ncontains a code that is valid once and for a minute. It is printed instead if there is no\nbrowser here.",
+			example: "  comet dashboard\n  comet dashboard --print",
+			run:     openDashboard,
+			params: []param{
+				{"--print", "", yesOrNo, "print the address instead of opening it"},
+			},
+		},
+		{
+			use:     "logins list",
+			short:   "List the logins of browsers with your token; for an administrator those with all tokens",
+			request: "GET /api/v1/logins",
+			pages:   "logins",
+			empty:   "no logins",
+			aliases: []string{"ls"},
+			columns: []column{
+				{"ID", "id"},
+				{"TOKEN", "token_name"},
+				{"BROWSER", "user_agent"},
+				{"CREATED", "created_at"},
+				{"LAST USED", "seen_at"},
+				{"EXPIRES", "expires_at"},
+			},
+		},
+		{
+			use:     "logins end ID",
+			short:   "End the login of a browser",
+			request: "DELETE /api/v1/logins/{login_id}",
+			message: "ended {{.ID}}",
+			ids:     []string{"/api/v1/logins?limit=1000"},
 		},
 		{
 			use:     "api PATH",

@@ -165,9 +165,12 @@ func (a *App) open(ctx context.Context) (err error) {
 	options.Untimed = func(r *http.Request) bool {
 		return agents.IsStreaming(r) || mcp.IsStreaming(r) || a2a.IsStreaming(r)
 	}
+	var server *api.Server
+	logins := dashboard.Logins{Authenticator: authenticator, WriteError: func(w http.ResponseWriter, r *http.Request, err error) { server.WriteError(w, r, err) }}
 	options.MountPublic = func(r chi.Router) {
 		dashboard.Mount(r)
 		agents.Mount(r)
+		logins.Mount(r)
 		for _, path := range stack.handler.Paths() {
 			r.Handle(path, stack.handler)
 		}
@@ -175,7 +178,7 @@ func (a *App) open(ctx context.Context) (err error) {
 			r.Handle(path, clients)
 		}
 	}
-	server := api.New(core, options)
+	server = api.New(core, options)
 	a.http = newHTTPServer(a.cfg, "--listen", a.cfg.Listen, a.log, server)
 	a.http.srv.TLSConfig, a.http.tls = tlsConfig, tlsConfig != nil
 	a.http.srv.RegisterOnShutdown(server.Drain) // Shutdown waits for the streams, which Drain ends
@@ -348,7 +351,11 @@ func Run(ctx context.Context, cfg config.Config, opts *Options) error {
 
 // announce prints the addresses of the server and how to begin, in one write.
 func (a *App) announce(ctx context.Context) {
-	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
+	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n  Dashboard        %s/ui/", a.URL(), a.store.Database(), a.cfg.Data, a.URL(), a.URL())
+	if code, _, err := a.tokens.LoginCode(ctx, a.freshToken); err == nil { // of the first start
+		text += "#login=" + code + "\n                   logs in once, within a minute; comet dashboard opens another login"
+	}
+	text += "\n"
 	if a.tcp != nil {
 		text += fmt.Sprintf("  PROTOCOL_V5      %s (one message per line)\n", a.V5Addr())
 	}

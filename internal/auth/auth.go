@@ -22,6 +22,7 @@ import (
 	"comet/internal/errs"
 	"comet/models"
 	"comet/store"
+	"comet/store/logins"
 )
 
 // verifyFor is how long a verified token is cached. It limits how long a revocation on another
@@ -44,10 +45,12 @@ type Auth struct {
 	verified *lru.Cache[[32]byte, verification]
 	mu       sync.Mutex
 	used     map[string]bool // the tokens used since their last use was stored
+	seen     map[string]bool // the logins, likewise
 	// revocations counts changes of tokens here. A look-up that began before one is not cached.
 	revocations atomic.Int64
 
-	standing *lru.Cache[string, verification] // by the id of the token
+	standing *lru.Cache[string, verification]   // by the id of the token
+	logins   *lru.Cache[[32]byte, verification] // by the hash of the secret, rejected ones too
 
 	jwts   func(ctx context.Context, secret string, now time.Time) (models.Token, error)
 	issued *lru.Cache[[32]byte, models.Token] // accepted JWTs, for Lapsed
@@ -57,6 +60,12 @@ type verification struct {
 	principal models.Principal
 	until     time.Time  // on the monotonic clock, which cannot be set back
 	expires   *time.Time // by the store's clock
+	err       error      // why a login is rejected
+}
+
+// validAt reports whether a cached verification may be used.
+func (v verification) validAt(now, stored time.Time) bool {
+	return now.Before(v.until) && (v.expires == nil || stored.Before(*v.expires))
 }
 
 // Options configures New; nil means defaults.
@@ -78,8 +87,9 @@ func New(s *store.Store, opts *Options) *Auth {
 	cache, _ := lru.New[[32]byte, verification](cacheSize) // New fails only for a size below 1
 	issued, _ := lru.New[[32]byte, models.Token](cacheSize)
 	standing, _ := lru.New[string, verification](cacheSize)
+	byCookie, _ := lru.New[[32]byte, verification](cacheSize)
 	o := cmp.Or(opts, &Options{})
-	a := &Auth{store: s, verified: cache, issued: issued, standing: standing, jwts: o.JWTs, clock: o.Clock, used: map[string]bool{}}
+	a := &Auth{store: s, verified: cache, issued: issued, standing: standing, logins: byCookie, jwts: o.JWTs, clock: o.Clock, used: map[string]bool{}, seen: map[string]bool{}}
 	if a.clock == nil {
 		a.clock = time.Now
 	}
@@ -95,20 +105,27 @@ func (a *Auth) Stop(ctx context.Context) error {
 	return errors.Join(err, touchErr)
 }
 
-// touch stores the last use of the tokens used since the last time.
+// touch stores the last use of the tokens and logins used since the last time.
 func (a *Auth) touch(ctx context.Context) (time.Duration, error) {
 	a.mu.Lock()
-	used := a.used
-	a.used = map[string]bool{}
+	used, seen := a.used, a.seen
+	a.used, a.seen = map[string]bool{}, map[string]bool{}
 	a.mu.Unlock()
 	if len(used) == 0 {
 		return touchInterval, nil
 	}
-	err := a.store.Write(ctx, func(tx *store.Tx) error { return tx.Tokens().Touch(slices.Sorted(maps.Keys(used))) })
+	err := a.store.Write(ctx, func(tx *store.Tx) error {
+		err := tx.Tokens().Touch(slices.Sorted(maps.Keys(used)))
+		if err == nil && len(seen) > 0 {
+			err = logins.Touch(tx, slices.Sorted(maps.Keys(seen)))
+		}
+		return err
+	})
 	if err != nil {
 		a.mu.Lock()
 		maps.Copy(used, a.used)
-		a.used = used
+		maps.Copy(seen, a.seen)
+		a.used, a.seen = used, seen
 		a.mu.Unlock()
 	}
 	return touchInterval, err
@@ -121,7 +138,7 @@ func (a *Auth) touch(ctx context.Context) (time.Duration, error) {
 func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, error) {
 	hash := sha256.Sum256([]byte(secret))
 	begun := a.clock()
-	if v, ok := a.verified.Get(hash); ok && begun.Before(v.until) && (v.expires == nil || a.store.Now().Before(*v.expires)) {
+	if v, ok := a.verified.Get(hash); ok && v.validAt(begun, a.store.Now()) {
 		return v.principal, nil
 	}
 	now := a.store.Now()
@@ -134,14 +151,9 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 			agentActive, err = a.checkAgent(ctx, t)
 		}
 	}
-	if err != nil && !errs.Is(err, errs.NotFound) {
-		return models.Principal{}, err
-	}
-	if err != nil || !t.Active(now) {
-		return models.Principal{}, errs.New(errs.Unauthenticated, "the token is unknown, expired or revoked")
-	}
-	if !agentActive {
-		return models.Principal{}, errs.New(errs.AgentInactive, "the agent %q that the token belongs to is inactive", *t.AgentID)
+	p, err := accept(t, issued, agentActive, err, now)
+	if err != nil {
+		return p, err
 	}
 	a.mu.Lock()
 	a.used[t.ID] = true
@@ -149,14 +161,26 @@ func (a *Auth) Verify(ctx context.Context, secret string) (models.Principal, err
 	if issued != nil {
 		a.issued.Add(hash, t)
 	}
-	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Issued: issued}
 	if a.revocations.Load() == seen {
-		a.verified.Add(hash, verification{p, begun.Add(verifyFor), t.ExpiresAt})
+		a.verified.Add(hash, verification{principal: p, until: begun.Add(verifyFor), expires: t.ExpiresAt})
 		if a.revocations.Load() != seen { // changed between the check and the insert
 			a.verified.Remove(hash)
 		}
 	}
 	return p, nil
+}
+
+// accept returns the principal of a token that was looked up with a result.
+func accept(t models.Token, issued *models.Token, agentActive bool, err error, now time.Time) (models.Principal, error) {
+	switch {
+	case err != nil && !errs.Is(err, errs.NotFound):
+		return models.Principal{}, err
+	case err != nil || !t.Active(now):
+		return models.Principal{}, errs.New(errs.Unauthenticated, "the token is unknown, expired or revoked")
+	case !agentActive:
+		return models.Principal{}, errs.New(errs.AgentInactive, "the agent %q that the token belongs to is inactive", *t.AgentID)
+	}
+	return models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID, Issued: issued}, nil
 }
 
 // Standing returns a principal as it is now, for work that continues without its client. It returns errs.Unauthenticated
@@ -175,7 +199,7 @@ func (a *Auth) Standing(ctx context.Context, by models.Principal) (models.Princi
 	}
 	tokenID := by.TokenID
 	begun, seen := a.clock(), a.revocations.Load()
-	if v, ok := a.standing.Get(tokenID); ok && begun.Before(v.until) && (v.expires == nil || a.store.Now().Before(*v.expires)) {
+	if v, ok := a.standing.Get(tokenID); ok && v.validAt(begun, a.store.Now()) {
 		return v.principal, nil
 	}
 	t, err := a.store.Tokens(ctx).Get(tokenID)
@@ -193,7 +217,7 @@ func (a *Auth) Standing(ctx context.Context, by models.Principal) (models.Princi
 		return models.Principal{}, errs.New(errs.Unauthenticated, "the token %q is expired or revoked, or its agent is inactive", t.Name)
 	}
 	p := models.Principal{TokenID: t.ID, Name: t.Name, Scopes: t.Scopes, AgentID: t.AgentID}
-	if a.standing.Add(tokenID, verification{p, begun.Add(verifyFor), t.ExpiresAt}); a.revocations.Load() != seen {
+	if a.standing.Add(tokenID, verification{principal: p, until: begun.Add(verifyFor), expires: t.ExpiresAt}); a.revocations.Load() != seen {
 		a.standing.Remove(tokenID)
 	}
 	return p, nil
@@ -247,6 +271,7 @@ func (a *Auth) forget() {
 	a.revocations.Add(1)
 	a.verified.Purge()
 	a.standing.Purge()
+	a.logins.Purge()
 }
 
 // Require returns errs.MissingScope, naming the scope, unless the principal has it.

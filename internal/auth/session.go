@@ -9,6 +9,7 @@ import (
 	"comet/internal/input"
 	"comet/models"
 	"comet/store"
+	"comet/store/logins"
 	"comet/store/quotas"
 )
 
@@ -51,11 +52,12 @@ func (a *Auth) Session(ctx context.Context, by models.Principal, once *models.Id
 	return out, err
 }
 
-// Purge deletes tokens of agents that were issued for at most 15 minutes and have expired, unless something refers to them.
+// Purge deletes tokens of agents that were issued for at most 15 minutes and have expired, unless something refers to them,
+// and logins and their codes that are not valid.
 func (a *Auth) Purge(ctx context.Context) error {
 	return a.store.InBatches(ctx, func(tx *store.Tx, limit int) (int64, error) {
 		return quotas.PurgeShortLived(tx, sessionFor, tx.Now().Add(-keptFor), limit)
-	})
+	}, logins.Purge, logins.PurgeCodes)
 }
 
 // maxName is the longest name of a token, in characters.

@@ -42,6 +42,11 @@ const (
 	// ForeignAgent is a token bound to one agent that acts for another.
 	ForeignAgent Code = "foreign-agent"
 
+	// CrossOrigin is a request with a browser's login that a page of another origin may have sent.
+	CrossOrigin Code = "cross-origin"
+	// InsecureConnection is a login of a browser over a connection that others can read.
+	InsecureConnection Code = "insecure-connection"
+
 	// NotFound is a resource or route that does not exist.
 	NotFound Code = "not-found"
 	// MethodNotAllowed is a route that exists for other methods.
@@ -135,6 +140,8 @@ var titles = map[Code]string{ //nolint:gochecknoglobals // a constant table
 	MissingScope:         "Missing scope",
 	AgentInactive:        "Agent is inactive",
 	ForeignAgent:         "Token belongs to another agent",
+	CrossOrigin:          "Request from another origin",
+	InsecureConnection:   "Insecure connection",
 	NotFound:             "Not found",
 	MethodNotAllowed:     "Method not allowed",
 	NotAcceptable:        "Not acceptable",

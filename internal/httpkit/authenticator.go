@@ -19,7 +19,7 @@ import (
 	"comet/models"
 )
 
-// Identity is the principal of a request and its token.
+// Identity is the principal of a request and its token, "" for a login.
 type Identity struct {
 	models.Principal
 	Token string
@@ -31,13 +31,15 @@ type AuthenticatorOptions struct {
 	Limits *Limits
 	// Clock returns the current time, default time.Now.
 	Clock func() time.Time
+	// Logins accepts the cookies of logins too.
+	Logins bool
 	// OnFailure is called for each rejected token or signature; nil ignores them.
 	OnFailure func()
 }
 
 // Authenticator verifies the credentials of requests and applies the limits of tokens and of
-// addresses. It is safe for concurrent use. Bearer tokens are the only credentials so far; another
-// kind, such as the cookie of a session, is read in Authenticate.
+// addresses. It is safe for concurrent use. Credentials are bearer tokens and, with Logins, the cookies of
+// logins.
 type Authenticator struct {
 	tokens *auth.Auth
 	opts   AuthenticatorOptions
@@ -86,7 +88,13 @@ func (a *Authenticator) Admit(w http.ResponseWriter, r *http.Request, p models.P
 // accepted before is exempt, and others are still verified, at a limited rate: a valid token is not
 // locked out because of wrong ones from the same address, which many agents may share.
 func (a *Authenticator) VerifyToken(ctx context.Context, token string, client netip.Prefix) (models.Principal, error) {
-	hash, wait := sha256.Sum256([]byte(token)), time.Duration(0)
+	return a.verify(sha256.Sum256([]byte(token)), client, false, func() (models.Principal, error) { return a.tokens.Verify(ctx, token) })
+}
+
+// verify calls look for the principal of a secret, given by its SHA-256, unless the address is throttled.
+// With countOnce a secret that is rejected again is not another failure.
+func (a *Authenticator) verify(hash [32]byte, client netip.Prefix, countOnce bool, look func() (models.Principal, error)) (models.Principal, error) {
+	wait := time.Duration(0)
 	accepted, known := a.limits.accepted.Get(hash)
 	if !accepted {
 		wait = a.AddressWait(client)
@@ -94,12 +102,16 @@ func (a *Authenticator) VerifyToken(ctx context.Context, token string, client ne
 	if wait > 0 && (known || !a.limits.addresses.allowAttempt(client, a.opts.Clock())) {
 		return models.Principal{}, throttled(wait)
 	}
-	p, err := a.tokens.Verify(ctx, token)
+	p, err := look()
 	switch {
 	case err == nil:
 		a.limits.accepted.Add(hash, true)
 	case IsRejected(err) && wait > 0:
 		err = throttled(wait)
+	case IsRejected(err) && countOnce:
+		if a.limits.accepted.Add(hash, false); !known || accepted {
+			a.countFailure(client)
+		}
 	case IsRejected(err):
 		a.limits.accepted.Remove(hash)
 		a.countFailure(client)

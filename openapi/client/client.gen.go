@@ -897,9 +897,11 @@ const (
 	ProblemCodeBusy                 ProblemCode = "busy"
 	ProblemCodeCodeFailed           ProblemCode = "code-failed"
 	ProblemCodeConflict             ProblemCode = "conflict"
+	ProblemCodeCrossOrigin          ProblemCode = "cross-origin"
 	ProblemCodeForeignAgent         ProblemCode = "foreign-agent"
 	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency-key-reused"
 	ProblemCodeImmutableField       ProblemCode = "immutable-field"
+	ProblemCodeInsecureConnection   ProblemCode = "insecure-connection"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalidFrequency     ProblemCode = "invalid-frequency"
 	ProblemCodeInvalidHeader        ProblemCode = "invalid-header"
@@ -964,11 +966,15 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeConflict:
 		return true
+	case ProblemCodeCrossOrigin:
+		return true
 	case ProblemCodeForeignAgent:
 		return true
 	case ProblemCodeIdempotencyKeyReused:
 		return true
 	case ProblemCodeImmutableField:
+		return true
+	case ProblemCodeInsecureConnection:
 		return true
 	case ProblemCodeInternal:
 		return true
@@ -4361,6 +4367,9 @@ type CallerIdentity struct {
 	// ChainOfCommand The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []AncestorView `json:"chain_of_command" yaml:"chain_of_command"`
 
+	// Login The login of the browser that sent the request; null for a bearer token.
+	Login *LoginView `json:"login" yaml:"login"`
+
 	// Token A token without its secret.
 	Token TokenView `json:"token" yaml:"token"`
 }
@@ -5897,6 +5906,114 @@ type LedgerVerification struct {
 	//
 	// Example: 5210
 	Windows int64 `json:"windows" yaml:"windows"`
+}
+
+// LoginCode A code that starts a login.
+type LoginCode struct {
+	// Code The code. It is valid once.
+	//
+	// Example: 3f2b8c1de4a5968778695a4e1dcb2f30
+	Code string `json:"code" yaml:"code"`
+
+	// ExpiresAt When it expires, after a minute.
+	//
+	// Example: 2026-01-10T15:31:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// Path The address of the dashboard with the code, relative to the server.
+	//
+	// Example: /ui/#login=3f2b8c1de4a5968778695a4e1dcb2f30
+	Path string `json:"path" yaml:"path"`
+}
+
+// LoginItem A login in a list.
+type LoginItem struct {
+	// CreatedAt When the browser logged in.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// Current Whether it is the login that sent the request.
+	Current bool `json:"current" yaml:"current"`
+
+	// ExpiresAt When it ends at the latest.
+	//
+	// Example: 2026-01-17T15:30:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID The login's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// SeenAt When the login was last used, to the minute. It ends 12 hours later.
+	//
+	// Example: 2026-01-10T18:30:00Z
+	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+
+	// TokenID The token with whose authority the browser acts.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
+	TokenID string `json:"token_id" yaml:"token_id"`
+
+	// TokenName The name of that token.
+	//
+	// Example: ci-importer
+	TokenName string `json:"token_name" yaml:"token_name"`
+
+	// UserAgent What the browser said about itself, at most 200 characters.
+	//
+	// Example: Mozilla/5.0 (X11; Linux x86_64)
+	UserAgent string `json:"user_agent" yaml:"user_agent"`
+}
+
+// LoginList One page of logins.
+type LoginList struct {
+	// Logins The logins on the page.
+	Logins []LoginItem `json:"logins" yaml:"logins"`
+
+	// NextCursor Absent on the last page.
+	//
+	// Example: MDE4OTBhNWQ
+	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
+}
+
+// LoginView A login of a browser, which acts with the authority of a token until it ends.
+type LoginView struct {
+	// CreatedAt When the browser logged in.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// ExpiresAt When it ends at the latest.
+	//
+	// Example: 2026-01-17T15:30:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID The login's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
+
+	// SeenAt When the login was last used, to the minute. It ends 12 hours later.
+	//
+	// Example: 2026-01-10T18:30:00Z
+	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+
+	// TokenID The token with whose authority the browser acts.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
+	TokenID string `json:"token_id" yaml:"token_id"`
+
+	// TokenName The name of that token.
+	//
+	// Example: ci-importer
+	TokenName string `json:"token_name" yaml:"token_name"`
+
+	// UserAgent What the browser said about itself, at most 200 characters.
+	//
+	// Example: Mozilla/5.0 (X11; Linux x86_64)
+	UserAgent string `json:"user_agent" yaml:"user_agent"`
 }
 
 // NodeUsage An agent's budget and its usage of today (CHE·NU §5).
@@ -11179,6 +11296,18 @@ type GetHierarchyParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// ListLoginsParams defines parameters for ListLogins.
+type ListLoginsParams struct {
+	// Limit Maximum number of entries on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Cursor `next_cursor` of the previous page
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty" yaml:"cursor,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // GetMeParams defines parameters for GetMe.
 type GetMeParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
@@ -13331,9 +13460,30 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
 	VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListLogins List logins
+	//
+	// Returns the valid logins of browsers with the caller's token in the order of creation; for an administrator those with all tokens.
+	//
+	// Corresponds with GET /api/v1/logins (the `ListLogins` operationId).
+	ListLogins(ctx context.Context, params *ListLoginsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateLoginCode Create a login code
+	//
+	// Creates a code with which a browser logs in to the dashboard with the authority of the caller's token, once and within a minute: open `path`, or send the code to `POST /ui/session`. It requires a bearer token; a browser that is logged in cannot create codes. A token has at most 100 codes; the oldest are deleted first.
+	//
+	// Corresponds with POST /api/v1/logins/codes (the `CreateLoginCode` operationId).
+	CreateLoginCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EndLogin End a login
+	//
+	// Ends a login with the caller's token, at once on this replica and within a second on the others. An administrator can end every login.
+	//
+	// Corresponds with DELETE /api/v1/logins/{login_id} (the `EndLogin` operationId).
+	EndLogin(ctx context.Context, loginID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetMe Get the caller
 	//
-	// Returns the caller's token, the agent it is bound to, and the agents above that one.
+	// Returns the caller's token, the agent it is bound to, the agents above that one, and the login of a browser.
 	//
 	// Corresponds with GET /api/v1/me (the `GetMe` operationId).
 	GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -15848,9 +15998,60 @@ func (c *Client) VerifyLedger(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
+// ListLogins List logins
+//
+// Returns the valid logins of browsers with the caller's token in the order of creation; for an administrator those with all tokens.
+//
+// Corresponds with GET /api/v1/logins (the `ListLogins` operationId).
+func (c *Client) ListLogins(ctx context.Context, params *ListLoginsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListLoginsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateLoginCode Create a login code
+//
+// Creates a code with which a browser logs in to the dashboard with the authority of the caller's token, once and within a minute: open `path`, or send the code to `POST /ui/session`. It requires a bearer token; a browser that is logged in cannot create codes. A token has at most 100 codes; the oldest are deleted first.
+//
+// Corresponds with POST /api/v1/logins/codes (the `CreateLoginCode` operationId).
+func (c *Client) CreateLoginCode(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateLoginCodeRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EndLogin End a login
+//
+// Ends a login with the caller's token, at once on this replica and within a second on the others. An administrator can end every login.
+//
+// Corresponds with DELETE /api/v1/logins/{login_id} (the `EndLogin` operationId).
+func (c *Client) EndLogin(ctx context.Context, loginID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndLoginRequest(c.Server, loginID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetMe Get the caller
 //
-// Returns the caller's token, the agent it is bound to, and the agents above that one.
+// Returns the caller's token, the agent it is bound to, the agents above that one, and the login of a browser.
 //
 // Corresponds with GET /api/v1/me (the `GetMe` operationId).
 func (c *Client) GetMe(ctx context.Context, params *GetMeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -21150,6 +21351,148 @@ func NewVerifyLedgerRequest(server string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListLoginsRequest constructs an http.Request for the ListLogins method
+func NewListLoginsRequest(server string, params *ListLoginsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/logins")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateLoginCodeRequest constructs an http.Request for the CreateLoginCode method
+func NewCreateLoginCodeRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/logins/codes")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewEndLoginRequest constructs an http.Request for the EndLogin method
+func NewEndLoginRequest(server string, loginID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "login_id", loginID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/logins/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -27235,9 +27578,36 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/ledger/verify (the `VerifyLedger` operationId).
 	VerifyLedgerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*VerifyLedgerResponse, error)
 
+	// ListLoginsWithResponse List logins
+	//
+	// Returns the valid logins of browsers with the caller's token in the order of creation; for an administrator those with all tokens.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/logins (the `ListLogins` operationId).
+	ListLoginsWithResponse(ctx context.Context, params *ListLoginsParams, reqEditors ...RequestEditorFn) (*ListLoginsResponse, error)
+
+	// CreateLoginCodeWithResponse Create a login code
+	//
+	// Creates a code with which a browser logs in to the dashboard with the authority of the caller's token, once and within a minute: open `path`, or send the code to `POST /ui/session`. It requires a bearer token; a browser that is logged in cannot create codes. A token has at most 100 codes; the oldest are deleted first.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/logins/codes (the `CreateLoginCode` operationId).
+	CreateLoginCodeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*CreateLoginCodeResponse, error)
+
+	// EndLoginWithResponse End a login
+	//
+	// Ends a login with the caller's token, at once on this replica and within a second on the others. An administrator can end every login.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /api/v1/logins/{login_id} (the `EndLogin` operationId).
+	EndLoginWithResponse(ctx context.Context, loginID string, reqEditors ...RequestEditorFn) (*EndLoginResponse, error)
+
 	// GetMeWithResponse Get the caller
 	//
-	// Returns the caller's token, the agent it is bound to, and the agents above that one.
+	// Returns the caller's token, the agent it is bound to, the agents above that one, and the login of a browser.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -32773,6 +33143,220 @@ func (r VerifyLedgerResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r VerifyLedgerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListLoginsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LoginList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListLoginsResponse) GetJSON200() *LoginList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListLoginsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListLoginsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListLoginsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListLoginsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListLoginsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListLoginsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListLoginsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListLoginsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListLoginsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateLoginCodeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *LoginCode
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateLoginCodeResponse) GetJSON201() *LoginCode {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r CreateLoginCodeResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r CreateLoginCodeResponse) GetApplicationProblemJSON403() *Problem {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r CreateLoginCodeResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateLoginCodeResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateLoginCodeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateLoginCodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateLoginCodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateLoginCodeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EndLoginResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r EndLoginResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r EndLoginResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r EndLoginResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r EndLoginResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EndLoginResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EndLoginResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EndLoginResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndLoginResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EndLoginResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -41098,9 +41682,54 @@ func (c *ClientWithResponses) VerifyLedgerWithResponse(ctx context.Context, reqE
 	return ParseVerifyLedgerResponse(rsp)
 }
 
+// ListLoginsWithResponse List logins
+//
+// Returns the valid logins of browsers with the caller's token in the order of creation; for an administrator those with all tokens.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/logins (the `ListLogins` operationId).
+func (c *ClientWithResponses) ListLoginsWithResponse(ctx context.Context, params *ListLoginsParams, reqEditors ...RequestEditorFn) (*ListLoginsResponse, error) {
+	rsp, err := c.ListLogins(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListLoginsResponse(rsp)
+}
+
+// CreateLoginCodeWithResponse Create a login code
+//
+// Creates a code with which a browser logs in to the dashboard with the authority of the caller's token, once and within a minute: open `path`, or send the code to `POST /ui/session`. It requires a bearer token; a browser that is logged in cannot create codes. A token has at most 100 codes; the oldest are deleted first.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/logins/codes (the `CreateLoginCode` operationId).
+func (c *ClientWithResponses) CreateLoginCodeWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*CreateLoginCodeResponse, error) {
+	rsp, err := c.CreateLoginCode(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateLoginCodeResponse(rsp)
+}
+
+// EndLoginWithResponse End a login
+//
+// Ends a login with the caller's token, at once on this replica and within a second on the others. An administrator can end every login.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /api/v1/logins/{login_id} (the `EndLogin` operationId).
+func (c *ClientWithResponses) EndLoginWithResponse(ctx context.Context, loginID string, reqEditors ...RequestEditorFn) (*EndLoginResponse, error) {
+	rsp, err := c.EndLogin(ctx, loginID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndLoginResponse(rsp)
+}
+
 // GetMeWithResponse Get the caller
 //
-// Returns the caller's token, the agent it is bound to, and the agents above that one.
+// Returns the caller's token, the agent it is bound to, the agents above that one, and the login of a browser.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -46639,6 +47268,181 @@ func ParseVerifyLedgerResponse(rsp *http.Response) (*VerifyLedgerResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListLoginsResponse parses an HTTP response from a ListLoginsWithResponse call
+func ParseListLoginsResponse(rsp *http.Response) (*ListLoginsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListLoginsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LoginList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateLoginCodeResponse parses an HTTP response from a CreateLoginCodeWithResponse call
+func ParseCreateLoginCodeResponse(rsp *http.Response) (*CreateLoginCodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateLoginCodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest LoginCode
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEndLoginResponse parses an HTTP response from a EndLoginWithResponse call
+func ParseEndLoginResponse(rsp *http.Response) (*EndLoginResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndLoginResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
