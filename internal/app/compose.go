@@ -168,7 +168,6 @@ func (a *App) open(ctx context.Context) (err error) {
 	var server *api.Server
 	logins := dashboard.Logins{Authenticator: authenticator, WriteError: func(w http.ResponseWriter, r *http.Request, err error) { server.WriteError(w, r, err) }}
 	options.MountPublic = func(r chi.Router) {
-		dashboard.Mount(r)
 		agents.Mount(r)
 		logins.Mount(r)
 		for _, path := range stack.handler.Paths() {

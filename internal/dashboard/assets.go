@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 )
 
 //go:embed dist
@@ -65,6 +67,14 @@ func loadAssets() *assets {
 	}
 	out.index = fmt.Appendf(nil, index, name("icon.svg", "image/svg+xml"), name("app.css", "text/css; charset=utf-8"), name("app.js", "text/javascript; charset=utf-8"))
 	return out
+}
+
+// mountAssets adds the routes of the page's files to a router.
+func mountAssets(r chi.Router) {
+	files := loadAssets()
+	r.Get("/ui", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ui/", http.StatusFound) })
+	r.Get("/ui/assets/*", files.serveAsset)
+	r.Get("/ui/*", files.serveIndex)
 }
 
 // serveAsset serves a file of the page.

@@ -1,5 +1,3 @@
-// Package dashboard serves the dashboard. Its page uses the REST API with the cookie of a login, which the
-// routes of this package start and end.
 package dashboard
 
 import (
@@ -23,8 +21,9 @@ type Logins struct {
 	WriteError func(http.ResponseWriter, *http.Request, error)
 }
 
-// Mount adds the routes.
+// Mount adds the routes of the page and of its login.
 func (l Logins) Mount(r chi.Router) {
+	mountAssets(r)
 	r.Post("/ui/session", l.handle(l.logIn))
 	r.Delete("/ui/session", l.handle(l.logOut))
 }
