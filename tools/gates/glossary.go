@@ -117,11 +117,11 @@ func hasVocabulary(f string) bool {
 	}
 	switch {
 	case f == glossaryPage, f == "CHANGELOG.md", f == "LICENSE", f == "examples/roster.yaml", strings.HasPrefix(f, "tools/gates/"),
-		strings.HasPrefix(f, "openapi/"), strings.Contains(f, "vocabulary"), strings.HasSuffix(f, "package-lock.json"):
+		strings.HasPrefix(f, "openapi/"), strings.HasPrefix(f, "third_party/js/"), strings.HasPrefix(f, "internal/dashboard/dist/"), strings.Contains(f, "vocabulary"), strings.HasSuffix(f, "package-lock.json"):
 		return false
 	}
 	switch path.Ext(f) {
-	case ".go", ".md", ".sql", ".sh", ".mjs", ".ts", ".py", ".yml", ".yaml", ".txtar", "":
+	case ".go", ".md", ".sql", ".sh", ".mjs", ".ts", ".tsx", ".py", ".yml", ".yaml", ".txtar", "":
 		return true
 	}
 	return false

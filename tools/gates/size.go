@@ -15,7 +15,8 @@ const (
 	maxModelNames  = 130
 	modelsPackage  = "models"
 	apiPackage     = "api"
-	maxUpwardShare = 6 // at most one in six references between files points up
+	dashboardPage  = "internal/dashboard/ui/" // TypeScript
+	maxUpwardShare = 6                        // at most one in six references between files points up
 )
 
 // checkSize counts the lines of production code in all, of each package and of each file.
@@ -36,6 +37,15 @@ func checkSize(t *tree) ([]finding, error) {
 		total += lines
 		if folder != apiPackage {
 			found = append(found, t.over("size-package", folder, lines, maxPackage, "lines of production Go")...)
+		}
+	}
+	for _, f := range t.files {
+		if strings.HasPrefix(f, dashboardPage) && (path.Ext(f) == ".ts" || path.Ext(f) == ".tsx") {
+			text, err := t.read(f)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, t.over("size-file", f, strings.Count(text, "\n"), maxFileLines, "lines")...)
 		}
 	}
 	return append(t.over("size-all", ".", total, maxProduction, "lines of production Go"), found...), nil

@@ -41,7 +41,7 @@ func bundle(out string) error {
 		MinifySyntax:        true,
 		LegalComments:       api.LegalCommentsEndOfFile,
 		Charset:             api.CharsetUTF8,
-		LogLevel:            api.LogLevelInfo,
+		LogLevel:            api.LogLevelWarning,
 		Write:               true,
 	})
 	if len(result.Errors) > 0 {
