@@ -25,7 +25,7 @@ func get(t *testing.T, path string) *httptest.ResponseRecorder {
 	r := chi.NewRouter()
 	mountAssets(r)
 	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 	return w
 }
 
