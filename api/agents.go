@@ -30,9 +30,12 @@ type agentItem struct {
 	TokenBudget  *int64       `json:"token_budget" example:"20000"`                              // Tokens per UTC day. Null means unlimited, only for L0.
 	// What token_budget limits: the agent's own use (`own`), or the use of the agent and all agents
 	// below it (`subtree`).
-	BudgetScope models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
-	IsActive    bool               `json:"is_active" example:"true"`          // Whether the agent is active.
-	Type        string             `json:"type,omitempty" example:"research"` // The agent type of the envelope protocol; absent if it has none.
+	BudgetScope     models.BudgetScope `json:"budget_scope" example:"own" enums:"own,subtree"`
+	IsActive        bool               `json:"is_active" example:"true"`                 // Whether the agent is active.
+	Type            string             `json:"type,omitempty" example:"research"`        // The agent type of the envelope protocol; absent if it has none.
+	ChildCount      *int               `json:"child_count,omitempty" example:"10"`       // Number of agents directly below; only in a list with `counts=true`.
+	DescendantCount *int               `json:"descendant_count,omitempty" example:"287"` // Number of all agents below; only in a list with `counts=true`.
+	Usage           *nodeUsage         `json:"usage,omitempty"`                          // Only in a list with `usage=true`.
 }
 
 // agentList is one page of agents (CHE·NU §2.1).
@@ -103,6 +106,8 @@ func detailReply(d models.AgentDetail, warnings []errs.Field) reply {
 //	@Param			offset			query	int			false	"Number of agents to skip"	minimum(0)	maximum(10000000)	default(0)
 //	@Param			cursor			query	string		false	"`next_cursor` of the previous page"	maxlength(2000)
 //	@Param			total			query	bool		false	"Whether to return `total`; by default only without a cursor"
+//	@Param			counts			query	bool		false	"Whether to include how many agents are below each agent"	default(false)
+//	@Param			usage			query	bool		false	"Whether to include budgets and today's usage"	default(false)
 //	@Success		200	{object}	agentList	"A page of results"
 //	@Failure		400	"A query parameter is unknown, repeated or invalid"
 func (s *Server) listAgents(r request) (any, error) {
@@ -112,14 +117,46 @@ func (s *Server) listAgents(r request) (any, error) {
 	}
 	q.Root = r.caller.AgentID
 	page, err := s.core.Registry.List(r.Context(), q)
+	if err != nil {
+		return nil, err
+	}
 	list := agentList{Agents: views(page.Agents, newAgentItem), Total: page.Total, Limit: q.Limit}
+	if err := s.addToAgents(r, list.Agents); err != nil {
+		return nil, err
+	}
 	if q.After == nil {
 		list.Offset = &q.Offset
 	}
 	if page.More {
 		list.NextCursor = agentCursor(q, page.Agents[len(page.Agents)-1])
 	}
-	return reply{next: list.NextCursor, body: list}, err
+	return reply{next: list.NextCursor, body: list}, nil
+}
+
+// addToAgents adds what the parameters counts and usage request to the agents of a page.
+func (s *Server) addToAgents(r request, agents []agentItem) error {
+	q := newQuery(r.Request, agentParameters...)
+	if q.Bool("counts") {
+		ids := make([]string, len(agents))
+		for i, a := range agents {
+			ids[i] = a.ID
+		}
+		children, descendants, err := s.core.Stats.Below(r.Context(), ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			agents[i].ChildCount, agents[i].DescendantCount = new(children[id]), new(descendants[id])
+		}
+	}
+	if !q.Bool("usage") {
+		return nil
+	}
+	used, err := s.core.Usage.Tree(r.Context())
+	for i, a := range agents {
+		agents[i].Usage = newNodeUsage(a.ID, a.TokenBudget, a.BudgetScope, used)
+	}
+	return err
 }
 
 // createAgent creates an agent (CHE·NU §2.2).
@@ -197,10 +234,14 @@ const (
 	maxCursor     = 2000
 )
 
+// agentParameters are the query parameters of a list of agents.
+var agentParameters = []string{ //nolint:gochecknoglobals // a constant list
+	"sphere_id", "level", "frequency", "active", "parent_id", "capability", "q", "sort", "limit", "offset", "cursor", "total", "counts", "usage",
+}
+
 // agentQuery reads the query parameters of a list of agents.
 func agentQuery(r *http.Request) (registry.AgentQuery, error) {
-	q := newQuery(r, "sphere_id", "level", "frequency", "active", "parent_id", "capability", "q",
-		"sort", "limit", "offset", "cursor", "total")
+	q := newQuery(r, agentParameters...)
 	out := registry.AgentQuery{
 		SphereID:     q.OptInt("sphere_id", registry.MinSphere, registry.MaxSphere),
 		Level:        q.OptInt("level", int(models.LevelSystem), int(models.LevelAssistant)),
@@ -221,6 +262,7 @@ func agentQuery(r *http.Request) (registry.AgentQuery, error) {
 	if total := q.OptBool("total"); total != nil {
 		out.Count = *total
 	}
+	_, _ = q.Bool("counts"), q.Bool("usage") // addToAgents reads them
 	return out, q.Err()
 }
 

@@ -106,10 +106,14 @@ func (s *Server) getHierarchy(r request) (any, error) {
 
 // addUsage sets the usage of h, which is the node n, and of the nodes below it.
 func (h *hierarchyNode) addUsage(n *registry.Node, used usage.TreeUsage) {
-	h.Usage = &nodeUsage{n.TokenBudget, used.Additional[n.ID], n.BudgetScope, used.Used[n.ID], used.SubtreeUsed[n.ID]}
+	h.Usage = newNodeUsage(n.ID, n.TokenBudget, n.BudgetScope, used)
 	for i, c := range n.Children {
 		h.Children[i].addUsage(c, used)
 	}
+}
+
+func newNodeUsage(id string, budget *int64, scope models.BudgetScope, used usage.TreeUsage) *nodeUsage {
+	return &nodeUsage{budget, used.Additional[id], scope, used.Used[id], used.SubtreeUsed[id]}
 }
 
 func newHierarchyNode(n *registry.Node) hierarchyNode {

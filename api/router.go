@@ -151,6 +151,8 @@ func (s *Server) router() http.Handler {
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events", s.handle(s.streamEvents))
 
+		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/stats", s.find(s.getStats))
+
 		tools := s.require(models.ScopeToolsCall)
 		r.With(tools).Get("/api/v1/tools", s.find(s.listTools))
 		r.With(tools).Post("/api/v1/tools/search", change(s, jsonBody, s.searchTools))

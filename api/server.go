@@ -22,6 +22,7 @@ import (
 	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/schedule"
+	"comet/internal/stats"
 	"comet/internal/tools"
 	"comet/internal/usage"
 	"comet/internal/workflow"
@@ -90,6 +91,7 @@ type Services struct {
 	PubSub       *pubsub.PubSub
 	Schedules    *schedule.Service
 	Remotes      *remote.Remotes
+	Stats        *stats.Stats
 }
 
 // Server is the REST API.

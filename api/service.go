@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +14,10 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/stats"
 	"comet/internal/template"
+	"comet/internal/upstream"
+	"comet/models"
 	"comet/openapi"
 )
 
@@ -216,4 +220,119 @@ func staticDocument(contentType string, read func() []byte) http.HandlerFunc {
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 		_, _ = w.Write(body) // a disconnected client is not an error
 	}
+}
+
+// statsView is the work in a window of time. What the scopes of the token do not allow is absent.
+type statsView struct {
+	Window      string           `json:"window" example:"1h" enums:"1h,24h,7d"` // The length of the window.
+	From        time.Time        `json:"from" example:"2026-01-12T14:31:00Z"`   // The beginning of the first step.
+	To          time.Time        `json:"to" example:"2026-01-12T15:30:12Z"`     // When the figures were computed.
+	StepSeconds int              `json:"step_seconds" example:"60"`             // The length of a step: a minute, or an hour for the longer windows.
+	Now         map[string]int64 `json:"now"`                                   // What is in progress, by name: `tasks_queued`, `tasks_running`, `tasks_waiting_for_reply`, `workers_online`, `workers_busy`, `workers_offline`, `workflows_running`, `workflows_paused`, `upstreams_ready`, `upstreams_failed`, `agents`.
+	Totals      statsCounters    `json:"totals"`                                // The whole window.
+	Series      []statsStep      `json:"series"`                                // The steps in order, also those without work.
+}
+
+// statsStep is what happened in one step.
+type statsStep struct {
+	At time.Time `json:"at" example:"2026-01-12T14:31:00Z"` // The beginning of the step.
+	statsCounters
+}
+
+// statsCounters are counts and durations of a step or a window.
+type statsCounters struct {
+	TasksCreated   *int64   `json:"tasks_created,omitempty" example:"120"`   // Tasks that were submitted.
+	TasksCompleted *int64   `json:"tasks_completed,omitempty" example:"117"` // Tasks that succeeded.
+	TasksFailed    *int64   `json:"tasks_failed,omitempty" example:"2"`      // Tasks that failed.
+	TasksCancelled *int64   `json:"tasks_cancelled,omitempty" example:"1"`   // Tasks that were cancelled.
+	TasksP50       *float64 `json:"tasks_p50_ms,omitempty" example:"180"`    // Median time from the submission of a task to its end, in milliseconds; absent without such tasks.
+	TasksP95       *float64 `json:"tasks_p95_ms,omitempty" example:"380"`    // The 95th percentile of that time.
+	ToolCalls      *int64   `json:"tool_calls,omitempty" example:"310"`      // Tool calls that ended.
+	ToolFailures   *int64   `json:"tool_failures,omitempty" example:"4"`     // Tool calls that failed or were refused.
+	CallsP50       *float64 `json:"calls_p50_ms,omitempty" example:"12.5"`   // Median duration of a tool call in milliseconds; absent without calls.
+	CallsP95       *float64 `json:"calls_p95_ms,omitempty" example:"95"`     // The 95th percentile of that duration.
+	Tokens         *int64   `json:"tokens,omitempty" example:"41200"`        // Tokens that agents used.
+}
+
+// getStats returns how much work was done in a window of time.
+//
+//	@Summary		Read statistics
+//	@Description	Returns counts and durations of the last hour, day or week, by minute or hour, and what is in progress. The token needs one of the scopes `tasks:read` (tasks and workers), `tools:call` (tool calls, workflows and upstreams) and `agents:read` (tokens and agents); what it does not allow is absent. A token that is bound to an agent gets the figures of that agent and the agents below it; a token without `admin` gets those of its own tool calls. The figures are at most two seconds old. Percentiles are computed from the 20,000 newest durations at most, of which each step keeps an even selection of 200.
+//	@Param			window	query	string	false	"Length of the window"	enums(1h,24h,7d)	default(1h)
+//	@Success		200	{object}	statsView	"The statistics"
+func (s *Server) getStats(r request) (any, error) {
+	q := newQuery(r.Request, "window")
+	var names []string
+	for _, w := range stats.Windows() {
+		names = append(names, w.Name)
+	}
+	name := q.Enum("window", names[0], names...)
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	f := stats.Filter{Root: orZero(r.caller.AgentID)}
+	if !r.caller.Administers() {
+		f.Token = r.caller.TokenID
+	}
+	result, err := s.core.Stats.Get(r.Context(), stats.Windows()[slices.Index(names, name)], f)
+	if err != nil {
+		return nil, err
+	}
+	out := statsView{
+		Window: name, From: result.From, To: result.To, StepSeconds: int(result.Window.Step.Seconds()), Now: map[string]int64{},
+		Totals: newStatsCounters(r.caller, result.Steps...),
+	}
+	for _, step := range result.Steps {
+		out.Series = append(out.Series, statsStep{step.At, newStatsCounters(r.caller, step)})
+	}
+	for kind, n := range result.Now {
+		group, _, _ := strings.Cut(kind, "_")
+		if r.caller.Has(statsScopes[group]) {
+			out.Now[kind] = n
+		}
+	}
+	if r.caller.Has(models.ScopeToolsCall) {
+		servers, err := s.core.Tools.Upstreams(r.Context(), r.caller)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range servers {
+			out.Now["upstreams_ready"] += int64(map[bool]int{true: 1}[u.State == upstream.Ready])
+			out.Now["upstreams_failed"] += int64(map[bool]int{true: 1}[u.State == upstream.Failed])
+		}
+	}
+	return out, nil
+}
+
+// statsScopes are the scopes that the figures in progress require, by the first word of their names.
+var statsScopes = map[string]models.Scope{ //nolint:gochecknoglobals // a constant table
+	"tasks": models.ScopeTasksRead, "workers": models.ScopeTasksRead, "workflows": models.ScopeToolsCall, "agents": models.ScopeAgentsRead,
+}
+
+// newStatsCounters returns the sums of steps that a token may see.
+func newStatsCounters(by models.Principal, steps ...stats.Step) (c statsCounters) {
+	var sum stats.Step
+	var tasks, calls []stats.Durations
+	for _, s := range steps {
+		sum.TasksCreated += s.TasksCreated
+		sum.TasksCompleted += s.TasksCompleted
+		sum.TasksFailed += s.TasksFailed
+		sum.TasksCancelled += s.TasksCancelled
+		sum.ToolCalls += s.ToolCalls
+		sum.ToolFailures += s.ToolFailures
+		sum.Tokens += s.Tokens
+		tasks, calls = append(tasks, s.TaskDurations), append(calls, s.CallDurations)
+	}
+	if by.Has(models.ScopeTasksRead) {
+		c.TasksCreated, c.TasksCompleted, c.TasksFailed, c.TasksCancelled = &sum.TasksCreated, &sum.TasksCompleted, &sum.TasksFailed, &sum.TasksCancelled
+		c.TasksP50, c.TasksP95 = stats.Percentile(0.5, tasks...), stats.Percentile(0.95, tasks...)
+	}
+	if by.Has(models.ScopeToolsCall) {
+		c.ToolCalls, c.ToolFailures = &sum.ToolCalls, &sum.ToolFailures
+		c.CallsP50, c.CallsP95 = stats.Percentile(0.5, calls...), stats.Percentile(0.95, calls...)
+	}
+	if by.Has(models.ScopeAgentsRead) {
+		c.Tokens = &sum.Tokens
+	}
+	return c
 }

@@ -138,8 +138,8 @@ func (s *Server) getMe(r request) (any, error) {
 
 // loginCode is a code that starts a login.
 type loginCode struct {
-	Code      string    `json:"code" example:"3f2b8c1de4a5968778695a4e1dcb2f30"`                 // The code. It is valid once.
-	ExpiresAt time.Time `json:"expires_at" example:"2026-01-10T15:31:00Z"`                       // When it expires, after a minute.
+	Code      string    `json:"code" example:"3f2b8c1de4a5968778695a4e1dcb2f30"`            // The code. It is valid once.
+	ExpiresAt time.Time `json:"expires_at" example:"2026-01-10T15:31:00Z"`                  // When it expires, after a minute.
 	Path      string    `json:"path" example:"/ui/#login=3f2b8c1de4a5968778695a4e1dcb2f30"` // The address of the dashboard with the code, relative to the server.
 }
 

@@ -86,7 +86,7 @@ func (r agentReader) conditions(q AgentQuery) []condition {
 		cs = append(cs, condition{"", truth, nil})
 	}
 	if q.Root != nil {
-		cs = append(cs, condition{"", "id " + inSubtree, []any{*q.Root}})
+		cs = append(cs, condition{"", "id " + InSubtree, []any{*q.Root}})
 	}
 	if q.Text != "" {
 		cs = append(cs, condition{"", r.engine.contains + "(search_text, ?) > 0", []any{strings.ToLower(q.Text)}})
@@ -94,8 +94,8 @@ func (r agentReader) conditions(q AgentQuery) []condition {
 	return cs
 }
 
-// inSubtree is the condition after a column: an agent, the argument, or one below it.
-const inSubtree = `IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM agents WHERE id = ?
+// InSubtree is the condition after a column: an agent, the argument, or one below it.
+const InSubtree = `IN (WITH RECURSIVE tree (tid) AS (SELECT id FROM agents WHERE id = ?
 	UNION ALL SELECT a.id FROM agents a JOIN tree ON a.parent_id = tree.tid) SELECT tid FROM tree)`
 
 // byCapability reports whether the list is read from the first capability's own

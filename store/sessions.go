@@ -60,7 +60,7 @@ func sessionsQuery(q SessionQuery) (string, []any) {
 	var where filter.Clause
 	where.Equal("owner", q.Owner)
 	if q.Root != "" {
-		where.And("agent_id "+inSubtree, q.Root)
+		where.And("agent_id "+InSubtree, q.Root)
 	}
 	if q.Before.ID != "" {
 		where.And("(created_at, id) < (?, ?)", q.Before.CreatedAt, q.Before.ID)

@@ -193,7 +193,7 @@ func tasksQuery(q TaskQuery) (string, []any) {
 	where.Equal("agent_id", q.AgentID)
 	where.Equal("owner", q.Owner)
 	if q.Root != "" {
-		where.And("(agent_id "+inSubtree+" OR owner_agent_id "+inSubtree+")", q.Root, q.Root)
+		where.And("(agent_id "+InSubtree+" OR owner_agent_id "+InSubtree+")", q.Root, q.Root)
 	}
 	where.Equal("parent_id", q.ParentID)
 	where.Prefix("id", q.IDPrefix)

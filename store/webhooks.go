@@ -20,7 +20,7 @@ func (r webhookReader) Get(id string) (models.Webhook, error) {
 func (r webhookReader) List(by models.Principal, after string, limit int) ([]models.Webhook, error) {
 	hooks, db := []models.Webhook{}, r.db().Where("task_id IS NULL AND id > ?", after).Order("id").Limit(limit)
 	if by.AgentID != nil {
-		db = db.Where("(agent_id "+inSubtree+" OR token_id <> '' AND token_id = ? OR token_id "+TokenTree+")", *by.AgentID, by.TokenID, by.TokenID)
+		db = db.Where("(agent_id "+InSubtree+" OR token_id <> '' AND token_id = ? OR token_id "+TokenTree+")", *by.AgentID, by.TokenID, by.TokenID)
 	}
 	return hooks, db.Find(&hooks).Error
 }

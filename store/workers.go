@@ -59,7 +59,7 @@ func (r workerReader) ChangedSince(since time.Time) ([]models.Worker, error) {
 func (r workerReader) List(root, after string, limit int) ([]models.Worker, error) {
 	var where filter.Clause
 	if where.And("agent_id > ?", after); root != "" {
-		where.And("agent_id "+inSubtree, root)
+		where.And("agent_id "+InSubtree, root)
 	}
 	return list[models.Worker](r.reader, selectRows[models.Worker](where.SQL()+" ORDER BY agent_id LIMIT ?"), append(where.Args, limit)...)
 }

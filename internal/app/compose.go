@@ -41,6 +41,7 @@ import (
 	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/schedule"
+	"comet/internal/stats"
 	"comet/internal/telemetry"
 	"comet/internal/transport"
 	"comet/internal/usage"
@@ -146,7 +147,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	})
 	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Feed: feed, Events: api.PublishedEvents(), Registerer: a.metrics.Registerer(), Logger: a.log})
 	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
-	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes}
+	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes, Stats: stats.New(a.store)}
 	options := a.apiOptions(relay, natsBus, work)
 	signed := genesis.New(genesis.Dependencies{
 		Work: work, Keys: a.keys, ServiceKeys: serviceKeys, Events: publications,

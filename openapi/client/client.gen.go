@@ -1330,6 +1330,27 @@ func (e SessionViewState) Valid() bool {
 	}
 }
 
+// Defines values for StatsViewWindow.
+const (
+	StatsViewWindowN1H  StatsViewWindow = "1h"
+	StatsViewWindowN24H StatsViewWindow = "24h"
+	StatsViewWindowN7D  StatsViewWindow = "7d"
+)
+
+// Valid indicates whether the value is a known member of the StatsViewWindow enum.
+func (e StatsViewWindow) Valid() bool {
+	switch e {
+	case StatsViewWindowN1H:
+		return true
+	case StatsViewWindowN24H:
+		return true
+	case StatsViewWindowN7D:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for TaskDetailState.
 const (
 	TaskDetailStateCancelled TaskDetailState = "cancelled"
@@ -3109,6 +3130,27 @@ func (e ExportRosterParamsFormat) Valid() bool {
 	}
 }
 
+// Defines values for GetStatsParamsWindow.
+const (
+	GetStatsParamsWindowN1H  GetStatsParamsWindow = "1h"
+	GetStatsParamsWindowN24H GetStatsParamsWindow = "24h"
+	GetStatsParamsWindowN7D  GetStatsParamsWindow = "7d"
+)
+
+// Valid indicates whether the value is a known member of the GetStatsParamsWindow enum.
+func (e GetStatsParamsWindow) Valid() bool {
+	switch e {
+	case GetStatsParamsWindowN1H:
+		return true
+	case GetStatsParamsWindowN24H:
+		return true
+	case GetStatsParamsWindowN7D:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListTasksParamsState.
 const (
 	ListTasksParamsStateCancelled ListTasksParamsState = "cancelled"
@@ -3399,6 +3441,11 @@ type AgentDetail struct {
 	// Example: ["budgeting","expense_tracking","savings"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
+	// ChildCount Number of agents directly below; only in a list with `counts=true`.
+	//
+	// Example: 10
+	ChildCount *int `json:"child_count,omitempty" yaml:"child_count,omitempty"`
+
 	// Children The active agents directly below, at most 1,000.
 	Children []AgentRef `json:"children" yaml:"children"`
 
@@ -3411,6 +3458,11 @@ type AgentDetail struct {
 	//
 	// Example: 2026-01-10T15:30:00Z
 	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+
+	// DescendantCount Number of all agents below; only in a list with `counts=true`.
+	//
+	// Example: 287
+	DescendantCount *int `json:"descendant_count,omitempty" yaml:"descendant_count,omitempty"`
 
 	// Description A text about the agent.
 	//
@@ -3479,6 +3531,9 @@ type AgentDetail struct {
 	//
 	// Example: 2026-01-10T15:30:00Z
 	UpdatedAt time.Time `json:"updated_at" yaml:"updated_at"`
+
+	// Usage Only in a list with `usage=true`.
+	Usage *NodeUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
 
 	// Warnings Fields of an update that were accepted but should be corrected.
 	Warnings *[]FieldError `json:"warnings,omitempty" yaml:"warnings,omitempty"`
@@ -3562,6 +3617,16 @@ type AgentItem struct {
 	// Example: ["budgeting","expense_tracking","savings"]
 	Capabilities []string `json:"capabilities" yaml:"capabilities"`
 
+	// ChildCount Number of agents directly below; only in a list with `counts=true`.
+	//
+	// Example: 10
+	ChildCount *int `json:"child_count,omitempty" yaml:"child_count,omitempty"`
+
+	// DescendantCount Number of all agents below; only in a list with `counts=true`.
+	//
+	// Example: 287
+	DescendantCount *int `json:"descendant_count,omitempty" yaml:"descendant_count,omitempty"`
+
 	// FrequencyHz The frequency in Hz.
 	//
 	// Example: 555
@@ -3606,6 +3671,9 @@ type AgentItem struct {
 	//
 	// Example: research
 	Type *string `json:"type,omitempty" yaml:"type,omitempty"`
+
+	// Usage Only in a list with `usage=true`.
+	Usage *NodeUsage `json:"usage,omitempty" yaml:"usage,omitempty"`
 }
 
 // AgentKeyChange A request to change the use of an agent's key.
@@ -7284,6 +7352,164 @@ type SessionView struct {
 //
 // Example: open
 type SessionViewState string
+
+// StatsCounters Counts and durations of a step or a window.
+type StatsCounters struct {
+	// CallsP50Ms Median duration of a tool call in milliseconds; absent without calls.
+	//
+	// Example: 12.5
+	CallsP50Ms *float64 `json:"calls_p50_ms,omitempty" yaml:"calls_p50_ms,omitempty"`
+
+	// CallsP95Ms The 95th percentile of that duration.
+	//
+	// Example: 95
+	CallsP95Ms *float64 `json:"calls_p95_ms,omitempty" yaml:"calls_p95_ms,omitempty"`
+
+	// TasksCancelled Tasks that were cancelled.
+	//
+	// Example: 1
+	TasksCancelled *int64 `json:"tasks_cancelled,omitempty" yaml:"tasks_cancelled,omitempty"`
+
+	// TasksCompleted Tasks that succeeded.
+	//
+	// Example: 117
+	TasksCompleted *int64 `json:"tasks_completed,omitempty" yaml:"tasks_completed,omitempty"`
+
+	// TasksCreated Tasks that were submitted.
+	//
+	// Example: 120
+	TasksCreated *int64 `json:"tasks_created,omitempty" yaml:"tasks_created,omitempty"`
+
+	// TasksFailed Tasks that failed.
+	//
+	// Example: 2
+	TasksFailed *int64 `json:"tasks_failed,omitempty" yaml:"tasks_failed,omitempty"`
+
+	// TasksP50Ms Median time from the submission of a task to its end, in milliseconds; absent without such tasks.
+	//
+	// Example: 180
+	TasksP50Ms *float64 `json:"tasks_p50_ms,omitempty" yaml:"tasks_p50_ms,omitempty"`
+
+	// TasksP95Ms The 95th percentile of that time.
+	//
+	// Example: 380
+	TasksP95Ms *float64 `json:"tasks_p95_ms,omitempty" yaml:"tasks_p95_ms,omitempty"`
+
+	// Tokens Tokens that agents used.
+	//
+	// Example: 41200
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
+
+	// ToolCalls Tool calls that ended.
+	//
+	// Example: 310
+	ToolCalls *int64 `json:"tool_calls,omitempty" yaml:"tool_calls,omitempty"`
+
+	// ToolFailures Tool calls that failed or were refused.
+	//
+	// Example: 4
+	ToolFailures *int64 `json:"tool_failures,omitempty" yaml:"tool_failures,omitempty"`
+}
+
+// StatsStep What happened in one step.
+type StatsStep struct {
+	// At The beginning of the step.
+	//
+	// Example: 2026-01-12T14:31:00Z
+	At time.Time `json:"at" yaml:"at"`
+
+	// CallsP50Ms Median duration of a tool call in milliseconds; absent without calls.
+	//
+	// Example: 12.5
+	CallsP50Ms *float64 `json:"calls_p50_ms,omitempty" yaml:"calls_p50_ms,omitempty"`
+
+	// CallsP95Ms The 95th percentile of that duration.
+	//
+	// Example: 95
+	CallsP95Ms *float64 `json:"calls_p95_ms,omitempty" yaml:"calls_p95_ms,omitempty"`
+
+	// TasksCancelled Tasks that were cancelled.
+	//
+	// Example: 1
+	TasksCancelled *int64 `json:"tasks_cancelled,omitempty" yaml:"tasks_cancelled,omitempty"`
+
+	// TasksCompleted Tasks that succeeded.
+	//
+	// Example: 117
+	TasksCompleted *int64 `json:"tasks_completed,omitempty" yaml:"tasks_completed,omitempty"`
+
+	// TasksCreated Tasks that were submitted.
+	//
+	// Example: 120
+	TasksCreated *int64 `json:"tasks_created,omitempty" yaml:"tasks_created,omitempty"`
+
+	// TasksFailed Tasks that failed.
+	//
+	// Example: 2
+	TasksFailed *int64 `json:"tasks_failed,omitempty" yaml:"tasks_failed,omitempty"`
+
+	// TasksP50Ms Median time from the submission of a task to its end, in milliseconds; absent without such tasks.
+	//
+	// Example: 180
+	TasksP50Ms *float64 `json:"tasks_p50_ms,omitempty" yaml:"tasks_p50_ms,omitempty"`
+
+	// TasksP95Ms The 95th percentile of that time.
+	//
+	// Example: 380
+	TasksP95Ms *float64 `json:"tasks_p95_ms,omitempty" yaml:"tasks_p95_ms,omitempty"`
+
+	// Tokens Tokens that agents used.
+	//
+	// Example: 41200
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
+
+	// ToolCalls Tool calls that ended.
+	//
+	// Example: 310
+	ToolCalls *int64 `json:"tool_calls,omitempty" yaml:"tool_calls,omitempty"`
+
+	// ToolFailures Tool calls that failed or were refused.
+	//
+	// Example: 4
+	ToolFailures *int64 `json:"tool_failures,omitempty" yaml:"tool_failures,omitempty"`
+}
+
+// StatsView The work in a window of time. What the scopes of the token do not allow is absent.
+type StatsView struct {
+	// From The beginning of the first step.
+	//
+	// Example: 2026-01-12T14:31:00Z
+	From time.Time `json:"from" yaml:"from"`
+
+	// Now What is in progress, by name: `tasks_queued`, `tasks_running`, `tasks_waiting_for_reply`, `workers_online`, `workers_busy`, `workers_offline`, `workflows_running`, `workflows_paused`, `upstreams_ready`, `upstreams_failed`, `agents`.
+	Now map[string]int64 `json:"now" yaml:"now"`
+
+	// Series The steps in order, also those without work.
+	Series []StatsStep `json:"series" yaml:"series"`
+
+	// StepSeconds The length of a step: a minute, or an hour for the longer windows.
+	//
+	// Example: 60
+	StepSeconds int `json:"step_seconds" yaml:"step_seconds"`
+
+	// To When the figures were computed.
+	//
+	// Example: 2026-01-12T15:30:12Z
+	To time.Time `json:"to" yaml:"to"`
+
+	// Totals The whole window.
+	Totals StatsCounters `json:"totals" yaml:"totals"`
+
+	// Window The length of the window.
+	//
+	// Example: 1h
+	Window StatsViewWindow `json:"window" yaml:"window"`
+}
+
+// StatsViewWindow The length of the window.
+//
+// Example: 1h
+type StatsViewWindow string
 
 // SubscriptionDraft Selects publications that an agent receives.
 type SubscriptionDraft struct {
@@ -11046,6 +11272,12 @@ type ListAgentsParams struct {
 	// Total Whether to return `total`; by default only without a cursor
 	Total *bool `form:"total,omitempty" json:"total,omitempty" yaml:"total,omitempty"`
 
+	// Counts Whether to include how many agents are below each agent
+	Counts *bool `form:"counts,omitempty" json:"counts,omitempty" yaml:"counts,omitempty"`
+
+	// Usage Whether to include budgets and today's usage
+	Usage *bool `form:"usage,omitempty" json:"usage,omitempty" yaml:"usage,omitempty"`
+
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
@@ -11418,6 +11650,18 @@ type ListQuestionsParams struct {
 	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
+
+// GetStatsParams defines parameters for GetStats.
+type GetStatsParams struct {
+	// Window Length of the window
+	Window *GetStatsParamsWindow `form:"window,omitempty" json:"window,omitempty" yaml:"window,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetStatsParamsWindow defines parameters for GetStats.
+type GetStatsParamsWindow string
 
 // ListTasksParams defines parameters for ListTasks.
 type ListTasksParams struct {
@@ -13722,6 +13966,15 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
 	ReplyToSession(ctx context.Context, sessionID string, body ReplyToSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStats Read statistics
+	//
+	// Returns counts and durations of the last hour, day or week, by minute or hour, and what is in progress. The token needs one of the scopes `tasks:read` (tasks and workers), `tools:call` (tool calls, workflows and upstreams) and `agents:read` (tokens and agents); what it does not allow is absent. A token that is bound to an agent gets the figures of that agent and the agents below it; a token without `admin` gets those of its own tool calls. The figures are at most two seconds old. Percentiles are computed from the 20,000 newest durations at most, of which each step keeps an even selection of 200.
+	//
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	//
+	// Corresponds with GET /api/v1/stats (the `GetStats` operationId).
+	GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTasks List tasks
 	//
@@ -16531,6 +16784,25 @@ func (c *Client) ReplyToSession(ctx context.Context, sessionID string, body Repl
 	return c.Client.Do(req)
 }
 
+// GetStats Read statistics
+//
+// Returns counts and durations of the last hour, day or week, by minute or hour, and what is in progress. The token needs one of the scopes `tasks:read` (tasks and workers), `tools:call` (tool calls, workflows and upstreams) and `agents:read` (tokens and agents); what it does not allow is absent. A token that is bound to an agent gets the figures of that agent and the agents below it; a token without `admin` gets those of its own tool calls. The figures are at most two seconds old. Percentiles are computed from the 20,000 newest durations at most, of which each step keeps an even selection of 200.
+//
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+//
+// Corresponds with GET /api/v1/stats (the `GetStats` operationId).
+func (c *Client) GetStats(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStatsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListTasks List tasks
 //
 // Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
@@ -19043,6 +19315,30 @@ func NewListAgentsRequest(server string, params *ListAgentsParams) (*http.Reques
 		if params.Total != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "total", *params.Total, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Counts != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "counts", *params.Counts, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Usage != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "usage", *params.Usage, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -22482,6 +22778,75 @@ func NewReplyToSessionRequestWithBody(server string, sessionID string, contentTy
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetStatsRequest constructs an http.Request for the GetStats method
+func NewGetStatsRequest(server string, params *GetStatsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/stats")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Window != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "window", *params.Window, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
 
 	return req, nil
 }
@@ -27870,6 +28235,17 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /api/v1/sessions/{session_id}/reply (the `ReplyToSession` operationId).
 	ReplyToSessionWithResponse(ctx context.Context, sessionID string, body ReplyToSessionJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplyToSessionResponse, error)
+
+	// GetStatsWithResponse Read statistics
+	//
+	// Returns counts and durations of the last hour, day or week, by minute or hour, and what is in progress. The token needs one of the scopes `tasks:read` (tasks and workers), `tools:call` (tool calls, workflows and upstreams) and `agents:read` (tokens and agents); what it does not allow is absent. A token that is bound to an agent gets the figures of that agent and the agents below it; a token without `admin` gets those of its own tool calls. The figures are at most two seconds old. Percentiles are computed from the 20,000 newest durations at most, of which each step keeps an even selection of 200.
+	//
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/stats (the `GetStats` operationId).
+	GetStatsWithResponse(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*GetStatsResponse, error)
 
 	// ListTasksWithResponse List tasks
 	//
@@ -34900,6 +35276,82 @@ func (r ReplyToSessionResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReplyToSessionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetStatsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StatsView
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStatsResponse) GetJSON200() *StatsView {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetStatsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetStatsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetStatsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetStatsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetStatsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStatsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStatsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStatsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStatsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -42137,6 +42589,23 @@ func (c *ClientWithResponses) ReplyToSessionWithResponse(ctx context.Context, se
 	return ParseReplyToSessionResponse(rsp)
 }
 
+// GetStatsWithResponse Read statistics
+//
+// Returns counts and durations of the last hour, day or week, by minute or hour, and what is in progress. The token needs one of the scopes `tasks:read` (tasks and workers), `tools:call` (tool calls, workflows and upstreams) and `agents:read` (tokens and agents); what it does not allow is absent. A token that is bound to an agent gets the figures of that agent and the agents below it; a token without `admin` gets those of its own tool calls. The figures are at most two seconds old. Percentiles are computed from the 20,000 newest durations at most, of which each step keeps an even selection of 200.
+//
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/stats (the `GetStats` operationId).
+func (c *ClientWithResponses) GetStatsWithResponse(ctx context.Context, params *GetStatsParams, reqEditors ...RequestEditorFn) (*GetStatsResponse, error) {
+	rsp, err := c.GetStats(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStatsResponse(rsp)
+}
+
 // ListTasksWithResponse List tasks
 //
 // Returns tasks, newest first. A token with `tasks:read` sees all tasks, or those of the subtree of its agent if it is bound to one. A token with only `messages:send` sees those that it requested itself. The same holds for all other operations.
@@ -48746,6 +49215,70 @@ func ParseReplyToSessionResponse(rsp *http.Response) (*ReplyToSessionResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStatsResponse parses an HTTP response from a GetStatsWithResponse call
+func ParseGetStatsResponse(rsp *http.Response) (*GetStatsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStatsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StatsView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

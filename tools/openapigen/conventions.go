@@ -58,7 +58,7 @@ func addTag(where string, op *openapi3.Operation) {
 		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"}, {"/api/v1/publications", "publications"}, {"/api/v1/dead-letters", "publications"}, {"/api/v1/schedules", "schedules"},
 		{"/api/v1/tools", "tools"}, {"/api/v1/upstreams", "tools"}, {"/api/v1/workflow", "workflows"}, {"/api/v1/webhooks", "webhooks"}, {"/x-webhooks", "webhooks"},
 		{"/api/v1/events", "events"}, {"/api/agent/", "agent connections"}, {"/api/v5/", "agent connections"}, {"/api/genesis/", "agent connections"},
-		{"/api/v1/service", "service"}, {"/.well-known", "service"}, {"/healthz", "service"}, {"/readyz", "service"}, {"/metrics", "service"}, {"/openapi.", "service"}, {"/docs", "service"}, {"/problems", "service"}, {"/", "service"},
+		{"/api/v1/service", "service"}, {"/api/v1/stats", "service"}, {"/.well-known", "service"}, {"/healthz", "service"}, {"/readyz", "service"}, {"/metrics", "service"}, {"/openapi.", "service"}, {"/docs", "service"}, {"/problems", "service"}, {"/", "service"},
 	} {
 		if len(op.Tags) == 0 && strings.HasPrefix(path, t.prefix) {
 			op.Tags = []string{t.tag}

@@ -1,0 +1,167 @@
+// Package stats counts what happened in steps of time, from the rows of tasks, tool calls and the ledger.
+package stats
+
+import (
+	"fmt"
+	"time"
+
+	"comet/store"
+	"comet/store/filter"
+)
+
+// Query selects what is counted.
+type Query struct {
+	// From and To limit the time; both are the bounds of steps, except that To may be now.
+	From, To time.Time
+	Step     time.Duration
+	// Root limits tasks and tokens to an agent and the agents below it, "" for all.
+	Root string
+	// Token limits tool calls to those of one token, "" for all.
+	Token string
+}
+
+// Count is the number of rows of a step, which counts steps since 1970.
+type Count struct {
+	Step  int64
+	Kind  string // the state of tasks and the outcome of tool calls
+	Count int64
+}
+
+// Duration is how long a task or a tool call of a step took.
+type Duration struct {
+	Step   int64
+	Micros int64
+}
+
+// between adds the period of q and returns the expression of a row's step.
+func (q Query) between(where *filter.Clause, column string) string {
+	where.And(column+" >= ? AND "+column+" < ?", q.From.UnixMicro(), q.To.UnixMicro())
+	return fmt.Sprintf("%s / %d", column, q.Step.Microseconds())
+}
+
+func (q Query) tasks(where *filter.Clause) {
+	if q.Root != "" {
+		where.And("(agent_id "+store.InSubtree+" OR owner_agent_id "+store.InSubtree+")", q.Root, q.Root)
+	}
+}
+
+// Created counts the tasks that were created.
+func Created(from store.Source, q Query) ([]Count, error) {
+	var where filter.Clause
+	step := q.between(&where, "created_at")
+	q.tasks(&where)
+	return store.Rows[Count](from, "SELECT "+step+" AS step, '' AS kind, count(*) FROM tasks"+where.SQL()+" GROUP BY 1", where.Args...)
+}
+
+// Ended counts the tasks that ended, by their state.
+func Ended(from store.Source, q Query) ([]Count, error) {
+	var where filter.Clause
+	where.And("state >= 2")
+	step := q.between(&where, "ended_at")
+	q.tasks(&where)
+	return store.Rows[Count](from, "SELECT "+step+" AS step, CASE state WHEN 2 THEN 'completed' WHEN 3 THEN 'failed' ELSE 'cancelled' END AS kind, count(*) FROM tasks"+
+		where.SQL()+" GROUP BY 1, 2", where.Args...)
+}
+
+// TaskDurations returns how long the newest tasks that ended took from their creation, at most limit.
+func TaskDurations(from store.Source, q Query, limit int) ([]Duration, error) {
+	var where filter.Clause
+	where.And("state >= 2")
+	step := q.between(&where, "ended_at")
+	q.tasks(&where)
+	return store.Rows[Duration](from, "SELECT "+step+" AS step, ended_at - created_at AS micros FROM tasks"+where.SQL()+" ORDER BY ended_at DESC LIMIT ?", append(where.Args, limit)...)
+}
+
+// calls adds the period to a query of tool calls, whose ids are UUIDv7 and begin with the time in milliseconds.
+func (q Query) calls(where *filter.Clause) string {
+	id := fmt.Sprintf("%012x", q.From.UnixMilli())
+	where.And("id >= ?", id[:8]+"-"+id[8:])
+	if q.Token != "" {
+		where.And("token_id = ?", q.Token)
+	}
+	return q.between(where, "at")
+}
+
+// Calls counts the tool calls, by their outcome.
+func Calls(from store.Source, q Query) ([]Count, error) {
+	var where filter.Clause
+	step := q.calls(&where)
+	return store.Rows[Count](from, "SELECT "+step+" AS step, outcome AS kind, count(*) FROM tool_calls"+where.SQL()+" GROUP BY 1, 2", where.Args...)
+}
+
+// CallDurations returns how long the newest tool calls took, at most limit.
+func CallDurations(from store.Source, q Query, limit int) ([]Duration, error) {
+	var where filter.Clause
+	step := q.calls(&where)
+	return store.Rows[Duration](from, "SELECT "+step+" AS step, duration AS micros FROM tool_calls"+where.SQL()+" ORDER BY id DESC LIMIT ?", append(where.Args, limit)...)
+}
+
+// Tokens sums the tokens that agents used: from the hourly windows for steps of whole hours, and from the facts of the
+// agents that used tokens on these days otherwise.
+func Tokens(from store.Source, q Query) ([]Count, error) {
+	var where filter.Clause
+	if q.Root != "" {
+		where.And("'/' || path || '/' LIKE ?", "%/"+q.Root+"/%")
+	}
+	if q.Step%time.Hour == 0 {
+		hours := int64(q.Step / time.Hour)
+		first, last := q.From.Unix()/3600, (q.To.Unix()-1)/3600
+		where.And("hour / 24 BETWEEN ? AND ? AND hour BETWEEN ? AND ?", first/24, last/24, first, last)
+		return store.Rows[Count](from, fmt.Sprintf("SELECT hour / %d AS step, '' AS kind, CAST(sum(tokens) AS BIGINT) FROM usage_windows%s GROUP BY 1", hours, where.SQL()), where.Args...)
+	}
+	step := q.between(&where, "at")
+	where.And("agent_id IN (SELECT agent_id FROM usage_windows WHERE hour / 24 BETWEEN ? AND ?)", q.From.Unix()/86400, (q.To.Unix()-1)/86400)
+	return store.Rows[Count](from, "SELECT "+step+" AS step, '' AS kind, CAST(sum(tokens) AS BIGINT) FROM usage_facts"+where.SQL()+" GROUP BY 1", where.Args...)
+}
+
+// Open counts what is in progress now: tasks by why they wait, workers and workflows by state, and active agents.
+func Open(from store.Source, root string) ([]Count, error) {
+	branch := func(kind, table, condition string) (string, []any) {
+		var where filter.Clause
+		where.And(condition)
+		column := map[string]string{"tasks": "agent_id", "workflows": "agent_id", "workers": "agent_id", "agents": "id"}[table]
+		if root != "" {
+			where.And(column+" "+store.InSubtree, root)
+		}
+		return fmt.Sprintf("SELECT 0 AS step, '%s' AS kind, count(*) AS n FROM %s%s", kind, table, where.SQL()), where.Args
+	}
+	query, all := "", []any(nil)
+	for _, b := range [][3]string{
+		{"tasks_queued", "tasks", "waiting_for = 1"},
+		{"tasks_running", "tasks", "state < 2 AND waiting_for IN (0, 3) AND waiting_for = 0"},
+		{"tasks_waiting_for_reply", "tasks", "state < 2 AND waiting_for IN (0, 3) AND waiting_for = 3"},
+		{"workers_offline", "workers", "state = 0"},
+		{"workers_online", "workers", "state = 1"},
+		{"workers_busy", "workers", "state = 2"},
+		{"workflows_running", "workflows", "state < 2 AND state = 0"},
+		{"workflows_paused", "workflows", "state < 2 AND state = 1"},
+		{"agents", "agents", "is_active = TRUE"},
+	} {
+		text, args := branch(b[0], b[1], b[2])
+		if query != "" {
+			query += " UNION ALL "
+		}
+		query, all = query+text, append(all, args...)
+	}
+	return store.Rows[Count](from, query, all...)
+}
+
+// Below counts the agents directly below some agents, and all agents below them, by the ids of these agents.
+func Below(from store.Source, ids []string) (children, descendants map[string]int, err error) {
+	children, descendants = map[string]int{}, map[string]int{}
+	if len(ids) == 0 {
+		return children, descendants, nil
+	}
+	type row struct {
+		Root            string
+		Direct, Further int
+	}
+	rows, err := store.Rows[row](from, `WITH RECURSIVE below (root, id, depth) AS (
+		SELECT parent_id, id, 1 FROM agents WHERE parent_id `+store.In(from)+`
+		UNION ALL SELECT b.root, a.id, b.depth + 1 FROM below AS b JOIN agents AS a ON a.parent_id = b.id)
+		SELECT root, count(CASE WHEN depth = 1 THEN 1 END) AS direct, count(CASE WHEN depth > 1 THEN 1 END) AS further FROM below GROUP BY root`, store.Keys(ids))
+	for _, r := range rows {
+		children[r.Root], descendants[r.Root] = r.Direct, r.Direct+r.Further
+	}
+	return children, descendants, err
+}
