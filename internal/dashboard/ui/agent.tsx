@@ -161,7 +161,7 @@ function About({ agent }: { agent: Detail }) {
                 columns={[
                   { title: "Agent", cell: (a) => <Name agent={a} /> },
                   { title: "Budget today", cell: (a) => <AgentBudget agent={a} /> },
-                  { title: "Below", number: true, cell: (a) => count(a.descendants ?? 0) },
+                  { title: "Below", number: true, cell: (a) => count(a.descendant_count ?? 0) },
                 ]}
               />
             )}

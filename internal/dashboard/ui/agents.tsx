@@ -10,7 +10,7 @@ import { link, navigate, parameter } from "./router";
 import { can, me } from "./session";
 import { Tree, type TreeRow } from "./agenttree";
 
-export type AgentRow = Schemas["AgentItem"] & { children?: number; descendants?: number; usage?: Schemas["NodeUsage"] };
+export type AgentRow = Schemas["AgentItem"];
 
 /** levels are the names of the four levels. */
 export const levels = ["L0 system", "L1 orchestrator", "L2 agent", "L3 assistant"];
@@ -201,7 +201,7 @@ function Row({ row, tree, index, selected, focus }: { row: TreeRow; tree: Tree; 
         {a ? <Name agent={a} /> : <button class="link" tabIndex={-1} onClick={() => tree.more(row.parent)}>{row.loading ? "Loading …" : "Show more"}</button>}
       </span>
       <span role="gridcell" class="muted">{a && levels[a.level]}</span>
-      <span role="gridcell" class="number">{a?.descendants ? count(a.descendants) : ""}</span>
+      <span role="gridcell" class="number">{a?.descendant_count ? count(a.descendant_count) : ""}</span>
       <span role="gridcell">{a && <AgentBudget agent={a} />}</span>
       <span role="gridcell" class="number">{a?.usage && short(a.usage.subtree_used_today)}</span>
       <span role="gridcell">{a && <Badge state={a.is_active ? "active" : "inactive"} />}</span>

@@ -44,7 +44,7 @@ export class Tree {
     const out: TreeRow[] = [];
     const add = (agent: AgentRow, depth: number) => {
       const open = this.opened.has(agent.id);
-      out.push({ key: agent.id, id: agent.id, parent: agent.parent_id ?? "", depth, agent, children: (agent.children ?? 0) > 0, open, loading: false });
+      out.push({ key: agent.id, id: agent.id, parent: agent.parent_id ?? "", depth, agent, children: (agent.child_count ?? 0) > 0, open, loading: false });
       const below = this.loaded.get(agent.id);
       if (!open || !below) return;
       for (const child of below.agents) add(child, depth + 1);
@@ -76,7 +76,7 @@ export class Tree {
     try {
       const { root } = await call<Schemas["Hierarchy"]>({ path: "/api/v1/hierarchy?depth=0&usage=true&root=" + encodeURIComponent(this.root) });
       const detail = await call<Schemas["AgentDetail"]>({ path: "/api/v1/agents/" + encodeURIComponent(this.root) });
-      this.top = { ...detail, usage: root.usage, children: detail.children.length } as unknown as AgentRow;
+      this.top = { ...detail, usage: root.usage, child_count: detail.children.length } as unknown as AgentRow;
       this.problem = undefined;
       this.opened.add(this.root);
       await this.read(this.root);
@@ -91,10 +91,10 @@ export class Tree {
     this.loaded.set(parent, { agents: old?.agents ?? [], cursor: old?.cursor, loading: true });
     this.redraw();
     try {
-      const page = await call<{ agents: AgentRow[]; next_cursor?: string }>({ path: childrenPath(parent, cursor) });
+      const page = await call<Schemas["AgentList"]>({ path: childrenPath(parent, cursor) });
       const agents = cursor ? [...(old?.agents ?? []), ...page.agents] : page.agents;
       this.loaded.set(parent, { agents, cursor: page.next_cursor, loading: false });
-      if (parent === this.root) this.total = 1 + agents.reduce((sum, a) => sum + 1 + (a.descendants ?? 0), 0);
+      if (parent === this.root) this.total = 1 + agents.reduce((sum, a) => sum + 1 + (a.descendant_count ?? 0), 0);
       this.problem = undefined;
     } catch (thrown) {
       this.problem = Problem.of(thrown);

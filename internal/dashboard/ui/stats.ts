@@ -1,26 +1,4 @@
-// The types of GET /api/v1/stats.
+import type { Schemas } from "./api";
 
-/** Counters are absent where the token's scopes do not allow them. */
-export type Counters = {
-  tasks_created?: number;
-  tasks_completed?: number;
-  tasks_failed?: number;
-  tasks_cancelled?: number;
-  tool_calls?: number;
-  tool_failures?: number;
-  tokens?: number;
-  tasks_p50_ms?: number;
-  tasks_p95_ms?: number;
-  calls_p50_ms?: number;
-  calls_p95_ms?: number;
-};
-
-export type Stats = {
-  window: string;
-  from: string;
-  to: string;
-  step_seconds: number;
-  now: Record<string, number | undefined>;
-  totals: Counters;
-  series: (Counters & { at: string })[];
-};
+export type Stats = Schemas["StatsView"];
+export type Counters = Schemas["StatsCounters"];
