@@ -897,11 +897,10 @@ const (
 	ProblemCodeBusy                 ProblemCode = "busy"
 	ProblemCodeCodeFailed           ProblemCode = "code-failed"
 	ProblemCodeConflict             ProblemCode = "conflict"
-	ProblemCodeCrossOrigin          ProblemCode = "cross-origin"
 	ProblemCodeForeignAgent         ProblemCode = "foreign-agent"
 	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency-key-reused"
 	ProblemCodeImmutableField       ProblemCode = "immutable-field"
-	ProblemCodeInsecureConnection   ProblemCode = "insecure-connection"
+	ProblemCodeInsecureRequest      ProblemCode = "insecure-request"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalidFrequency     ProblemCode = "invalid-frequency"
 	ProblemCodeInvalidHeader        ProblemCode = "invalid-header"
@@ -966,15 +965,13 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeConflict:
 		return true
-	case ProblemCodeCrossOrigin:
-		return true
 	case ProblemCodeForeignAgent:
 		return true
 	case ProblemCodeIdempotencyKeyReused:
 		return true
 	case ProblemCodeImmutableField:
 		return true
-	case ProblemCodeInsecureConnection:
+	case ProblemCodeInsecureRequest:
 		return true
 	case ProblemCodeInternal:
 		return true
@@ -4435,11 +4432,24 @@ type CallerIdentity struct {
 	// ChainOfCommand The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []AncestorView `json:"chain_of_command" yaml:"chain_of_command"`
 
-	// Login The login of the browser that sent the request; null for a bearer token.
-	Login *LoginView `json:"login" yaml:"login"`
+	// Login The login of the browser that sent the request; absent for a bearer token.
+	Login *CallerLogin `json:"login,omitempty" yaml:"login,omitempty"`
 
 	// Token A token without its secret.
 	Token TokenView `json:"token" yaml:"token"`
+}
+
+// CallerLogin The login of a browser.
+type CallerLogin struct {
+	// ExpiresAt When it ends at the latest.
+	//
+	// Example: 2026-01-17T15:30:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID The login's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
 }
 
 // CandidateView An agent that was considered.
@@ -5999,7 +6009,7 @@ type LoginItem struct {
 	// CreatedAt When the browser logged in.
 	//
 	// Example: 2026-01-10T15:30:00Z
-	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+	CreatedAt *string `json:"created_at,omitempty" yaml:"created_at,omitempty"`
 
 	// Current Whether it is the login that sent the request.
 	Current bool `json:"current" yaml:"current"`
@@ -6007,32 +6017,32 @@ type LoginItem struct {
 	// ExpiresAt When it ends at the latest.
 	//
 	// Example: 2026-01-17T15:30:00Z
-	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+	ExpiresAt *string `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
 
 	// ID The login's id.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
+	ID *string `json:"id,omitempty" yaml:"id,omitempty"`
 
 	// SeenAt When the login was last used, to the minute. It ends 12 hours later.
 	//
 	// Example: 2026-01-10T18:30:00Z
-	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+	SeenAt *string `json:"seen_at,omitempty" yaml:"seen_at,omitempty"`
 
 	// TokenID The token with whose authority the browser acts.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
-	TokenID string `json:"token_id" yaml:"token_id"`
+	TokenID *string `json:"token_id,omitempty" yaml:"token_id,omitempty"`
 
 	// TokenName The name of that token.
 	//
 	// Example: ci-importer
-	TokenName string `json:"token_name" yaml:"token_name"`
+	TokenName *string `json:"token_name,omitempty" yaml:"token_name,omitempty"`
 
 	// UserAgent What the browser said about itself, at most 200 characters.
 	//
 	// Example: Mozilla/5.0 (X11; Linux x86_64)
-	UserAgent string `json:"user_agent" yaml:"user_agent"`
+	UserAgent *string `json:"user_agent,omitempty" yaml:"user_agent,omitempty"`
 }
 
 // LoginList One page of logins.
@@ -6044,44 +6054,6 @@ type LoginList struct {
 	//
 	// Example: MDE4OTBhNWQ
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-}
-
-// LoginView A login of a browser, which acts with the authority of a token until it ends.
-type LoginView struct {
-	// CreatedAt When the browser logged in.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
-
-	// ExpiresAt When it ends at the latest.
-	//
-	// Example: 2026-01-17T15:30:00Z
-	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
-
-	// ID The login's id.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
-
-	// SeenAt When the login was last used, to the minute. It ends 12 hours later.
-	//
-	// Example: 2026-01-10T18:30:00Z
-	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
-
-	// TokenID The token with whose authority the browser acts.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
-	TokenID string `json:"token_id" yaml:"token_id"`
-
-	// TokenName The name of that token.
-	//
-	// Example: ci-importer
-	TokenName string `json:"token_name" yaml:"token_name"`
-
-	// UserAgent What the browser said about itself, at most 200 characters.
-	//
-	// Example: Mozilla/5.0 (X11; Linux x86_64)
-	UserAgent string `json:"user_agent" yaml:"user_agent"`
 }
 
 // NodeUsage An agent's budget and its usage of today (CHE·NU §5).
