@@ -7,6 +7,7 @@ import { loggedIn, Problem } from "./api";
 import { Agent } from "./agent";
 import { Agents } from "./agents";
 import { Empty, Page } from "./components";
+import { Events } from "./events";
 import { connect, disconnect } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
@@ -14,11 +15,15 @@ import { listen, Palette } from "./palette";
 import { followLinks, navigate, path } from "./router";
 import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
+import { Task } from "./task";
+import { Tasks } from "./tasks";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
   agents: { list: Agents, one: Agent },
+  tasks: { list: Tasks, one: Task },
+  events: { list: Events },
 };
 
 function View() {
