@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 import { loggedIn, Problem } from "./api";
+import { Access } from "./access";
 import { Agent } from "./agent";
 import { Agents } from "./agents";
 import { Empty, Page } from "./components";
@@ -17,12 +18,16 @@ import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
+import { Webhook } from "./webhook";
+import { Webhooks } from "./webhooks";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
   agents: { list: Agents, one: Agent },
   tasks: { list: Tasks, one: Task },
+  webhooks: { list: Webhooks, one: Webhook },
+  access: { list: Access },
   events: { list: Events },
 };
 
