@@ -14,11 +14,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
-<<<<<<< HEAD
-	"comet/internal/stats"
-=======
 	"comet/internal/httpkit"
->>>>>>> d1login
+	"comet/internal/stats"
 	"comet/internal/template"
 	"comet/internal/upstream"
 	"comet/models"

@@ -174,16 +174,16 @@ function TokenForm({ close, done }: { close: () => void; done: (t: Schemas["Toke
 }
 
 /** browser names the browser and the system of a user agent. */
-function browser(agent: string): string {
+function browser(agent = ""): string {
   const find = (names: [RegExp, string][]) => names.find(([pattern]) => pattern.test(agent))?.[1];
   const name = find([[/Edg\//, "Edge"], [/Firefox\//, "Firefox"], [/Chrome\//, "Chrome"], [/Safari\//, "Safari"]]);
   const system = find([[/Windows/, "Windows"], [/Android/, "Android"], [/iPhone|iPad/, "iOS"], [/Mac OS/, "macOS"], [/Linux/, "Linux"]]);
-  return name ? name + (system ? " on " + system : "") : agent || "unknown";
+  return name ? name + (system ? " on " + system : "") : agent || "unknown browser";
 }
 
 function Logins() {
   const path = "/api/v1/logins?limit=100";
-  const list = usePages<Schemas["LoginItem"]>(path, "logins");
+  const list = usePages<Required<Schemas["LoginItem"]>>(path, "logins");
   return (
     <Panel title="Browsers that are logged in" flush actions={<AsCurl calls={[{ path }]} />}>
       <Loaded of={list}>
