@@ -92,7 +92,7 @@ export class GraphCanvas {
       [top, bottom] = [Math.min(top, n.y - n.radius), Math.max(bottom, n.y + n.radius)];
     }
     const [w, h] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    const k = Math.min(2, (w - 48) / (right - left), (h - 56) / (bottom - top));
+    const k = Math.min(1.5, (w - 48) / (right - left), (h - 56) / (bottom - top));
     this.view = { k, x: w / 2 - (k * (left + right)) / 2, y: h / 2 - (k * (top + bottom)) / 2 };
     this.fitted = true;
     this.draw();

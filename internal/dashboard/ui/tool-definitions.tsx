@@ -55,7 +55,7 @@ export function Difference({ before, after, label }: { before: unknown; after: u
       {shown.map((line, i) =>
         line ? (
           <span key={i} class={{ "+": "added", "-": "removed", " ": "" }[line.sign]}>
-            {line.sign} {line.text + "\n"}
+            {line.sign === "-" ? "−" : line.sign} {line.text + "\n"}
           </span>
         ) : (
           <span key={i} class="gap">

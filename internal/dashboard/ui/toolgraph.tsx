@@ -237,14 +237,14 @@ function Selected({ graph, id, colour, select }: { graph: Graph; id: string; col
           <button class="link" onClick={() => setParameters({ to: id })}>Path to here</button>
         </div>
       </div>
-      <div class="scroll small" tabIndex={0} role="region" aria-label="Edges">
+      <div class="scroll small edges" tabIndex={0} role="region" aria-label="Edges">
         <Table
           label={"Edges of " + id}
           rows={edges}
           id={(e) => e.from + " " + e.to}
           empty={<Empty title="It has no edge" />}
           columns={[
-            { title: "Used with", cell: (e) => <span class="nowrap"><span aria-label={e.from === id ? "then" : "after"}>{e.from === id ? "→ " : "← "}</span><button class="link" onClick={() => select(e.from === id ? e.to : e.from)}>{e.from === id ? e.to : e.from}</button></span> },
+            { title: "Used with", cell: (e) => <span class="anywhere"><span aria-label={e.from === id ? "then" : "after"}>{e.from === id ? "→ " : "← "}</span><button class="link" onClick={() => select(e.from === id ? e.to : e.from)}>{e.from === id ? e.to : e.from}</button></span> },
             { title: "Runs", number: true, cell: (e) => count(e.runs) },
             { title: "Confidence", number: true, cell: (e) => percent(e.confidence) },
           ]}

@@ -48,8 +48,8 @@ export function Upstream({ id }: { id: string }) {
       }
     >
       {server.problem && <ProblemNotice problem={server.problem} retry={reload} />}
-      {!u ? server.loading && <Skeleton /> : <Health server={u} />}
       {changed.length > 0 && <Changes of={changed} path={path} reload={reload} />}
+      {!u ? server.loading && <Skeleton /> : <Health server={u} />}
       {u && (
         <Panel title={`Tools (${count((definitions.data ?? tools.data)?.tools.length ?? u.tools)})`} flush>
           {administers() ? (
@@ -117,7 +117,7 @@ function Health({ server: u }: { server: Server }) {
         </div>
       )}
       <div class="grid">
-        <Panel title="Health" class={lists ? "span-5" : ""}>
+        <Panel title="Health" class={lists ? "span-5" : "health"}>
           <Facts
             of={[
               ["Since", <Time at={u.since} />],
