@@ -12,7 +12,8 @@ const widths = 5;
 export class GraphCanvas {
   private layout: Layout;
   private view = { k: 1, x: 0, y: 0 };
-  private fitted = true; // whether the view follows the layout, until the reader moves it
+  private fitted = true; // whether the whole graph is shown, until the reader moves it
+  private settled = false; // whether the first layout is done: later ones do not move the view
   private hidden = new Set<string>();
   private colours = new Map<string, string>();
   private selected?: string;
@@ -103,7 +104,8 @@ export class GraphCanvas {
   private moved(cold: boolean) {
     this.cold = cold;
     if (this.still.matches && !cold) return;
-    if (this.fitted) this.fit();
+    if (this.fitted && !this.settled) this.fit();
+    this.settled ||= cold;
     this.draw();
   }
 

@@ -21,8 +21,8 @@ export function Policies() {
       <div class="filters">
         <Filter name="tokens" label="Tokens" options={[["", "Valid"], ["all", "All"]]} />
       </div>
-      <div class="grid">
-        <div class={id ? "span-4" : ""}>
+      <div class={id ? "sides" : ""}>
+        <div>
           <Panel title="Tokens" flush>
             <Loaded of={tokens}>
               {() => (
@@ -49,7 +49,7 @@ export function Policies() {
           </Panel>
         </div>
         {id && (
-          <div class="stack span-8">
+          <div class="stack">
             <TokenPolicy key={id} id={id} token={selected} />
           </div>
         )}

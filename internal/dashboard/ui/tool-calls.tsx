@@ -65,7 +65,7 @@ function CallOutcome({ call: c }: { call: ToolCall }) {
   return (
     <>
       <Outcome of={c.outcome} />
-      {c.error && <span class="faint anywhere callerror">{c.error}</span>}
+      {c.error && <span class="faint nowrap callerror">{c.error}</span>}
     </>
   );
 }

@@ -87,7 +87,7 @@ export function Definitions({ of, callable, path, reload }: Shared & { of: Defin
       href={(d) => (offered.has(d.tool) ? link("tools", d.id) : undefined)}
       empty={<Empty icon="tools" title="The server has not sent its tools yet" />}
       columns={[
-        { title: "Tool", cell: (d) => (offered.has(d.tool) ? <a href={link("tools", d.id)}>{d.tool}</a> : d.tool) },
+        { title: "Tool", cell: (d) => (offered.has(d.tool) ? <a class="nowrap" href={link("tools", d.id)}>{d.tool}</a> : <span class="nowrap">{d.tool}</span>) },
         { title: "Description", cell: (d) => <span class="clamp">{offered.get(d.tool)?.description ?? String((d.definition as { description?: string } | null)?.description ?? "")}</span> },
         { title: "Definition", cell: (d) => <Badge state={d.state} /> },
         { title: "Class", cell: (d) => <Class of={offered.get(d.tool)?.class ?? d.class} /> },

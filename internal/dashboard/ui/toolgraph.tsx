@@ -195,7 +195,7 @@ function Route({ route }: { route: Path }) {
     );
   }
   return (
-    <Panel title={`Path of ${route.path.length - 1} steps`} actions={<span class="faint">confidence {percent(route.confidence)}</span>}>
+    <Panel title={`Path of ${route.path.length - 1} ${route.path.length === 2 ? "step" : "steps"}`} actions={<span class="faint">confidence {percent(route.confidence)}</span>}>
       <ol class="steps">
         {route.path.map((id, i) => (
           <li key={id}>
@@ -258,6 +258,13 @@ function Selected({ graph, id, colour, select }: { graph: Graph; id: string; col
 function NodeList({ nodes, colour, selected, select }: { nodes: GraphNode[]; colour: Map<string, number>; selected: string; select: (id: string | undefined) => void }) {
   const [text, setText] = useState("");
   const [most, setMost] = useState(100);
+  const list = useRef<HTMLUListElement>(null);
+  const at = nodes.findIndex((n) => n.id === selected);
+  useEffect(() => {
+    const box = list.current!;
+    const item = box.querySelector<HTMLElement>("[aria-pressed=true]");
+    if (item && (item.offsetTop < box.scrollTop || item.offsetTop + item.offsetHeight > box.scrollTop + box.clientHeight)) box.scrollTop = item.offsetTop - box.clientHeight / 2;
+  }, [selected]);
   const found = nodes.filter((n) => n.id.toLowerCase().includes(text.toLowerCase()));
   const keys = (event: KeyboardEvent) => {
     const item = (event.target as Element).closest("li");
@@ -268,8 +275,8 @@ function NodeList({ nodes, colour, selected, select }: { nodes: GraphNode[]; col
   };
   return (
     <Panel title="Tools by PageRank" flush actions={<input type="search" class="narrow" aria-label="Find tools in the graph" placeholder="Find" value={text} onInput={(e) => setText(e.currentTarget.value)} />}>
-      <ul class="nodes" onKeyDown={keys}>
-        {found.slice(0, most).map((n) => (
+      <ul class="nodes" ref={list} onKeyDown={keys}>
+        {found.slice(0, Math.max(most, at + 1)).map((n) => (
           <li key={n.id}>
             <button class="quiet" aria-pressed={n.id === selected} title={`${count(n.runs)} runs`} onClick={() => select(n.id)}>
               <Swatch colour={colour.get(n.server)} />

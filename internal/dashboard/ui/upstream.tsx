@@ -116,8 +116,8 @@ function Health({ server: u }: { server: Server }) {
           </div>
         </div>
       )}
-      <div class="grid">
-        <Panel title="Health" class={lists ? "span-5" : "health"}>
+      <div class={lists ? "sides" : ""}>
+        <Panel title="Health" class={lists ? "" : "health"}>
           <Facts
             of={[
               ["Since", <Time at={u.since} />],
@@ -138,7 +138,7 @@ function Health({ server: u }: { server: Server }) {
           />
         </Panel>
         {lists && (
-          <div class="stack span-7">
+          <div class="stack">
             {u.warnings.length > 0 && (
               <Panel title={`Warnings (${u.warnings.length})`}>
                 <ul class="stack tight">
