@@ -6,7 +6,7 @@ import { count, duration } from "./format";
 import { useGet, useLoad } from "./resource";
 import type { LiveEvent } from "./live";
 import { link, navigate } from "./router";
-import { administers } from "./session";
+import { administers, can } from "./session";
 import { Changes, Definitions } from "./tool-definitions";
 import { Class } from "./tools";
 import { ServerForm } from "./upstreamform";
@@ -132,7 +132,7 @@ function Health({ server: u }: { server: Server }) {
               ["Variables", u.env.join(", ")],
               ["Headers", u.headers.join(", ")],
               ["Configured by", u.source],
-              ["Agent", <a href={link("agents", u.agent_id)}>{u.agent_id}</a>],
+              ["Agent", can("agents:read") ? <a href={link("agents", u.agent_id)}>{u.agent_id}</a> : u.agent_id],
               ["Calls", <a href={query(link("tools"), { tab: "calls", server: u.id })}>Show calls</a>],
             ]}
           />
