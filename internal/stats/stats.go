@@ -40,7 +40,7 @@ func Windows() []Window {
 type Filter struct {
 	// Root limits tasks, workers and tokens to an agent and the agents below it, "" for all.
 	Root string
-	// Token limits tool calls to those of one token, "" for all.
+	// Token limits tool calls and workflows to those of one token, "" for all.
 	Token string
 }
 
@@ -199,7 +199,7 @@ func (s *Stats) read(ctx context.Context, q rows.Query) (map[int64]Step, map[str
 		if err = durations(took, err, func(s *Step) *Durations { return &s.CallDurations }); err != nil {
 			return err
 		}
-		now, err := rows.Open(from, q.Root)
+		now, err := rows.Open(from, q.Root, q.Token)
 		for _, c := range now {
 			open[c.Kind] = c.Count
 		}

@@ -114,13 +114,16 @@ func Tokens(from store.Source, q Query) ([]Count, error) {
 	return store.Rows[Count](from, "SELECT "+step+" AS step, '' AS kind, CAST(sum(tokens) AS BIGINT) FROM usage_facts"+where.SQL()+" GROUP BY 1", where.Args...)
 }
 
-// Open counts what is in progress now: tasks by why they wait, workers and workflows by state, and active agents.
-func Open(from store.Source, root string) ([]Count, error) {
+// Open counts what is in progress now: tasks by why they wait, workers and workflows by state, and active agents. root
+// and token limit it as in a Query; a workflow belongs to a token.
+func Open(from store.Source, root, token string) ([]Count, error) {
 	branch := func(kind, table, condition string) (string, []any) {
 		var where filter.Clause
 		where.And(condition)
-		column := map[string]string{"tasks": "agent_id", "workflows": "agent_id", "workers": "agent_id", "agents": "id"}[table]
-		if root != "" {
+		switch column := map[string]string{"tasks": "agent_id", "workers": "agent_id", "agents": "id"}[table]; {
+		case column == "" && token != "":
+			where.And("token_id = ?", token)
+		case column != "" && root != "":
 			where.And(column+" "+store.InSubtree, root)
 		}
 		return fmt.Sprintf("SELECT 0 AS step, '%s' AS kind, count(*) AS n FROM %s%s", kind, table, where.SQL()), where.Args
