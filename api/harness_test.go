@@ -87,7 +87,7 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 	h := &fixture{
 		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), registry: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
 		webhooks: newHooks(s, opts.loopback),
-		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback, messages: messageLog{},
+		client:   &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback, messages: messageLog{},
 	}
 	require.NoError(t, h.registry.Bootstrap(t.Context()))
 	live := events.NewLive(nil)

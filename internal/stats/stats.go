@@ -268,3 +268,16 @@ func Percentile(share float64, of ...Durations) *float64 {
 func (s *Stats) Below(ctx context.Context, ids []string) (children, descendants map[string]int, err error) {
 	return rows.Below(s.store.Reads(ctx), ids)
 }
+
+// Use is what an agent and the agents below it use today.
+type Use = rows.Use
+
+// Usage returns what agents use today, by their ids.
+func (s *Stats) Usage(ctx context.Context, ids []string) (map[string]Use, error) {
+	list, err := rows.Usage(s.store.Reads(ctx), ids, s.store.Now())
+	out := make(map[string]Use, len(list))
+	for _, u := range list {
+		out[u.ID] = u
+	}
+	return out, err
+}
