@@ -95,7 +95,7 @@ function About({ hook: h }: { hook: Hook }) {
           ["Previous secret", h.previous_secret_expires_at && <>signs until <Time at={h.previous_secret_expires_at} /></>],
           ["Created", <><Time at={h.created_at} /> by {h.created_by}</>],
           ["Changed", h.updated_at !== h.created_at && <Time at={h.updated_at} />],
-        ].filter(([, value]) => value) as [string, preact.ComponentChildren][]}
+        ]}
       />
     </Panel>
   );

@@ -103,7 +103,7 @@ function Delivery({ path, id, ordered, done }: { path: string; id: string; order
                 ["Event", <>{moment(d.event_at)} <code class="faint">{d.event_id}</code></>],
                 ["Next attempt", d.status === "pending" && <Next of={d} ordered={ordered} />],
                 ["Ended", d.ended_at && moment(d.ended_at)],
-              ].filter(([, value]) => value) as [string, preact.ComponentChildren][]}
+              ]}
             />
             <h3>Attempts</h3>
             {d.attempts.length === 0 ? <p class="muted">No attempt yet.</p> : <Attempts of={d.attempts} />}
