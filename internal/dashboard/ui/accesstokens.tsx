@@ -80,11 +80,10 @@ export function Tokens() {
             columns={[
               { title: "Token", cell: (row) => <Name of={row} /> },
               { title: "Scopes", cell: ({ token }) => <span class="tags">{token.scopes.map((s) => <Tag key={s}>{s}</Tag>)}</span> },
-              { title: "Agent", cell: ({ token: t }) => t.agent_id && <span class="anywhere">{can("agents:read") ? <a href={link("agents", t.agent_id)}>{t.agent_id}</a> : t.agent_id}</span> },
-              { title: "State", cell: ({ token }) => <Badge state={standing(token)} of={standing(token) === "valid" ? "good" : ""} /> },
+              { title: "Agent", cell: ({ token: t }) => t.agent_id && (can("agents:read") ? <a class="truncate" href={link("agents", t.agent_id)}>{t.agent_id}</a> : <span class="truncate">{t.agent_id}</span>) },
+              { title: "Created by", cell: ({ token: t }) => <span class="truncate" title={moment(t.created_at)}>{t.created_by}</span> },
               { title: "Last used", cell: ({ token: t }) => (t.last_used_at ? <Time at={t.last_used_at} /> : <span class="faint">never</span>) },
               { title: "Expires", cell: ({ token }) => <Expiry of={token} /> },
-              { title: "Created", cell: ({ token: t }) => <div class="lines"><Time at={t.created_at} /><span class="faint anywhere">{t.created_by}</span></div> },
               { title: "", number: true, cell: (row) => standing(row.token) === "valid" && <Actions of={row} issued={show} reload={list.reload} /> },
             ]}
           />
@@ -100,7 +99,8 @@ function Name({ of: { token: t, depth } }: { of: Row }) {
   return (
     <span class="token" style={{ paddingLeft: Math.min(depth, 6) * 16 + "px" }} title={t.id}>
       {depth > 0 && <span class="branch" role="img" aria-label={"Level " + (depth + 1) + ", descends from a token above"} />}
-      <span class="anywhere">{t.name}</span>
+      <span class="truncate">{t.name}</span>
+      {standing(t) !== "valid" && <Badge state={standing(t)} of="" />}
       {t.id === me.value?.token.id && <Badge state="yours" of="accent" />}
     </span>
   );
@@ -158,7 +158,7 @@ function TokenForm({ close, done }: { close: () => void; done: (t: Issued) => vo
   const offered: [string, string][] = until === Infinity ? days : [...lasting, ["", "with your token, " + moment(own.expires_at!)]];
   const fields: FieldSpec[] = [
     { name: "name", label: "Name", required: true, hint: "Who or what uses it; audit logs show it." },
-    { name: "scopes", label: "Scopes", kind: "choices", required: true, options: scopes.filter(([s]) => can(s)) },
+    { name: "scopes", label: "Scopes", kind: "choices", required: true, options: scopes.filter(([s]) => can(s)).map(([s, text]) => [s, s, text]) },
     { name: "agent_id", label: "Agent", required: Boolean(own.agent_id), hint: own.agent_id ? "Your agent, or one below it. The token reaches only that agent and those below it." : "The token then reaches only that agent and those below it; empty for the whole system." },
     { name: "expires", label: "Expires", kind: "select", options: offered },
   ];
