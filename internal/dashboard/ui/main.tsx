@@ -9,11 +9,11 @@ import { Agent } from "./agent";
 import { Agents } from "./agents";
 import { Empty, Page } from "./components";
 import { Events } from "./events";
-import { connect, disconnect } from "./live";
+import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
-import { followLinks, navigate, path } from "./router";
+import { followLinks, path } from "./router";
 import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 import { Task } from "./task";
@@ -71,7 +71,7 @@ async function start() {
   const code = new URLSearchParams(location.hash.slice(1)).get("login");
   try {
     if (code) {
-      navigate(location.pathname, true);
+      history.replaceState(null, "", location.pathname);
       await logIn({ code });
     } else await identify();
   } catch (thrown) {
@@ -83,6 +83,7 @@ async function start() {
 
 effect(() => {
   document.documentElement.dataset.theme = theme();
+  document.body.dataset.live = state.value;
 });
 followLinks();
 listen();
