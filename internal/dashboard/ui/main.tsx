@@ -14,11 +14,14 @@ import { listen, Palette } from "./palette";
 import { followLinks, navigate, path } from "./router";
 import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
+import { Workflow } from "./workflow";
+import { Workflows } from "./workflows";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
   agents: { list: Agents, one: Agent },
+  workflows: { list: Workflows, one: Workflow },
 };
 
 function View() {

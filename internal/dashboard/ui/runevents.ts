@@ -1,0 +1,65 @@
+// The events of one workflow, from its start on. They have the times of its steps, which no other route has.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { onEvents, type LiveEvent } from "./live";
+import { administers } from "./session";
+
+/** quiet is the silence after which the past counts as read, in milliseconds. */
+const quiet = 800;
+
+/** past reads the stored events of a workflow. Only tokens whose stream lacks the workflow keep the connection for new ones. */
+async function past(id: string, stop: AbortController, add: (events: LiveEvent[]) => void) {
+  const keep = !administers();
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const wait = () => {
+    clearTimeout(timer);
+    if (!keep) timer = setTimeout(() => stop.abort(), quiet);
+  };
+  const response = await fetch("/api/v1/events?workflow_id=" + encodeURIComponent(id), { headers: { Accept: "text/event-stream", "Last-Event-ID": "0" }, signal: stop.signal });
+  if (!response.ok || !response.body) return;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = ""; ; ) {
+    wait();
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop()!;
+    const lines = blocks.flatMap((b) => b.split("\n")).filter((l) => l.startsWith("data: {"));
+    add(lines.map((l) => JSON.parse(l.slice(6)) as LiveEvent).filter((e) => e.type?.startsWith("workflow.")));
+  }
+}
+
+/** useRunEvents returns the events of a workflow in their order, and calls changed when there are new ones. */
+export function useRunEvents(id: string, changed: () => void): LiveEvent[] {
+  const [byPosition, set] = useState<Map<number, LiveEvent>>(new Map());
+  const notice = useRef(changed);
+  notice.current = changed;
+  useEffect(() => {
+    const stop = new AbortController();
+    const add = (events: LiveEvent[]) => {
+      if (events.length === 0) return;
+      set((old) => new Map([...old, ...events.map((e) => [e.position ?? 0, e] as const)]));
+      notice.current();
+    };
+    past(id, stop, add).catch(() => {}); // without the past the steps have no times
+    const off = onEvents((events) => add(events.filter((e) => e.key === id && e.type.startsWith("workflow."))));
+    return () => (stop.abort(), off());
+  }, [id]);
+  return useMemo(() => [...byPosition.values()].sort((a, b) => a.position! - b.position!), [byPosition]);
+}
+
+export type StepTime = { from: number; to?: number; attempt: number; ms?: number; tokens?: number };
+
+/** stepTimes returns when the newest attempt of each step began and ended. */
+export function stepTimes(events: LiveEvent[]): Map<string, StepTime> {
+  const out = new Map<string, StepTime>();
+  for (const { type, at, data } of events) {
+    if (type === "workflow.step_started") out.set(data.step, { from: Date.parse(at), attempt: data.attempt ?? 1 });
+    const known = out.get(data.step);
+    if (type === "workflow.step_ended" && known) {
+      known.to = Date.parse(at);
+      known.ms = data.duration_ms ?? known.to - known.from;
+      known.tokens = data.tokens;
+    }
+  }
+  return out;
+}
