@@ -2,9 +2,9 @@
 // itself, and never replaces what is shown by something else before it was asked for.
 import { useEffect, useState } from "preact/hooks";
 import { call, Problem, type Call, type Schemas } from "./api";
-import { Action, AsCurl, Badge, CopyButton, Dialog, Empty, Facts, Loaded, Panel, ProblemNotice, Tag, Time } from "./components";
+import { Action, AsCurl, Badge, CopyButton, Dialog, Facts, Loaded, Panel, ProblemNotice, Tag, Time } from "./components";
 import { count, words, type Tone } from "./format";
-import { at, escaped, indent, sha256 } from "./rawjson";
+import { at, escaped, indent, readable, sha256, visible } from "./rawjson";
 import type { Pages } from "./resource";
 import { notify } from "./toasts";
 
@@ -43,6 +43,7 @@ export function Checkpoint({ view, text, decidable, reload }: { view: View; text
   useEffect(() => {
     if (replaced && decided === seen.id) setSeen(current); // the next checkpoint, not another one for the same question
   }, [current.id, current.digest, decided]);
+  const own = useDigest(seen.bytes);
   const changes = replaced ? compare(seen, current) : [];
   return (
     <Panel title={titles[view.status] ?? words(view.status)} class="checkpoint" actions={<span class="row muted">Expires <Time at={view.expires_at} /></span>}>
@@ -59,8 +60,8 @@ export function Checkpoint({ view, text, decidable, reload }: { view: View; text
       )}
       <Facts of={[["May decide", whoDecides(view.approver, view.status === "layer_complete" || view.status === "budget_exhausted")], ["Checkpoint", <code>{seen.id}</code>], ...(view.current_layer ? [["Layer", `${view.current_layer} of ${view.total_layers}; next: ${view.next_layer_preview?.join(", ")}`] as [string, string]] : [])]} />
       {seen.steps.map((s) => <ShownStep key={s.id} step={s} />)}
-      {seen.digest && <Digest of={seen} />}
-      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision view={view} reload={reload} /> : <Decision key={seen.id} view={view} shown={seen} reload={reload} decided={() => setDecided(seen.id)} />)}
+      {seen.digest && <Digest of={seen} own={own} />}
+      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision view={view} reload={reload} /> : <Decision key={seen.id} view={view} shown={seen} wrong={Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
       {!decidable && <p class="muted">Your token may not decide on this checkpoint.</p>}
     </Panel>
   );
@@ -72,7 +73,7 @@ function compare(old: Shown, now: Shown): string[] {
     const before = old.steps.find((o) => o.id === s.id);
     if (!before) return [`${s.id} is new`];
     const differs = (["tool", "class", "agent_id", "capability", "code"] as const).filter((m) => before[m] !== s[m]).map((m) => `${s.id}: ${words(m)} was ${before[m] ?? "absent"}, now ${s[m] ?? "absent"}`);
-    if (before.text !== s.text) differs.push(`${s.id}: the arguments differ; they were ${before.text}`);
+    if (before.text !== s.text) differs.push(`${s.id}: the arguments differ; they were ${readable(before.text)}`);
     if (differs.length === 0 && before.digest !== s.digest) differs.push(`${s.id}: what is shown is equal; the plan, the definition of the tool or the policy of the token has changed`);
     return differs;
   });
@@ -92,9 +93,9 @@ function ShownStep({ step }: { step: Step & { text: string } }) {
         </code>
       </div>
       {step.error && <p class="lost">{step.error}</p>}
-      {step.code && <Code label={"Code of " + step.id} text={step.code} />}
-      {!step.code && <Code label={"Arguments of " + step.id} text={indent(step.text)} />}
-      {step.code && <details><summary>Arguments, with the results of earlier steps</summary><Code label={"Arguments of " + step.id} text={indent(step.text)} /></details>}
+      {step.code && <Code label={"Code of " + step.id} text={visible(step.code)} />}
+      {!step.code && <Code label={"Arguments of " + step.id} text={readable(indent(step.text))} />}
+      {step.code && <details><summary>Arguments, with the results of earlier steps</summary><Code label={"Arguments of " + step.id} text={readable(indent(step.text))} /></details>}
     </section>
   );
 }
@@ -105,23 +106,30 @@ const Code = ({ label, text }: { label: string; text: string }) => (
   </pre>
 );
 
-/** Digest computes the digest of what is shown and compares it with the one that a decision covers. */
-function Digest({ of }: { of: Shown }) {
+/** useDigest computes the digest of a text: undefined while it does, null where the browser cannot. */
+function useDigest(bytes: string): string | null | undefined {
   const [own, setOwn] = useState<string | null>();
   useEffect(() => {
+    let current = true;
     setOwn(undefined);
-    void sha256(of.bytes).then((sum) => setOwn(sum ?? null));
-  }, [of.bytes]);
+    void sha256(bytes).then((sum) => current && setOwn(sum ?? null));
+    return () => void (current = false);
+  }, [bytes]);
+  return own;
+}
+
+/** Digest compares the digest of what is shown with the one that a decision covers. */
+function Digest({ of, own }: { of: Shown; own: string | null | undefined }) {
   const state: [Tone, string] = own === undefined ? ["", "computing"] : own === null ? ["warn", "not verified: the browser computes digests only over HTTPS"] : own === of.digest ? ["good", "verified in this page"] : ["bad", "differs from what is shown"];
   return (
     <div class="stack tight" data-digest={own === of.digest ? "verified" : own ? "differs" : "unknown"}>
       <div class="row">
         <span class="muted">Digest</span> <code class="anywhere">{of.digest}</code> <Badge state="digest" of={state[0]} text={state[1]} />
       </div>
-      {own && own !== of.digest && <p class="lost">SHA-256 of what is shown is {own}. Do not approve; reload the page.</p>}
+      {own && own !== of.digest && <p class="lost">SHA-256 of what is shown is {own}. The page does not approve it.</p>}
       <details>
         <summary>Bytes that the digest covers ({count(new TextEncoder().encode(of.bytes).length)})</summary>
-        <Code label="Bytes that the digest covers" text={of.bytes} />
+        <Code label="Bytes that the digest covers" text={visible(of.bytes)} />
         <CopyButton text={of.bytes} label="Copy bytes" />
       </details>
     </div>
@@ -136,7 +144,7 @@ const resolutions: [string, string, string][] = [
   ["skip", "Skip", "the steps and those that depend on them are skipped"],
 ];
 
-function Decision({ view, shown, reload, decided }: { view: View; shown: Shown; reload: () => void; decided: () => void }) {
+function Decision({ view, shown, wrong, reload, decided }: { view: View; shown: Shown; wrong: boolean; reload: () => void; decided: () => void }) {
   const [feedback, setFeedback] = useState("");
   const [resolution, setResolution] = useState("");
   const [results, setResults] = useState<Record<string, string>>({});
@@ -201,7 +209,7 @@ function Decision({ view, shown, reload, decided }: { view: View; shown: Shown; 
         <textarea class="short" rows={2} maxLength={2000} value={feedback} onInput={(e) => setFeedback(e.currentTarget.value)} />
       </label>
       <div class="row">
-        <button class="primary" disabled={busy || (uncertain && !resolution)} onClick={() => (resolution === "retry" ? setAsking(true) : void send())}>
+        <button class="primary" disabled={busy || wrong || (uncertain && !resolution)} onClick={() => (resolution === "retry" ? setAsking(true) : void send())}>
           {label}
         </button>
         <Action label="Reject" kind="danger" call={() => decisionCall(view, shown, { approved: false, ...common })} question="Reject this checkpoint? It ends the workflow: no further step begins. Results so far are kept." message="Rejected." done={() => (decided(), reload())} />
@@ -253,29 +261,29 @@ const recordTone: Record<string, Tone> = { open: "warn", approved: "good", rejec
 export function Checkpoints({ of }: { of: Pages<CheckpointRecord> }) {
   return (
     <Loaded of={of}>
-      {(list) =>
-        list.length === 0 ? (
-          <Empty icon="check" title="This workflow has not paused" />
-        ) : (
-          <ul class="records">
-            {list.map((c) => (
-              <li key={c.checkpoint_id} class="stack tight">
-                <div class="row">
-                  <Badge state={c.state} of={recordTone[c.state]} /> <strong>{words(c.pause)}</strong> {c.layer ? <span class="muted">layer {c.layer}</span> : null} {c.resolution && <Tag>{c.resolution}</Tag>}
-                  <span class="muted">{c.actor && "by " + c.actor}</span> <Time at={c.decided_at ?? c.created_at} />
-                </div>
-                {c.feedback && <p class="anywhere">{c.feedback}</p>}
-                <details>
-                  <summary>{c.steps.length ? c.steps.map((s) => s.id).join(", ") : "Details"}</summary>
-                  <Facts of={[["Checkpoint", <code>{c.checkpoint_id}</code>], ["Digest", <code>{c.digest}</code>]]} />
-                  {c.steps.map((s) => <ShownStep key={s.id} step={{ ...s, text: JSON.stringify(s.arguments) }} />)}
-                </details>
-              </li>
-            ))}
-            {of.more && <li><button class="quiet" onClick={of.more}>Show more</button></li>}
-          </ul>
-        )
-      }
+      {(list) => (
+        <>
+          <ul class="records">{list.map((c) => <Record key={c.checkpoint_id} of={c} />)}</ul>
+          {of.more && <div class="more"><button class="quiet" onClick={of.more}>Show more</button></div>}
+        </>
+      )}
     </Loaded>
+  );
+}
+
+function Record({ of: c }: { of: CheckpointRecord }) {
+  return (
+    <li class="stack tight">
+      <div class="row">
+        <Badge state={c.state} of={recordTone[c.state]} /> <strong>{words(c.pause)}</strong> {c.layer ? <span class="muted">layer {c.layer}</span> : null} {c.resolution && <Tag>{c.resolution}</Tag>}
+        <span class="muted">{c.actor && "by " + c.actor}</span> <Time at={c.decided_at ?? c.created_at} />
+      </div>
+      {c.feedback && <p class="anywhere">{c.feedback}</p>}
+      <details>
+        <summary>{c.steps.length ? c.steps.map((s) => s.id).join(", ") : "Details"}</summary>
+        <Facts of={[["Checkpoint", <code>{c.checkpoint_id}</code>], ["Digest", <code>{c.digest}</code>]]} />
+        {c.steps.map((s) => <ShownStep key={s.id} step={{ ...s, text: JSON.stringify(s.arguments) }} />)}
+      </details>
+    </li>
   );
 }

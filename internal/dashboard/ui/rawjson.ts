@@ -66,6 +66,12 @@ export function indent(text: string, depth = 0): string {
 /** escaped writes the characters that Go's encoder escapes as it does; they occur only in strings. */
 export const escaped = (text: string) => text.replace(/[<>&\u2028\u2029]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
 
+/** readable undoes these escapes, and writes characters that a reader cannot see, or that reorder text, as escapes. */
+export const readable = (json: string) => visible(json.replace(/\\(\\|u003c|u003e|u0026)/g, (all, code: string) => (code === "\\" ? all : String.fromCharCode(parseInt(code.slice(1), 16)))));
+
+/** visible writes invisible characters as escapes. */
+export const visible = (text: string) => text.replace(/[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+
 /** sha256 returns the digest of a text in hexadecimal, undefined where the browser has none (no HTTPS). */
 export async function sha256(text: string): Promise<string | undefined> {
   if (!globalThis.crypto?.subtle) return undefined;

@@ -28,7 +28,7 @@ async function past(id: string, stop: AbortController, add: (events: LiveEvent[]
   }
 }
 
-/** useRunEvents returns the events of a workflow in their order, and calls changed when there are new ones. */
+/** useRunEvents returns the events of a workflow in their order. It calls changed for those that the page's stream lacks. */
 export function useRunEvents(id: string, changed: () => void): LiveEvent[] {
   const [byPosition, set] = useState<Map<number, LiveEvent>>(new Map());
   const notice = useRef(changed);
@@ -36,11 +36,13 @@ export function useRunEvents(id: string, changed: () => void): LiveEvent[] {
   useEffect(() => {
     const stop = new AbortController();
     const add = (events: LiveEvent[]) => {
-      if (events.length === 0) return;
-      set((old) => new Map([...old, ...events.map((e) => [e.position ?? 0, e] as const)]));
-      notice.current();
+      if (events.length > 0) set((old) => new Map([...old, ...events.map((e) => [e.position ?? 0, e] as const)]));
     };
-    past(id, stop, add).catch(() => {}); // without the past the steps have no times
+    const addOwn = (events: LiveEvent[]) => {
+      add(events);
+      if (events.length > 0 && !administers()) notice.current();
+    };
+    past(id, stop, addOwn).catch(() => {}); // without the past the steps have no times
     const off = onEvents((events) => add(events.filter((e) => e.key === id && e.type.startsWith("workflow."))));
     return () => (stop.abort(), off());
   }, [id]);

@@ -17,7 +17,7 @@ import "./workflows.css";
 type View = Schemas["Workflow"];
 type Result = Schemas["WorkflowTaskResult"];
 type Graph = Schemas["WorkflowStateGraph"];
-type Loadedrun = { view: View; text: string };
+type Run = { view: View; text: string };
 
 /** Item is what the page knows of one step. */
 export type Item = Node & { time?: StepTime; result?: Result };
@@ -28,7 +28,7 @@ const ended = (v: View) => ["complete", "error", "aborted", "rejected"].includes
 export function Workflow({ id }: { id: string }) {
   const path = "/api/v1/workflows/" + encodeURIComponent(id);
   const load = useCallback(
-    async (signal: AbortSignal): Promise<Loadedrun> => {
+    async (signal: AbortSignal): Promise<Run> => {
       const text = await (await request({ path }, signal)).text();
       return { view: JSON.parse(text), text };
     },
@@ -53,7 +53,7 @@ export function Workflow({ id }: { id: string }) {
       crumbs={[["Workflows", link("workflows")]]}
       ready={Boolean((run.data || run.problem) && (graph.data || graph.problem))}
       badge={view && <Badge state={view.status} of={runTone(view.status)} />}
-      subtitle={<span class="row"><code>{id}</code>{view?.definition && <a href={query(link("workflows"), { tab: "definitions", definition: view.definition.name, version: view.definition.version })}>version {view.definition.version}</a>}</span>}
+      subtitle={view?.definition && <span class="row"><code>{id}</code><a href={query(link("workflows"), { tab: "definitions", definition: view.definition.name, version: view.definition.version })}>version {view.definition.version}</a></span>}
       actions={view && <Actions view={view} path={path} reload={reload} calls={[{ path }, { path: path + "/graph" }, { path: path + "/checkpoints" }, { path: "/api/v1/events?workflow_id=" + id }]} />}
     >
       <Loaded of={run}>
@@ -63,9 +63,11 @@ export function Workflow({ id }: { id: string }) {
             {(view.reason || view.feedback) && <div class={"notice " + (view.status === "complete" ? "" : "bad")}><div>{view.reason || view.feedback}</div></div>}
             {view.options?.length && view.checkpoint_id ? <Checkpoint view={view} text={text} decidable={may} reload={reload} /> : null}
             <Steps graph={graph} items={items} path={path} checkpoints={checkpoints.data ?? []} />
-            <Panel title="Checkpoints" flush={Boolean(checkpoints.data?.length)}>
-              <Checkpoints of={checkpoints} />
-            </Panel>
+            {(checkpoints.problem || (checkpoints.data?.length ?? 0) > 0) && (
+              <Panel title="Checkpoints" flush>
+                <Checkpoints of={checkpoints} />
+              </Panel>
+            )}
           </>
         )}
       </Loaded>
@@ -79,11 +81,12 @@ const runTone = (status: string) => (["layer_complete", "approval_required", "un
 /** itemsOf joins the graph, the results and the times of the steps. */
 function itemsOf(graph: Graph | undefined, view: View | undefined, times: Map<string, StepTime>): Item[] {
   const results = new Map([...(view?.task_results ?? []), ...(view?.layer_results ?? [])].map((r) => [r.taskId, r]));
+  const asked = new Set(view?.context?.steps.map((s) => s.id));
   return (graph?.tasks ?? []).map((t) => {
     const time = times.get(t.id);
     const result = results.get(t.id);
     const over = t.status !== "pending" && t.status !== "running" && t.status !== "skipped";
-    return { id: t.id, layer: t.layer, depends_on: t.depends_on, status: t.status, kind: t.type, target: t.tool || t.agent_id || t.capability || "", ms: over ? (time?.ms ?? result?.duration_ms) : undefined, time, result };
+    return { id: t.id, layer: t.layer, depends_on: t.depends_on, status: t.status === "pending" && asked.has(t.id) ? "waiting" : t.status, kind: t.type, target: t.type === "code_execution" ? "code" : t.tool || t.agent_id || t.capability || "", ms: over ? (time?.ms ?? result?.duration_ms) : undefined, time, result };
   });
 }
 
@@ -96,8 +99,7 @@ function Header({ view, items, began }: { view: View; items: Item[]; began?: str
   const figures: [string, ComponentChildren][] = [
     ["Layer", <>{count(layer)} <small>of {count(layers)}</small></>],
     ["Steps", <>{count(done)} <small>of {count(items.length)}{failed ? `, ${failed} failed` : ""}</small></>],
-    ["Elapsed", view.metrics ? duration(view.metrics.total_time_ms) : between(began)],
-    ["Started", <Time at={began} />],
+    ["Elapsed", view.metrics ? <>{duration(view.metrics.total_time_ms)} {began && <small>started <Time at={began} /></small>}</> : between(began)],
     ...(view.revision ? [["Replans", count(view.revision)] as [string, string]] : []),
   ];
   return (

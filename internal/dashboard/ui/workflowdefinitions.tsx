@@ -94,7 +94,7 @@ function Graph({ of }: { of: Definition }) {
   const nodes = useMemo(() => nodesOf(of.workflow.tasks), [of]);
   const selected = parameter("step");
   const task = of.workflow.tasks.find((t) => t.id === selected);
-  const options = Object.entries(of.config).map(([name, value]): [string, string] => [words(name), String(value)]);
+  const options = Object.entries(of.config).filter(([, value]) => value).map(([name, value]): [string, string] => [words(name), String(value)]);
   return (
     <div class="grid">
       <Panel title="Steps" class="span-8" flush>
