@@ -1,9 +1,10 @@
 // The checkpoint of a paused workflow. A decision counts for exactly the bytes that are shown: the page computes their digest
 // itself, and never replaces what is shown by something else before it was asked for.
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call, Problem, type Call, type Schemas } from "./api";
 import { Action, AsCurl, Badge, CopyButton, Dialog, Facts, Loaded, Panel, ProblemNotice, Tag, Time } from "./components";
-import { count, words, type Tone } from "./format";
+import { count, duration, words, type Tone } from "./format";
 import { at, escaped, indent, readable, sha256, visible } from "./rawjson";
 import type { Pages } from "./resource";
 import { notify } from "./toasts";
@@ -38,32 +39,42 @@ export const whoDecides = (approver: string | undefined, owners: boolean) =>
 export function Checkpoint({ view, text, decidable, reload }: { view: View; text: string; decidable: boolean; reload: () => void }) {
   const current = shownOf(view, text)!;
   const [seen, setSeen] = useState(current);
+  const [before, setBefore] = useState<Shown>();
   const [decided, setDecided] = useState("");
   const replaced = seen.id !== current.id || seen.digest !== current.digest;
   useEffect(() => {
-    if (replaced && decided === seen.id) setSeen(current); // the next checkpoint, not another one for the same question
+    if (replaced && decided === seen.id) (setSeen(current), setBefore(undefined)); // the next checkpoint, not another one for the same question
   }, [current.id, current.digest, decided]);
   const own = useDigest(seen.bytes);
-  const changes = replaced ? compare(seen, current) : [];
   return (
     <Panel title={titles[view.status] ?? words(view.status)} class="checkpoint" actions={<span class="row muted">Expires <Time at={view.expires_at} /></span>}>
       {replaced && decided !== seen.id && (
-        <div class="notice warn" role="alert">
-          <div>
-            <strong>This checkpoint was replaced while you looked at it. Nothing was approved.</strong>
-            <ul class="stack tight">{changes.map((c) => <li key={c}>{c}</li>)}</ul>
-          </div>
-          <button class="primary" onClick={() => setSeen(current)}>
+        <Changes from={seen} to={current} title="This checkpoint was replaced while you looked at it. Nothing was approved.">
+          <button class="primary" onClick={() => (setBefore(seen), setSeen(current))}>
             Show the new checkpoint
           </button>
-        </div>
+        </Changes>
       )}
+      {!replaced && before && <Changes from={before} to={seen} title="Changed since the checkpoint that you saw first:" />}
       <Facts of={[["May decide", whoDecides(view.approver, view.status === "layer_complete" || view.status === "budget_exhausted")], ["Checkpoint", <code>{seen.id}</code>], ...(view.current_layer ? [["Layer", `${view.current_layer} of ${view.total_layers}; next: ${view.next_layer_preview?.join(", ")}`] as [string, string]] : [])]} />
+      {view.status === "layer_complete" && view.layer_results?.map((r) => <LayerResult key={r.taskId} of={r} />)}
       {seen.steps.map((s) => <ShownStep key={s.id} step={s} />)}
       {seen.digest && <Digest of={seen} own={own} />}
       {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision view={view} reload={reload} /> : <Decision key={seen.id} view={view} shown={seen} wrong={Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
       {!decidable && <p class="muted">Your token may not decide on this checkpoint.</p>}
     </Panel>
+  );
+}
+
+function Changes(p: { from: Shown; to: Shown; title: string; children?: ComponentChildren }) {
+  return (
+    <div class="notice warn" role="alert">
+      <div>
+        <strong>{p.title}</strong>
+        <ul class="changes">{compare(p.from, p.to).map((c) => <li key={c}>{c}</li>)}</ul>
+      </div>
+      {p.children}
+    </div>
   );
 }
 
@@ -96,6 +107,18 @@ function ShownStep({ step }: { step: Step & { text: string } }) {
       {step.code && <Code label={"Code of " + step.id} text={visible(step.code)} />}
       {!step.code && <Code label={"Arguments of " + step.id} text={readable(indent(step.text))} />}
       {step.code && <details><summary>Arguments, with the results of earlier steps</summary><Code label={"Arguments of " + step.id} text={readable(indent(step.text))} /></details>}
+    </section>
+  );
+}
+
+function LayerResult({ of }: { of: Schemas["WorkflowTaskResult"] }) {
+  const text = of.error ?? (of.truncated ? "" : JSON.stringify(of.result, null, 2) ?? "");
+  return (
+    <section class="shown" aria-label={"Step " + of.taskId}>
+      <div class="row">
+        <strong>{of.taskId}</strong> <Badge state={of.status} /> <span class="muted">{duration(of.duration_ms)}</span>
+      </div>
+      {of.truncated ? <p class="muted">The result is long; select the step to see it.</p> : text && <Code label={"Result of " + of.taskId} text={visible(text)} />}
     </section>
   );
 }

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useCallback, useMemo, useState } from "preact/hooks";
 import { query, request, type Call, type Schemas } from "./api";
-import { Action, AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Table, Tag, Time } from "./components";
+import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Table, Tag, Time } from "./components";
 import { Checkpoint, Checkpoints, type CheckpointRecord } from "./checkpoint";
 import { Dag, type Node } from "./dag";
 import { between, count, duration, words } from "./format";
@@ -134,7 +134,6 @@ function Actions({ view, path, reload, calls }: { view: View; path: string; relo
         <>
           <button onClick={() => setDialog("replan")}>Replan</button>
           <button class="danger" onClick={() => setDialog("abort")}>Abort</button>
-          {view.status === "layer_complete" && <Action label="Continue" kind="primary" call={{ method: "POST", path: path + "/continue", body: {} }} message="The next layer begins." done={reload} />}
         </>
       )}
       {dialog === "abort" && (

@@ -94,9 +94,9 @@ function Runs({ rows, more }: { rows: Summary[]; more?: () => void }) {
         </Empty>
       }
       columns={[
+        { title: "Status", cell: (w) => <Status of={w} /> },
         { title: "Run", cell: (w) => <a class="mono nowrap" href={link("workflows", w.workflow_id)}>{w.workflow_id}</a> },
         { title: "Definition", cell: (w) => (w.definition ? <span class="nowrap">{w.definition.name} <Tag>v{w.definition.version}</Tag></span> : <span class="faint">–</span>) },
-        { title: "Status", cell: (w) => <Status of={w} /> },
         { title: "Source", cell: (w) => w.source },
         { title: "Started by", cell: (w) => w.actor },
         { title: "Agent", cell: (w) => (can("agents:read") ? <a href={link("agents", w.agent_id)}>{w.agent_id}</a> : w.agent_id) },
