@@ -99,7 +99,7 @@ function Header({ view, items, began }: { view: View; items: Item[]; began?: str
   const figures: [string, ComponentChildren][] = [
     ["Layer", <>{count(layer)} <small>of {count(layers)}</small></>],
     ["Steps", <>{count(done)} <small>of {count(items.length)}{failed ? `, ${failed} failed` : ""}</small></>],
-    ["Elapsed", view.metrics ? <>{duration(view.metrics.total_time_ms)} {began && <small>started <Time at={began} /></small>}</> : between(began)],
+    ...(view.metrics || began ? [["Elapsed", view.metrics ? <>{duration(view.metrics.total_time_ms)} {began && <small>started <Time at={began} /></small>}</> : between(began)] as [string, ComponentChildren]] : []),
     ...(view.revision ? [["Replans", count(view.revision)] as [string, string]] : []),
   ];
   return (

@@ -6,6 +6,7 @@ import { between, words } from "./format";
 import { FormDialog } from "./form";
 import { kinds, usePages } from "./resource";
 import { link, navigate, parameter } from "./router";
+import { usePolling } from "./runevents";
 import { can } from "./session";
 import { Definitions } from "./workflowdefinitions";
 import "./workflows.css";
@@ -19,6 +20,7 @@ export function Workflows() {
   const tab = parameter("tab");
   const path = query("/api/v1/workflows", { status: parameter("status"), decidable: parameter("decidable"), limit: 50 });
   const runs = usePages<Summary>(tab ? undefined : path, "workflows", kinds("workflow."));
+  usePolling(runs.reload);
   return (
     <Page
       name="workflows"
@@ -57,6 +59,7 @@ const Filters = () => (
 /** Inbox lists the workflows that wait for a decision that this token may make. */
 function Inbox() {
   const waiting = usePages<Summary>(waitingPath, "workflows", kinds("workflow."));
+  usePolling(waiting.reload);
   if (!waiting.data?.length) return null;
   return (
     <Panel title={`Waiting for a decision (${waiting.data.length}${waiting.more ? "+" : ""})`} class="inbox" flush>
