@@ -195,7 +195,7 @@ function List({ items }: { items: Item[] }) {
       columns={[
         { title: "Step", cell: (s) => <a href={at(s.id)}>{s.id}</a> },
         { title: "Status", cell: (s) => <StepBadge status={s.status!} /> },
-        { title: "Type", cell: (s) => words(s.kind) },
+        { title: "Type", cell: (s) => <span class="nowrap">{words(s.kind)}</span> },
         { title: "Target", cell: (s) => <code>{s.target}</code> },
         { title: "Layer", number: true, cell: (s) => s.layer },
         { title: "After", cell: (s) => <span class="truncate">{s.depends_on.join(", ") || "–"}</span> },

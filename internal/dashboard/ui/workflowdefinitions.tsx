@@ -131,13 +131,20 @@ function nodesOf(tasks: Task[]): Node[] {
   return tasks.map((t) => ({ id: t.id, layer: layer(t.id), depends_on: needs.get(t.id)!, kind: t.type || "mcp_tool", target: t.tool || t.agent_id || t.capability || (t.type === "code_execution" ? "code" : "") }));
 }
 
+/** example returns an input with the members of a schema. */
+function example(schema: Record<string, any> | undefined): Record<string, unknown> {
+  const empty: Record<string, unknown> = { string: "", integer: 0, number: 0, boolean: false, array: [], object: {} };
+  return Object.fromEntries(Object.entries<any>(schema?.properties ?? {}).map(([name, of]) => [name, of?.default ?? empty[of?.type] ?? null]));
+}
+
 function Run({ of, close }: { of: Definition; close: () => void }) {
   return (
     <FormDialog<Schemas["Workflow"]>
       title={`Run ${of.name}, version ${of.version}`}
       submit="Run"
-      fields={[{ name: "definition", label: "Input", kind: "json", hint: of.input_schema && <Json label="Input schema" value={of.input_schema} /> }]}
-      preset={{ definition: {} }}
+      intro={of.input_schema && <details><summary>Input schema</summary><Json label="Input schema" value={of.input_schema} /></details>}
+      fields={[{ name: "definition", label: "Input", kind: "json" }]}
+      preset={{ definition: example(of.input_schema) }}
       call={(body) => ({ method: "POST", path: "/api/v1/workflows", body: { definition: { name: of.name, version: of.version, input: body.definition ?? {} } } })}
       message="Started."
       done={(w) => (close(), started(w))}

@@ -28,7 +28,7 @@ export function Workflows() {
       ready={Boolean(tab || runs.data || runs.problem)}
       actions={
         <>
-          <AsCurl calls={tab ? [{ path: "/api/v1/workflow-definitions" }] : [{ path }, { path: waitingPath }]} />
+          {!parameter("definition") && <AsCurl calls={tab ? [{ path: "/api/v1/workflow-definitions" }] : [{ path }, { path: waitingPath }]} />}
           {can("tools:call") && <button class="primary" onClick={() => setStarting(true)}>Start a workflow</button>}
         </>
       }
@@ -101,7 +101,7 @@ function Runs({ rows, more }: { rows: Summary[]; more?: () => void }) {
         { title: "Run", cell: (w) => <a class="mono nowrap" href={link("workflows", w.workflow_id)}>{w.workflow_id}</a> },
         { title: "Definition", cell: (w) => (w.definition ? <span class="nowrap">{w.definition.name} <Tag>v{w.definition.version}</Tag></span> : <span class="faint">–</span>) },
         { title: "Source", cell: (w) => w.source },
-        { title: "Started by", cell: (w) => w.actor },
+        { title: "Started by", cell: (w) => <span class="nowrap">{w.actor}</span> },
         { title: "Agent", cell: (w) => (can("agents:read") ? <a href={link("agents", w.agent_id)}>{w.agent_id}</a> : w.agent_id) },
         { title: "Age", cell: (w) => <Time at={w.created_at} /> },
         { title: "Duration", number: true, cell: (w) => <span class="nowrap">{between(w.created_at, w.ended_at)}</span> },
@@ -112,7 +112,7 @@ function Runs({ rows, more }: { rows: Summary[]; more?: () => void }) {
 
 function Status({ of }: { of: Summary }) {
   return (
-    <span class="row" title={of.reason}>
+    <span class="row status" title={of.reason}>
       <Badge state={of.status} of={of.status === "complete" ? "good" : undefined} text={of.pause ? "paused: " + words(of.pause) : undefined} />
       {of.error_code && <Tag>{of.error_code}</Tag>}
     </span>
@@ -122,7 +122,7 @@ function Status({ of }: { of: Summary }) {
 /** started shows the workflow that a request has started; a plan that is not certain starts none. */
 export const started = (w: Schemas["Workflow"]) => w.workflow_id && navigate(link("workflows", w.workflow_id));
 
-const example = { tasks: [{ id: "tools", tool: "comet:list_tasks", arguments: {} }, { id: "count", type: "code_execution", code: "return JSON.stringify(deps.tools).length", depends_on: ["tools"] }] };
+const example = { tasks: [{ id: "tools", tool: "agentcards:search_tools", arguments: { query: "read a file" } }, { id: "count", type: "code_execution", code: "return JSON.stringify(deps.tools).length", depends_on: ["tools"] }] };
 
 function Start({ close }: { close: () => void }) {
   return (
