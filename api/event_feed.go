@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -114,6 +115,24 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	return f, err
 }
 
+// newEventFilter returns the filter of a request's parameters and token.
+func (s *Server) newEventFilter(r *http.Request, q *query) (eventFilter, error) {
+	by := caller(r)
+	filter, err := readEventFilter(q, by)
+	if err != nil {
+		return filter, err
+	}
+	if filter.workflow != "" {
+		if _, err := s.core.Workflows.Graph(r.Context(), by, filter.workflow); err == nil {
+			filter.caller = nil // any agent may pay
+		}
+	}
+	if by.AgentID != nil {
+		filter.inSubtree = s.subtreeCheck(r.Context(), by)
+	}
+	return filter, nil
+}
+
 // wants reports whether the filter selects the event.
 func (f eventFilter) wants(e models.Event) bool {
 	if !slices.Contains(f.types, e.Type) {
@@ -169,4 +188,114 @@ func concernsAgent(e models.Event, agent string) bool {
 
 func newEventView(e models.Event) eventView {
 	return eventView{ID: e.ID, Position: e.Position, Type: e.Type, Key: e.Key, At: e.At, Data: jsontext.Value(e.Data)}
+}
+
+// eventHistory is a page of retained events, in the order of their positions.
+type eventHistory struct {
+	Events []eventView `json:"events"`                          // The events on the page, the oldest first.
+	Newest int64       `json:"newest_position" example:"88412"` // The position of the newest event of all types.
+	Oldest int64       `json:"oldest_position" example:"1201"`  // The position of the oldest retained event, 0 without one.
+	// The position that `before` must have for the page of earlier events, which may exist even if this page is empty.
+	NextBefore int64 `json:"next_before,omitempty" example:"88362"`
+	NextAfter  int64 `json:"next_after,omitempty" example:"88412"` // The position that `after` must have for the page of later events.
+}
+
+// maxScanned is how many events a page of the history looks at.
+const maxScanned = 10_000
+
+// listEvents returns retained events.
+//
+//	@Summary		List past events
+//	@Description	Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
+//	@Param			before		query	int		false	"Only events before this position"	minimum(1)	example(88412)
+//	@Param			after		query	int		false	"Only events after this position"	minimum(0)	example(88362)
+//	@Param			types		query	string	false	"Types with commas between them, by default all that the token may read"	maxlength(1000)	example(task.completed,task.failed)
+//	@Param			agent_id	query	string	false	"Only events about this agent, its work, or tasks that it requested"	maxlength(64)	example(finance-personal)
+//	@Param			task_id		query	string	false	"Only events of this task"	maxlength(64)
+//	@Param			workflow_id	query	string	false	"Only events of this workflow"	maxlength(64)
+//	@Param			limit		query	int		false	"Maximum number of events on the page"	minimum(1)	maximum(1000)	default(100)
+//	@Success		200	{object}	eventHistory	"A page of events"
+func (s *Server) listEvents(r request) (any, error) {
+	q := newQuery(r.Request, "before", "after", "types", "agent_id", "task_id", "workflow_id", "limit")
+	before, after, limit := q.OptInt("before", 1, 1<<53), q.OptInt("after", 0, 1<<53), q.pageLimit()
+	if before != nil && after != nil {
+		q.Fail("after", "exclusive", "after cannot be combined with before")
+	}
+	filter, err := s.newEventFilter(r.Request, q)
+	if err != nil {
+		return nil, err
+	}
+	out := eventHistory{Events: []eventView{}}
+	if out.Oldest, out.Newest, err = s.core.Feed.Bounds(r.Context()); err != nil {
+		return nil, err
+	}
+	if after != nil {
+		return out, s.listLater(r.Context(), &out, filter, int64(*after), limit)
+	}
+	end := out.Newest + 1
+	if before != nil {
+		end = min(end, int64(*before))
+	}
+	return out, s.listEarlier(r.Context(), &out, filter, end, limit)
+}
+
+// listLater adds the first events after a position.
+func (s *Server) listLater(ctx context.Context, out *eventHistory, f eventFilter, after int64, limit int) error {
+	end := min(after+maxScanned, out.Newest)
+	for after < end && len(out.Events) < limit {
+		batch, err := s.core.Feed.Between(ctx, after, end, f.types, limit)
+		if err != nil {
+			return err
+		}
+		if after = end; len(batch) == limit {
+			after = batch[limit-1].Position
+		}
+		for _, e := range batch {
+			allowed, err := f.allows(e)
+			if err != nil {
+				return err
+			}
+			if allowed && len(out.Events) < limit {
+				out.Events = append(out.Events, newEventView(e))
+				if len(out.Events) == limit {
+					after = e.Position
+				}
+			}
+		}
+	}
+	if after < out.Newest {
+		out.NextAfter = after
+	}
+	return nil
+}
+
+// listEarlier adds the last events before a position.
+func (s *Server) listEarlier(ctx context.Context, out *eventHistory, f eventFilter, before int64, limit int) error {
+	const step = 500
+	floor := max(before-maxScanned, out.Oldest, 1)
+	for before > floor && len(out.Events) < limit {
+		from := max(before-step, floor)
+		batch, err := s.core.Feed.Between(ctx, from-1, before-1, f.types, step)
+		if err != nil {
+			return err
+		}
+		before = from
+		for _, e := range slices.Backward(batch) {
+			allowed, err := f.allows(e)
+			if err != nil {
+				return err
+			}
+			if allowed && len(out.Events) < limit {
+				out.Events = append(out.Events, newEventView(e))
+				if len(out.Events) == limit {
+					before = e.Position
+				}
+			}
+		}
+	}
+	slices.Reverse(out.Events)
+	if before > max(out.Oldest, 1) {
+		out.NextBefore = before
+	}
+	return nil
 }

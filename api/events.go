@@ -47,20 +47,12 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	q := newQuery(r, "types", "agent_id", "task_id", "workflow_id", "last_event_id", "format")
 	write := s.eventEncoder(q)
 	after := q.OptInt("last_event_id", 0, 1<<53)
-	filter, err := readEventFilter(q, caller(r))
+	filter, err := s.newEventFilter(r, q)
 	if err != nil {
 		return err
 	}
 	if after, err = lastEventID(r, after); err != nil {
 		return err
-	}
-	if filter.workflow != "" {
-		if _, err := s.core.Workflows.Graph(r.Context(), caller(r), filter.workflow); err == nil {
-			filter.caller = nil // any agent may pay
-		}
-	}
-	if by := caller(r); by.AgentID != nil {
-		filter.inSubtree = s.subtreeCheck(r.Context(), by)
 	}
 	return s.serveEvents(w, r, after, &eventStream{limit: s.streams, encode: write, filter: filter})
 }

@@ -149,8 +149,8 @@ func TestStartPage(t *testing.T) {
 func TestProblemPages(t *testing.T) {
 	t.Parallel()
 	s := newDescribedServer(t)
-	require.Len(t, problemTexts(), len(errs.Codes()))
-	for _, code := range errs.Codes() {
+	require.Len(t, problemTexts(), len(errs.Internal.All()))
+	for _, code := range errs.Internal.All() {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			response, body := browse(s.handler, http.MethodGet, "/problems/"+string(code), browser)

@@ -33,7 +33,7 @@ func TestProblemTypes(t *testing.T) {
 		errs.Timeout: 503, errs.Unavailable: 503, errs.Busy: 503,
 	}
 	d := newTestServer(t, testServerOptions{})
-	for _, code := range errs.Codes() {
+	for _, code := range errs.Internal.All() {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			status, named := want[code]

@@ -61,8 +61,8 @@ var statuses = map[errs.Code]int{ //nolint:gochecknoglobals // a constant table
 	errs.Unauthenticated: http.StatusUnauthorized,
 
 	errs.MissingScope: http.StatusForbidden, errs.AgentInactive: http.StatusForbidden,
-	errs.CrossOrigin: http.StatusForbidden, errs.InsecureConnection: http.StatusForbidden,
-	errs.ForeignAgent: http.StatusForbidden, errs.ToolDenied: http.StatusForbidden, errs.BudgetExceeded: http.StatusForbidden,
+	errs.InsecureRequest: http.StatusForbidden,
+	errs.ForeignAgent:    http.StatusForbidden, errs.ToolDenied: http.StatusForbidden, errs.BudgetExceeded: http.StatusForbidden,
 
 	errs.NotFound: http.StatusNotFound, errs.MethodNotAllowed: http.StatusMethodNotAllowed, errs.NotAcceptable: http.StatusNotAcceptable,
 
@@ -244,7 +244,7 @@ var problemTexts = sync.OnceValue(func() (texts map[errs.Code][2]string) { //nol
 //	@Failure		404	"The problem type does not exist"
 func (p *responder) getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := errs.Code(chi.URLParam(r, "code"))
-	if !slices.Contains(errs.Codes(), code) {
+	if !slices.Contains(code.All(), code) {
 		return errs.New(errs.NotFound, "there is no problem type %s", input.Quote(string(code)))
 	}
 	about := typeOf(code, "")

@@ -150,6 +150,7 @@ func (s *Server) router() http.Handler {
 		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events", s.handle(s.streamEvents))
+		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events/history", s.find(s.listEvents))
 
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/stats", s.find(s.getStats))
 
@@ -158,6 +159,8 @@ func (s *Server) router() http.Handler {
 		r.With(tools).Post("/api/v1/tools/search", change(s, jsonBody, s.searchTools))
 		r.With(tools).Post("/api/v1/tools/call", s.handle(s.callTool))
 		r.With(tools).Get("/api/v1/tools/calls", s.find(s.listToolCalls))
+		r.With(tools).Get("/api/v1/tools/graph", s.handle(s.getToolGraph))
+		r.With(tools).Get("/api/v1/tools/graph/path", s.find(s.getToolPath))
 		r.With(tools).Get("/api/v1/upstreams", s.read(s.listUpstreams))
 		r.With(admin).Post("/api/v1/upstreams/reload", s.remove(s.reloadUpstreams))
 		r.With(tools).Get("/api/v1/upstreams/{upstream_id}", s.read(s.getUpstream))

@@ -11,6 +11,7 @@ import (
 	"comet/internal/input"
 	"comet/internal/wire/genesis"
 	"comet/models"
+	"comet/store/logins"
 )
 
 const tokensPath = "/api/v1/tokens"
@@ -110,7 +111,13 @@ type callerIdentity struct {
 	Agent *agentItem   `json:"agent"` // The agent that the token is bound to.
 	// The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []ancestorView `json:"chain_of_command"`
-	Login          *models.Login  `json:"login"` // The login of the browser that sent the request; null for a bearer token.
+	Login          *callerLogin   `json:"login,omitempty"` // The login of the browser that sent the request; absent for a bearer token.
+}
+
+// callerLogin is the login of a browser.
+type callerLogin struct {
+	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"` // The login's id.
+	ExpiresAt time.Time `json:"expires_at" example:"2026-01-17T15:30:00Z"`         // When it ends at the latest.
 }
 
 // getMe returns the caller's token and agent.
@@ -123,7 +130,10 @@ func (s *Server) getMe(r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := callerIdentity{Token: t, ChainOfCommand: []ancestorView{}, Login: r.caller.Login}
+	out := callerIdentity{Token: t, ChainOfCommand: []ancestorView{}}
+	if r.caller.LoginID != "" {
+		out.Login = &callerLogin{r.caller.LoginID, r.caller.LoginEnds}
+	}
 	if t.AgentID == nil {
 		return out, nil
 	}
@@ -155,12 +165,13 @@ func (s *Server) createLoginCode(r request, _ struct{}) (any, error) {
 		return nil, errs.New(errs.MissingScope, "a login cannot create codes for other logins; send the token itself as \"Authorization: Bearer <token>\"")
 	}
 	code, expires, err := s.core.Auth.LoginCode(r.Context(), token)
-	return reply{status: http.StatusCreated, noStore: true, body: loginCode{code, expires, "/ui/#login=" + code}}, err
+	path := "/ui/#login=" + code
+	return reply{status: http.StatusCreated, location: path, noStore: true, body: loginCode{code, expires, path}}, err
 }
 
 // loginItem is a login in a list.
 type loginItem struct {
-	models.Login
+	logins.View
 	Current bool `json:"current"` // Whether it is the login that sent the request.
 }
 
@@ -181,11 +192,10 @@ func (s *Server) listLogins(r request) (any, error) {
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	logins, err := s.core.Auth.Logins(r.Context(), r.caller, after, limit+1)
-	logins, next := cutPage(logins, limit, func(l models.Login) string { return l.ID })
-	return reply{next: next, body: loginList{views(logins, func(l models.Login) loginItem {
-		return loginItem{l, r.caller.Login != nil && r.caller.Login.ID == l.ID}
-	}), next}}, err
+	found, err := s.core.Auth.Logins(r.Context(), r.caller, after, limit+1)
+	found, next := cutPage(found, limit, func(l logins.View) string { return l.ID })
+	list := loginList{views(found, func(l logins.View) loginItem { return loginItem{l, l.ID == r.caller.LoginID} }), next}
+	return reply{next: next, body: list}, err
 }
 
 // endLogin ends the login of a browser.

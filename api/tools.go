@@ -1,18 +1,24 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"encoding/xml"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"comet/internal/errs"
 	"comet/internal/httpkit"
 	"comet/internal/input"
 	"comet/internal/tools"
 	"comet/internal/tools/builtin"
+	"comet/internal/toolsearch"
 	"comet/models"
 )
 
@@ -244,4 +250,137 @@ func (s *Server) deleteToolPolicy(r request) error {
 		return err
 	}
 	return s.core.Tools.DeletePolicy(r.Context(), r.id, r.pre)
+}
+
+// toolGraph is the graph of tools that were used in the same runs.
+type toolGraph struct {
+	Nodes       []toolGraphNode `json:"nodes"`                                      // The tools, those of the highest rank first.
+	Edges       []toolGraphEdge `json:"edges"`                                      // The pairs of these tools that were used in one run.
+	TotalNodes  int             `json:"total_nodes" example:"214"`                  // Number of tools without `limit`.
+	Communities int             `json:"communities" example:"7"`                    // Number of groups of tools that are used together.
+	Density     float64         `json:"density" example:"0.08"`                     // Share of all pairs of tools that were used together.
+	ComputedAt  time.Time       `json:"computed_at" example:"2026-01-12T15:30:00Z"` // When ranks and communities were computed.
+}
+
+// toolGraphNode is a tool of the graph.
+type toolGraphNode struct {
+	ID        string  `json:"id" example:"filesystem:read_file"` // The tool's id.
+	Server    string  `json:"server" example:"filesystem"`       // The upstream's id.
+	Name      string  `json:"name" example:"read_file"`          // The tool's name.
+	Runs      int64   `json:"runs" example:"120"`                // The successful runs that used the tool.
+	Rank      float64 `json:"rank" example:"0.8"`                // PageRank; the highest of all tools is 1.
+	Community int     `json:"community" example:"2"`             // Number of the tool's group; -1 until it is computed.
+}
+
+// toolGraphEdge is a pair of tools of the graph.
+type toolGraphEdge struct {
+	From       string  `json:"from" example:"filesystem:read_file"`               // The tool that was used first.
+	To         string  `json:"to" example:"memory:create_entities"`               // The tool that was used after it.
+	Runs       int64   `json:"runs" example:"41"`                                 // The runs that used both.
+	Confidence float64 `json:"confidence" example:"0.34" minimum:"0" maximum:"1"` // Share of the runs with one of the two tools that used both in this order.
+}
+
+// toolPath is the most confident path between two tools.
+type toolPath struct {
+	Path       []string        `json:"path" example:"filesystem:read_file,memory:create_entities"` // Ids of the tools from the first to the last.
+	Edges      []toolGraphEdge `json:"edges"`                                                      // The edges between them.
+	Confidence float64         `json:"confidence" example:"0.34"`                                  // Product of the confidences of the edges.
+}
+
+// maxGraph limits the tools of a graph.
+const maxGraph = 5000
+
+// getToolGraph returns the usage graph of tools.
+//
+//	@Summary		Get the graph of tools
+//	@Description	Returns which tools were used in the same runs: runs of code, workflows, and consecutive calls of a session. The graph contains the tools that the token may call. `format=graphml` returns the same as GraphML, for programs such as Gephi.
+//	@Param			limit	query	int		false	"Maximum number of tools, those of the highest rank"	minimum(1)	maximum(5000)	default(500)
+//	@Param			format	query	string	false	"Format of the graph"	enums(json,graphml)	default(json)
+//	@Success		200	{object}	toolGraph	"The graph"
+func (s *Server) getToolGraph(w http.ResponseWriter, r *http.Request) error {
+	q := newQuery(r, "limit", "format")
+	limit, format := q.Int("limit", 1, maxGraph, 500), q.Enum("format", "json", "json", "graphml")
+	if err := q.Err(); err != nil {
+		return err
+	}
+	u, err := s.core.Tools.UsageGraph(r.Context(), caller(r), limit)
+	if err != nil {
+		return err
+	}
+	g := toolGraph{views(u.Nodes, newToolGraphNode), views(u.Edges, newToolGraphEdge), u.Total, u.Communities, u.Density, u.At}
+	if format == "graphml" {
+		w.Header().Set("Content-Disposition", `attachment; filename="tools.graphml"`)
+		s.writeBody(w, r, http.StatusOK, 0, "application/graphml+xml", graphML(g))
+		return nil
+	}
+	return s.writeJSON(w, r, g)
+}
+
+func newToolGraphNode(n toolsearch.UsageNode) toolGraphNode {
+	server, name, _ := strings.Cut(n.ID, ":")
+	return toolGraphNode{n.ID, server, name, n.Runs, n.Rank, n.Community}
+}
+
+func newToolGraphEdge(e toolsearch.UsageEdge) toolGraphEdge {
+	return toolGraphEdge{e.From, e.To, e.Runs, e.Confidence}
+}
+
+// graphML returns a graph as GraphML (http://graphml.graphdrawing.org).
+func graphML(g toolGraph) []byte {
+	text := func(s string) string {
+		var b bytes.Buffer
+		_ = xml.EscapeText(&b, []byte(s)) // a buffer does not fail
+		return b.String()
+	}
+	out := []byte(xml.Header + `<graphml xmlns="http://graphml.graphdrawing.org/xmlns">` + "\n")
+	for _, k := range [][3]string{{"server", "node", "string"}, {"runs", "node", "long"}, {"rank", "node", "double"}, {"community", "node", "int"}, {"edge_runs", "edge", "long"}, {"confidence", "edge", "double"}} {
+		out = fmt.Appendf(out, "<key id=%q for=%q attr.name=%q attr.type=%q/>\n", k[0], k[1], strings.TrimPrefix(k[0], "edge_"), k[2])
+	}
+	out = append(out, "<graph id=\"tools\" edgedefault=\"directed\">\n"...)
+	for _, n := range g.Nodes {
+		out = fmt.Appendf(out, "<node id=\"%s\"><data key=\"server\">%s</data><data key=\"runs\">%d</data><data key=\"rank\">%g</data><data key=\"community\">%d</data></node>\n", text(n.ID), text(n.Server), n.Runs, n.Rank, n.Community)
+	}
+	for _, e := range g.Edges {
+		out = fmt.Appendf(out, "<edge source=\"%s\" target=\"%s\"><data key=\"edge_runs\">%d</data><data key=\"confidence\">%g</data></edge>\n", text(e.From), text(e.To), e.Runs, e.Confidence)
+	}
+	return append(out, "</graph>\n</graphml>\n"...)
+}
+
+// getToolPath returns the most confident path between two tools.
+//
+//	@Summary		Find a path between tools
+//	@Description	Returns the tools between two tools of the graph so that the product of the confidences of the edges is the highest. A path uses edges in both directions.
+//	@Param			from	query	string	true	"Id of the first tool"	maxlength(256)	example(filesystem:read_file)
+//	@Param			to		query	string	true	"Id of the last tool"	maxlength(256)	example(memory:create_entities)
+//	@Success		200	{object}	toolPath	"The path"
+//	@Failure		404	"A tool is not in the graph, or no path connects the tools"
+func (s *Server) getToolPath(r request) (any, error) {
+	q := newQuery(r.Request, "from", "to")
+	ends := [2]string{}
+	for i, name := range []string{"from", "to"} {
+		if ends[i] = orZero(q.OptString(name, 256)); ends[i] == "" {
+			q.Fail(name, "required", "%s must be the id of a tool", name)
+		}
+	}
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	u, err := s.core.Tools.UsageGraph(r.Context(), r.caller, maxGraph)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ends {
+		if !slices.ContainsFunc(u.Nodes, func(n toolsearch.UsageNode) bool { return n.ID == id }) {
+			return nil, errs.New(errs.NotFound, "the graph has no tool %q; it contains the tools that were used in a run with others and that the token may call", id)
+		}
+	}
+	edges, confidence, ok := u.Path(ends[0], ends[1])
+	if !ok {
+		return nil, errs.New(errs.NotFound, "no path of tools that were used together connects %q and %q", ends[0], ends[1])
+	}
+	out := toolPath{Path: []string{ends[0]}, Edges: views(edges, newToolGraphEdge), Confidence: confidence}
+	for _, e := range edges {
+		out.Path = append(out.Path, e.To)
+	}
+	return out, nil
 }

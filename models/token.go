@@ -76,20 +76,10 @@ type Principal struct {
 	AgentID *string
 	// Issued is the JWT of the issuer, which is not stored; nil for a stored token.
 	Issued *Token
-	// Login is the login of a browser that acts with the token, nil for the token itself.
-	Login *Login
+	// LoginID is the login of a browser that acts with the token until LoginEnds, "" for the token itself.
+	LoginID   string
+	LoginEnds time.Time
 }
-
-// Login is a login of a browser, which acts with the authority of a token until it ends.
-type Login struct {
-	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`       // The login's id.
-	TokenID   string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8056"` // The token with whose authority the browser acts.
-	TokenName string    `json:"token_name" example:"ci-importer"`                        // The name of that token.
-	UserAgent string    `json:"user_agent" example:"Mozilla/5.0 (X11; Linux x86_64)"`    // What the browser said about itself, at most 200 characters.
-	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`               // When the browser logged in.
-	SeenAt    time.Time `json:"seen_at" example:"2026-01-10T18:30:00Z"`                  // When the login was last used, to the minute. It ends 12 hours later.
-	ExpiresAt time.Time `json:"expires_at" example:"2026-01-17T15:30:00Z"`               // When it ends at the latest.
-} // @name LoginView
 
 // System is the principal of what comet does by itself.
 func System() Principal {

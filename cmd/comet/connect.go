@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 
 	"golang.org/x/term"
 
+	"comet/cmd/comet/browser"
 	"comet/openapi/client"
 )
 
@@ -60,6 +63,36 @@ func (s *settings) write(path string) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// trust adds the certificate authorities in a file to those that the clients of this program trust.
+func trust(caFile string) error {
+	if caFile == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(caFile)
+	all, poolErr := x509.SystemCertPool()
+	if err = cmp.Or(err, poolErr); err != nil {
+		return usagef("the certificate authorities cannot be read: %w", err)
+	}
+	if !all.AppendCertsFromPEM(pem) {
+		return usagef("the file %s contains no certificate in PEM", caFile)
+	}
+	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
+		transport.TLSClientConfig = &tls.Config{RootCAs: all, MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}
+
+// openDashboard opens the dashboard in the browser with a code that logs in, or prints its address.
+func openDashboard(ctx context.Context, c *call) error {
+	var code client.LoginCode
+	_, err := c.do(ctx, http.MethodPost, "/api/v1/logins/codes", nil, &code)
+	address := strings.TrimSuffix(c.server, "/") + code.Path
+	if err == nil && (given[bool](c, "print") || !browser.Open(ctx, address)) {
+		err = c.print(c.out.w, address)
+	}
+	return err
 }
 
 // showStatus prints the state of the server, the token in use and how much there is of each kind.

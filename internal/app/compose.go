@@ -351,14 +351,15 @@ func Run(ctx context.Context, cfg config.Config, opts *Options) error {
 
 // announce prints the addresses of the server and how to begin, in one write.
 func (a *App) announce(ctx context.Context) {
-	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n  Dashboard        %s/ui/", a.URL(), a.store.Database(), a.cfg.Data, a.URL(), a.URL())
-	if code, _, err := a.tokens.LoginCode(ctx, a.freshToken); err == nil { // of the first start
-		text += "#login=" + code + "\n                   logs in once, within a minute; comet dashboard opens another login"
-	}
-	text += "\n"
+	text := fmt.Sprintf("comet listens on %s (%s, data in %s)\n  API description  %s/docs\n", a.URL(), a.store.Database(), a.cfg.Data, a.URL())
 	if a.tcp != nil {
 		text += fmt.Sprintf("  PROTOCOL_V5      %s (one message per line)\n", a.V5Addr())
 	}
+	text += "  Dashboard        " + a.URL() + "/ui/"
+	if code, _, err := a.tokens.LoginCode(ctx, a.freshToken); err == nil { // of the first start
+		text += "#login=" + code + "\n                   logs you in once, within a minute; comet dashboard opens it again"
+	}
+	text += "\n"
 	if a.freshToken != "" {
 		text += fmt.Sprintf("  Admin token      %s\n                   shown this once; also in %s\n", a.freshToken, a.adminTokenPath())
 	}

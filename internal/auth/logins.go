@@ -100,14 +100,14 @@ func insertLogin(tx *store.Tx, from logins.Credentials, secret, userAgent string
 	if err != nil {
 		return err
 	}
-	l := models.Login{
+	l := logins.View{
 		ID: id.String(), TokenID: t.ID, TokenName: t.Name, UserAgent: describe(userAgent),
 		CreatedAt: tx.Now(), SeenAt: tx.Now(), ExpiresAt: tx.Now().Add(loginFor),
 	}
 	if t.ExpiresAt != nil && t.ExpiresAt.Before(l.ExpiresAt) {
 		l.ExpiresAt = *t.ExpiresAt
 	}
-	return logins.Insert(tx, logins.Login{Login: l, IDHash: sha256.Sum256([]byte(secret)), Credentials: from})
+	return logins.Insert(tx, logins.Login{View: l, IDHash: sha256.Sum256([]byte(secret)), Credentials: from})
 }
 
 // describe returns what is stored of a browser's description.
@@ -156,7 +156,7 @@ func (a *Auth) VerifyLogin(ctx context.Context, secret string) (models.Principal
 // loginPrincipal returns the principal of a login whose token is valid.
 func (a *Auth) loginPrincipal(ctx context.Context, l logins.Login, now time.Time) (p models.Principal, err error) {
 	var t models.Token
-	active := true
+	var active bool
 	if l.Issued != nil {
 		t = *l.Issued
 		active, err = a.checkAgent(ctx, t)
@@ -164,7 +164,7 @@ func (a *Auth) loginPrincipal(ctx context.Context, l logins.Login, now time.Time
 		t, active, err = a.store.Tokens(ctx).ByHash(l.TokenHash)
 	}
 	if p, err = accept(t, l.Issued, active, err, now); err == nil {
-		p.Login = &l.Login
+		p.LoginID, p.LoginEnds = l.ID, l.ExpiresAt
 	}
 	return p, err
 }
@@ -192,7 +192,7 @@ func (a *Auth) EndLogin(ctx context.Context, by models.Principal, id string) err
 
 // Logins returns up to limit logins in the order of creation, after the id after ("" for none): those of the
 // principal's token, all for an administrator.
-func (a *Auth) Logins(ctx context.Context, by models.Principal, after string, limit int) ([]models.Login, error) {
+func (a *Auth) Logins(ctx context.Context, by models.Principal, after string, limit int) ([]logins.View, error) {
 	return logins.List(a.store.Reads(ctx), ownLogins(by), after, a.store.Now(), limit)
 }
 

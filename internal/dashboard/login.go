@@ -46,8 +46,8 @@ func (l Logins) handle(do func(http.ResponseWriter, *http.Request) error) http.H
 
 // loginRequest is the body of a login.
 type loginRequest struct {
-	Token *string `json:"token" validate:"omitnil,min=1"        ` // The secret of a token.
-	Code  *string `json:"code" validate:"omitnil,min=1,max=64"`    // A code of POST /api/v1/logins/codes.
+	Token *string `json:"token" validate:"omitnil,min=1"`       // The secret of a token.
+	Code  *string `json:"code" validate:"omitnil,min=1,max=64"` // A code of POST /api/v1/logins/codes.
 }
 
 func (l Logins) logIn(w http.ResponseWriter, r *http.Request) error {

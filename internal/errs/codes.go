@@ -42,10 +42,9 @@ const (
 	// ForeignAgent is a token bound to one agent that acts for another.
 	ForeignAgent Code = "foreign-agent"
 
-	// CrossOrigin is a request with a browser's login that a page of another origin may have sent.
-	CrossOrigin Code = "cross-origin"
-	// InsecureConnection is a login of a browser over a connection that others can read.
-	InsecureConnection Code = "insecure-connection"
+	// InsecureRequest is a request with the login of a browser that a page of another origin may have sent, or
+	// over a connection that others can read.
+	InsecureRequest Code = "insecure-request"
 
 	// NotFound is a resource or route that does not exist.
 	NotFound Code = "not-found"
@@ -140,8 +139,7 @@ var titles = map[Code]string{ //nolint:gochecknoglobals // a constant table
 	MissingScope:         "Missing scope",
 	AgentInactive:        "Agent is inactive",
 	ForeignAgent:         "Token belongs to another agent",
-	CrossOrigin:          "Request from another origin",
-	InsecureConnection:   "Insecure connection",
+	InsecureRequest:      "Insecure request",
 	NotFound:             "Not found",
 	MethodNotAllowed:     "Method not allowed",
 	NotAcceptable:        "Not acceptable",
@@ -203,5 +201,5 @@ func (c Code) Title() string {
 	return titles[Internal]
 }
 
-// Codes returns every code, in no particular order.
-func Codes() []Code { return slices.Collect(maps.Keys(titles)) }
+// All returns every code, in no particular order.
+func (Code) All() []Code { return slices.Collect(maps.Keys(titles)) }

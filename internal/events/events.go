@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"time"
 
+	"comet/models"
 	"comet/store"
 )
 
@@ -53,6 +54,24 @@ func (f *Feed) Missed(ctx context.Context, after int64) (resume int64, missed bo
 		return oldest[0].Position - 1, true, nil
 	}
 	return after, false, nil
+}
+
+// Bounds returns the positions of the oldest retained and of the newest event, 0 without one.
+func (f *Feed) Bounds(ctx context.Context) (oldest, newest int64, err error) {
+	reader := f.store.Events(ctx)
+	if newest, err = reader.LastPosition(); err != nil {
+		return 0, 0, err
+	}
+	first, err := reader.After(0, 1)
+	for _, e := range first {
+		oldest = e.Position
+	}
+	return oldest, newest, err
+}
+
+// Between returns up to limit events of the types with a position in (after, upTo], in order.
+func (f *Feed) Between(ctx context.Context, after, upTo int64, types []models.EventType, limit int) ([]models.Event, error) {
+	return f.store.Events(ctx).Between(after, upTo, types, limit)
 }
 
 // Purge returns a job that deletes numbered events older than retention. Positions are never

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math"
+	"mime"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -59,9 +60,15 @@ func NewAuthenticator(tokens *auth.Auth, opts *AuthenticatorOptions) *Authentica
 }
 
 // Authenticate returns the identity of a request, adds the token to the access log and counts the
-// request and its body towards the limits of the token. The errors are those of VerifyToken and
-// errs.RateLimited with "retry_after" in seconds.
+// request and its body towards the limits of the token. The errors are those of VerifyToken,
+// errs.RateLimited with "retry_after" in seconds, and errs.InsecureRequest for a cookie in a request from a
+// page of another origin. An Authorization header takes precedence over a cookie.
 func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (Identity, error) {
+	if a.opts.Logins && len(r.Header["Authorization"]) == 0 {
+		if secret := loginSecret(r); secret != "" {
+			return a.authenticateLogin(w, r, secret)
+		}
+	}
 	token, err := BearerToken(r.Header["Authorization"])
 	if err != nil {
 		return Identity{}, err
@@ -71,6 +78,31 @@ func (a *Authenticator) Authenticate(w http.ResponseWriter, r *http.Request) (Id
 		return Identity{}, err
 	}
 	return Identity{p, token}, a.Admit(w, r, p)
+}
+
+// authenticateLogin returns the identity of a request with the cookie of a login.
+func (a *Authenticator) authenticateLogin(w http.ResponseWriter, r *http.Request, secret string) (Identity, error) {
+	if err := CheckSameOrigin(r); err != nil {
+		return Identity{}, err
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.ContentLength != 0 {
+		if sent, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || sent != "application/json" {
+			return Identity{}, errs.New(errs.InsecureRequest, "the body of a request with the cookie of a login must be application/json")
+		}
+	}
+	p, err := a.verifyLogin(r, secret)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{Principal: p}, a.Admit(w, r, p)
+}
+
+// verifyLogin is VerifyToken for the secret of a login. A browser may send the cookie of a login that has
+// ended for a long time, so its address is throttled by different cookies only: each counts once.
+func (a *Authenticator) verifyLogin(r *http.Request, secret string) (models.Principal, error) {
+	return a.verify(sha256.Sum256([]byte("login "+secret)), ClientPrefix(r), true, func() (models.Principal, error) {
+		return a.tokens.VerifyLogin(r.Context(), secret)
+	})
 }
 
 // Admit counts a request of a principal that was identified, and returns errs.RateLimited if there are too many.
@@ -166,9 +198,6 @@ func (a *Authenticator) countFailure(client netip.Prefix) {
 	}
 	a.limits.addresses.add(client, a.opts.Clock())
 }
-
-// retryAfter is the metadata key of an error that says when to try again, an int in seconds.
-const retryAfter = "retry_after"
 
 func throttled(wait time.Duration) error {
 	return errs.New(errs.Unauthenticated, "too many requests with invalid tokens from this address; try again later").

@@ -115,6 +115,9 @@ func (c *failureCounter[K]) allowAttempt(key K, now time.Time) bool {
 	return !ok || f.attempts.AllowN(now, 1)
 }
 
+// retryAfter is the metadata key of an error that says when to try again, an int in seconds.
+const retryAfter = "retry_after"
+
 // rateLimit limits the requests of each token in a sliding window; nil limits nothing.
 type rateLimit struct {
 	limit   int

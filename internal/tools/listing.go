@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"comet/internal/auth"
+	"comet/internal/toolsearch"
 	"comet/models"
 )
 
@@ -80,6 +81,19 @@ func (svc *Service) Tools(ctx context.Context, by models.Principal, server, afte
 	})
 	slices.SortFunc(list, func(a, b *Tool) int { return strings.Compare(a.Position(), b.Position()) })
 	return list[:min(limit, len(list))], nil
+}
+
+// UsageGraph returns the usage graph of the tools that a token may call, at most limit of them.
+func (svc *Service) UsageGraph(ctx context.Context, by models.Principal, limit int) (toolsearch.Usage, error) {
+	p, err := svc.cachedPolicyOf(ctx, by.TokenID)
+	if err != nil {
+		return toolsearch.Usage{}, err
+	}
+	allowed := map[string]bool{}
+	for _, t := range svc.catalogue.Load().visible(p) {
+		allowed[t.ID] = true
+	}
+	return svc.index.Usage(func(id string) bool { return allowed[id] }, limit), nil
 }
 
 // Position returns the sort key of a tool; comet's own tools come first.

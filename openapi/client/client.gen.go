@@ -897,11 +897,10 @@ const (
 	ProblemCodeBusy                 ProblemCode = "busy"
 	ProblemCodeCodeFailed           ProblemCode = "code-failed"
 	ProblemCodeConflict             ProblemCode = "conflict"
-	ProblemCodeCrossOrigin          ProblemCode = "cross-origin"
 	ProblemCodeForeignAgent         ProblemCode = "foreign-agent"
 	ProblemCodeIdempotencyKeyReused ProblemCode = "idempotency-key-reused"
 	ProblemCodeImmutableField       ProblemCode = "immutable-field"
-	ProblemCodeInsecureConnection   ProblemCode = "insecure-connection"
+	ProblemCodeInsecureRequest      ProblemCode = "insecure-request"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalidFrequency     ProblemCode = "invalid-frequency"
 	ProblemCodeInvalidHeader        ProblemCode = "invalid-header"
@@ -966,15 +965,13 @@ func (e ProblemCode) Valid() bool {
 		return true
 	case ProblemCodeConflict:
 		return true
-	case ProblemCodeCrossOrigin:
-		return true
 	case ProblemCodeForeignAgent:
 		return true
 	case ProblemCodeIdempotencyKeyReused:
 		return true
 	case ProblemCodeImmutableField:
 		return true
-	case ProblemCodeInsecureConnection:
+	case ProblemCodeInsecureRequest:
 		return true
 	case ProblemCodeInternal:
 		return true
@@ -3217,6 +3214,24 @@ func (e ListToolCallsParamsOutcome) Valid() bool {
 	}
 }
 
+// Defines values for GetToolGraphParamsFormat.
+const (
+	GetToolGraphParamsFormatGraphml GetToolGraphParamsFormat = "graphml"
+	GetToolGraphParamsFormatJSON    GetToolGraphParamsFormat = "json"
+)
+
+// Valid indicates whether the value is a known member of the GetToolGraphParamsFormat enum.
+func (e GetToolGraphParamsFormat) Valid() bool {
+	switch e {
+	case GetToolGraphParamsFormatGraphml:
+		return true
+	case GetToolGraphParamsFormatJSON:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDeliveriesParamsStatus.
 const (
 	ListDeliveriesParamsStatusDead      ListDeliveriesParamsStatus = "dead"
@@ -4435,11 +4450,24 @@ type CallerIdentity struct {
 	// ChainOfCommand The agents above that agent, from its parent to nova; empty without an agent.
 	ChainOfCommand []AncestorView `json:"chain_of_command" yaml:"chain_of_command"`
 
-	// Login The login of the browser that sent the request; null for a bearer token.
-	Login *LoginView `json:"login" yaml:"login"`
+	// Login The login of the browser that sent the request; absent for a bearer token.
+	Login *CallerLogin `json:"login,omitempty" yaml:"login,omitempty"`
 
 	// Token A token without its secret.
 	Token TokenView `json:"token" yaml:"token"`
+}
+
+// CallerLogin The login of a browser.
+type CallerLogin struct {
+	// ExpiresAt When it ends at the latest.
+	//
+	// Example: 2026-01-17T15:30:00Z
+	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+
+	// ID The login's id.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
+	ID string `json:"id" yaml:"id"`
 }
 
 // CandidateView An agent that was considered.
@@ -5115,6 +5143,53 @@ type ErrorEnvelopeProtocolVersion string
 //
 // Example: error
 type ErrorEnvelopeType string
+
+// EventHistory A page of retained events, in the order of their positions.
+type EventHistory struct {
+	// Events The events on the page, the oldest first.
+	Events []EventView `json:"events" yaml:"events"`
+
+	// NewestPosition The position of the newest event of all types.
+	//
+	// Example: 88412
+	NewestPosition int64 `json:"newest_position" yaml:"newest_position"`
+
+	// NextAfter The position that `after` must have for the page of later events.
+	//
+	// Example: 88412
+	NextAfter *int64 `json:"next_after,omitempty" yaml:"next_after,omitempty"`
+
+	// NextBefore The position that `before` must have for the page of earlier events, which may exist even if this page is empty.
+	//
+	// Example: 88362
+	NextBefore *int64 `json:"next_before,omitempty" yaml:"next_before,omitempty"`
+
+	// OldestPosition The position of the oldest retained event, 0 without one.
+	//
+	// Example: 1201
+	OldestPosition int64 `json:"oldest_position" yaml:"oldest_position"`
+}
+
+// EventView An event as JSON.
+type EventView struct {
+	// At When the event occurred.
+	At time.Time `json:"at" yaml:"at"`
+
+	// Data The event's data, an object.
+	Data interface{} `json:"data" yaml:"data"`
+
+	// ID The event's id.
+	ID string `json:"id" yaml:"id"`
+
+	// Key What the event is about, such as the id of an agent or a task.
+	Key string `json:"key" yaml:"key"`
+
+	// Position The position in the order of all events.
+	Position int64 `json:"position" yaml:"position"`
+
+	// Type The type of the event.
+	Type string `json:"type" yaml:"type"`
+}
 
 // FieldChange The change of one field.
 type FieldChange struct {
@@ -5999,7 +6074,7 @@ type LoginItem struct {
 	// CreatedAt When the browser logged in.
 	//
 	// Example: 2026-01-10T15:30:00Z
-	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
+	CreatedAt *string `json:"created_at,omitempty" yaml:"created_at,omitempty"`
 
 	// Current Whether it is the login that sent the request.
 	Current bool `json:"current" yaml:"current"`
@@ -6007,32 +6082,32 @@ type LoginItem struct {
 	// ExpiresAt When it ends at the latest.
 	//
 	// Example: 2026-01-17T15:30:00Z
-	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
+	ExpiresAt *string `json:"expires_at,omitempty" yaml:"expires_at,omitempty"`
 
 	// ID The login's id.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
+	ID *string `json:"id,omitempty" yaml:"id,omitempty"`
 
 	// SeenAt When the login was last used, to the minute. It ends 12 hours later.
 	//
 	// Example: 2026-01-10T18:30:00Z
-	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
+	SeenAt *string `json:"seen_at,omitempty" yaml:"seen_at,omitempty"`
 
 	// TokenID The token with whose authority the browser acts.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
-	TokenID string `json:"token_id" yaml:"token_id"`
+	TokenID *string `json:"token_id,omitempty" yaml:"token_id,omitempty"`
 
 	// TokenName The name of that token.
 	//
 	// Example: ci-importer
-	TokenName string `json:"token_name" yaml:"token_name"`
+	TokenName *string `json:"token_name,omitempty" yaml:"token_name,omitempty"`
 
 	// UserAgent What the browser said about itself, at most 200 characters.
 	//
 	// Example: Mozilla/5.0 (X11; Linux x86_64)
-	UserAgent string `json:"user_agent" yaml:"user_agent"`
+	UserAgent *string `json:"user_agent,omitempty" yaml:"user_agent,omitempty"`
 }
 
 // LoginList One page of logins.
@@ -6044,44 +6119,6 @@ type LoginList struct {
 	//
 	// Example: MDE4OTBhNWQ
 	NextCursor *string `json:"next_cursor,omitempty" yaml:"next_cursor,omitempty"`
-}
-
-// LoginView A login of a browser, which acts with the authority of a token until it ends.
-type LoginView struct {
-	// CreatedAt When the browser logged in.
-	//
-	// Example: 2026-01-10T15:30:00Z
-	CreatedAt time.Time `json:"created_at" yaml:"created_at"`
-
-	// ExpiresAt When it ends at the latest.
-	//
-	// Example: 2026-01-17T15:30:00Z
-	ExpiresAt time.Time `json:"expires_at" yaml:"expires_at"`
-
-	// ID The login's id.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8057
-	ID string `json:"id" yaml:"id"`
-
-	// SeenAt When the login was last used, to the minute. It ends 12 hours later.
-	//
-	// Example: 2026-01-10T18:30:00Z
-	SeenAt time.Time `json:"seen_at" yaml:"seen_at"`
-
-	// TokenID The token with whose authority the browser acts.
-	//
-	// Example: 01890a5d-ac96-774b-bcce-b302099a8056
-	TokenID string `json:"token_id" yaml:"token_id"`
-
-	// TokenName The name of that token.
-	//
-	// Example: ci-importer
-	TokenName string `json:"token_name" yaml:"token_name"`
-
-	// UserAgent What the browser said about itself, at most 200 characters.
-	//
-	// Example: Mozilla/5.0 (X11; Linux x86_64)
-	UserAgent string `json:"user_agent" yaml:"user_agent"`
 }
 
 // NodeUsage An agent's budget and its usage of today (CHE·NU §5).
@@ -8609,6 +8646,91 @@ type ToolDefinitionViewClass string
 // Example: approved
 type ToolDefinitionViewState string
 
+// ToolGraph The graph of tools that were used in the same runs.
+type ToolGraph struct {
+	// Communities Number of groups of tools that are used together.
+	//
+	// Example: 7
+	Communities int `json:"communities" yaml:"communities"`
+
+	// ComputedAt When ranks and communities were computed.
+	//
+	// Example: 2026-01-12T15:30:00Z
+	ComputedAt time.Time `json:"computed_at" yaml:"computed_at"`
+
+	// Density Share of all pairs of tools that were used together.
+	//
+	// Example: 0.08
+	Density float64 `json:"density" yaml:"density"`
+
+	// Edges The pairs of these tools that were used in one run.
+	Edges []ToolGraphEdge `json:"edges" yaml:"edges"`
+
+	// Nodes The tools, those of the highest rank first.
+	Nodes []ToolGraphNode `json:"nodes" yaml:"nodes"`
+
+	// TotalNodes Number of tools without `limit`.
+	//
+	// Example: 214
+	TotalNodes int `json:"total_nodes" yaml:"total_nodes"`
+}
+
+// ToolGraphEdge A pair of tools of the graph.
+type ToolGraphEdge struct {
+	// Confidence Share of the runs with one of the two tools that used both in this order.
+	//
+	// Example: 0.34
+	Confidence float64 `json:"confidence" yaml:"confidence"`
+
+	// From The tool that was used first.
+	//
+	// Example: filesystem:read_file
+	From string `json:"from" yaml:"from"`
+
+	// Runs The runs that used both.
+	//
+	// Example: 41
+	Runs int64 `json:"runs" yaml:"runs"`
+
+	// To The tool that was used after it.
+	//
+	// Example: memory:create_entities
+	To string `json:"to" yaml:"to"`
+}
+
+// ToolGraphNode A tool of the graph.
+type ToolGraphNode struct {
+	// Community Number of the tool's group; -1 until it is computed.
+	//
+	// Example: 2
+	Community int `json:"community" yaml:"community"`
+
+	// ID The tool's id.
+	//
+	// Example: filesystem:read_file
+	ID string `json:"id" yaml:"id"`
+
+	// Name The tool's name.
+	//
+	// Example: read_file
+	Name string `json:"name" yaml:"name"`
+
+	// Rank PageRank; the highest of all tools is 1.
+	//
+	// Example: 0.8
+	Rank float64 `json:"rank" yaml:"rank"`
+
+	// Runs The successful runs that used the tool.
+	//
+	// Example: 120
+	Runs int64 `json:"runs" yaml:"runs"`
+
+	// Server The upstream's id.
+	//
+	// Example: filesystem
+	Server string `json:"server" yaml:"server"`
+}
+
 // ToolList One page of tools.
 type ToolList struct {
 	// NextCursor Absent on the last page.
@@ -8677,6 +8799,22 @@ type ToolMatch struct {
 //
 // Example: read
 type ToolMatchClass string
+
+// ToolPath The most confident path between two tools.
+type ToolPath struct {
+	// Confidence Product of the confidences of the edges.
+	//
+	// Example: 0.34
+	Confidence float64 `json:"confidence" yaml:"confidence"`
+
+	// Edges The edges between them.
+	Edges []ToolGraphEdge `json:"edges" yaml:"edges"`
+
+	// Path Ids of the tools from the first to the last.
+	//
+	// Example: ["filesystem:read_file","memory:create_entities"]
+	Path []string `json:"path" yaml:"path"`
+}
 
 // ToolPolicy The tool policy of a token. A token without one may call all tools.
 type ToolPolicy struct {
@@ -11510,6 +11648,33 @@ type StreamEventsParams struct {
 // StreamEventsParamsFormat defines parameters for StreamEvents.
 type StreamEventsParamsFormat string
 
+// ListEventsParams defines parameters for ListEvents.
+type ListEventsParams struct {
+	// Before Only events before this position
+	Before *int `form:"before,omitempty" json:"before,omitempty" yaml:"before,omitempty"`
+
+	// After Only events after this position
+	After *int `form:"after,omitempty" json:"after,omitempty" yaml:"after,omitempty"`
+
+	// Types Types with commas between them, by default all that the token may read
+	Types *string `form:"types,omitempty" json:"types,omitempty" yaml:"types,omitempty"`
+
+	// AgentID Only events about this agent, its work, or tasks that it requested
+	AgentID *string `form:"agent_id,omitempty" json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
+
+	// TaskID Only events of this task
+	TaskID *string `form:"task_id,omitempty" json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// WorkflowID Only events of this workflow
+	WorkflowID *string `form:"workflow_id,omitempty" json:"workflow_id,omitempty" yaml:"workflow_id,omitempty"`
+
+	// Limit Maximum number of events on the page
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
 // GetHierarchyParams defines parameters for GetHierarchy.
 type GetHierarchyParams struct {
 	// Root Id of the agent at the top of the tree
@@ -11899,6 +12064,33 @@ type ListToolCallsParams struct {
 
 // ListToolCallsParamsOutcome defines parameters for ListToolCalls.
 type ListToolCallsParamsOutcome string
+
+// GetToolGraphParams defines parameters for GetToolGraph.
+type GetToolGraphParams struct {
+	// Limit Maximum number of tools, those of the highest rank
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty" yaml:"limit,omitempty"`
+
+	// Format Format of the graph
+	Format *GetToolGraphParamsFormat `form:"format,omitempty" json:"format,omitempty" yaml:"format,omitempty"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
+
+// GetToolGraphParamsFormat defines parameters for GetToolGraph.
+type GetToolGraphParamsFormat string
+
+// GetToolPathParams defines parameters for GetToolPath.
+type GetToolPathParams struct {
+	// From Id of the first tool
+	From string `form:"from" json:"from" yaml:"from"`
+
+	// To Id of the last tool
+	To string `form:"to" json:"to" yaml:"to"`
+
+	// IfNoneMatch Entity tag of your copy; the response is 304 if it is current
+	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
+}
 
 // ListUpstreamsParams defines parameters for ListUpstreams.
 type ListUpstreamsParams struct {
@@ -13677,6 +13869,15 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListEvents List past events
+	//
+	// Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
+	//
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	//
+	// Corresponds with GET /api/v1/events/history (the `ListEvents` operationId).
+	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetHierarchy Get the hierarchy
 	//
 	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
@@ -14218,6 +14419,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
 	ListToolCalls(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetToolGraph Get the graph of tools
+	//
+	// Returns which tools were used in the same runs: runs of code, workflows, and consecutive calls of a session. The graph contains the tools that the token may call. `format=graphml` returns the same as GraphML, for programs such as Gephi.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/tools/graph (the `GetToolGraph` operationId).
+	GetToolGraph(ctx context.Context, params *GetToolGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetToolPath Find a path between tools
+	//
+	// Returns the tools between two tools of the graph so that the product of the confidences of the edges is the highest. A path uses edges in both directions.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Corresponds with GET /api/v1/tools/graph/path (the `GetToolPath` operationId).
+	GetToolPath(ctx context.Context, params *GetToolPathParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SearchToolsWithBody Search tools
 	//
@@ -16194,6 +16413,25 @@ func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, r
 	return c.Client.Do(req)
 }
 
+// ListEvents List past events
+//
+// Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
+//
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+//
+// Corresponds with GET /api/v1/events/history (the `ListEvents` operationId).
+func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetHierarchy Get the hierarchy
 //
 // Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
@@ -17286,6 +17524,44 @@ func (c *Client) CallTool(ctx context.Context, params *CallToolParams, body Call
 // Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
 func (c *Client) ListToolCalls(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListToolCallsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetToolGraph Get the graph of tools
+//
+// Returns which tools were used in the same runs: runs of code, workflows, and consecutive calls of a session. The graph contains the tools that the token may call. `format=graphml` returns the same as GraphML, for programs such as Gephi.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/tools/graph (the `GetToolGraph` operationId).
+func (c *Client) GetToolGraph(ctx context.Context, params *GetToolGraphParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetToolGraphRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetToolPath Find a path between tools
+//
+// Returns the tools between two tools of the graph so that the product of the confidences of the edges is the highest. A path uses edges in both directions.
+//
+// Requires the scope `tools:call`.
+//
+// Corresponds with GET /api/v1/tools/graph/path (the `GetToolPath` operationId).
+func (c *Client) GetToolPath(ctx context.Context, params *GetToolPathParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetToolPathRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -21495,6 +21771,147 @@ func NewStreamEventsRequest(server string, params *StreamEventsParams) (*http.Re
 	return req, nil
 }
 
+// NewListEventsRequest constructs an http.Request for the ListEvents method
+func NewListEventsRequest(server string, params *ListEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/events/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Before != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "before", *params.Before, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Types != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "types", *params.Types, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.AgentID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "agent_id", *params.AgentID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.TaskID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "task_id", *params.TaskID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.WorkflowID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "workflow_id", *params.WorkflowID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewGetHierarchyRequest constructs an http.Request for the GetHierarchy method
 func NewGetHierarchyRequest(server string, params *GetHierarchyParams) (*http.Request, error) {
 	var err error
@@ -24361,6 +24778,160 @@ func NewListToolCallsRequest(server string, params *ListToolCallsParams) (*http.
 				}
 			}
 
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetToolGraphRequest constructs an http.Request for the GetToolGraph method
+func NewGetToolGraphRequest(server string, params *GetToolGraphParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tools/graph")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Format != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "format", *params.Format, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.IfNoneMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-None-Match", *params.IfNoneMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-None-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetToolPathRequest constructs an http.Request for the GetToolPath method
+func NewGetToolPathRequest(server string, params *GetToolPathParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tools/graph/path")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
 		}
 
 		if encoded := queryValues.Encode(); encoded != "" {
@@ -27910,6 +28481,17 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 	StreamEventsWithResponse(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*StreamEventsResponse, error)
 
+	// ListEventsWithResponse List past events
+	//
+	// Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
+	//
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/events/history (the `ListEvents` operationId).
+	ListEventsWithResponse(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*ListEventsResponse, error)
+
 	// GetHierarchyWithResponse Get the hierarchy
 	//
 	// Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
@@ -28515,6 +29097,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/tools/calls (the `ListToolCalls` operationId).
 	ListToolCallsWithResponse(ctx context.Context, params *ListToolCallsParams, reqEditors ...RequestEditorFn) (*ListToolCallsResponse, error)
+
+	// GetToolGraphWithResponse Get the graph of tools
+	//
+	// Returns which tools were used in the same runs: runs of code, workflows, and consecutive calls of a session. The graph contains the tools that the token may call. `format=graphml` returns the same as GraphML, for programs such as Gephi.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tools/graph (the `GetToolGraph` operationId).
+	GetToolGraphWithResponse(ctx context.Context, params *GetToolGraphParams, reqEditors ...RequestEditorFn) (*GetToolGraphResponse, error)
+
+	// GetToolPathWithResponse Find a path between tools
+	//
+	// Returns the tools between two tools of the graph so that the product of the confidences of the edges is the highest. A path uses edges in both directions.
+	//
+	// Requires the scope `tools:call`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/tools/graph/path (the `GetToolPath` operationId).
+	GetToolPathWithResponse(ctx context.Context, params *GetToolPathParams, reqEditors ...RequestEditorFn) (*GetToolPathResponse, error)
 
 	// SearchToolsWithBodyWithResponse Search tools
 	//
@@ -33304,6 +33908,82 @@ func (r StreamEventsResponse) ContentType() string {
 	return ""
 }
 
+type ListEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventHistory
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEventsResponse) GetJSON200() *EventHistory {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ListEventsResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r ListEventsResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r ListEventsResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ListEventsResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListEventsResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetHierarchyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -37041,6 +37721,165 @@ func (r ListToolCallsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListToolCallsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetToolGraphResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolGraph
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetToolGraphResponse) GetJSON200() *ToolGraph {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetToolGraphResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetToolGraphResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetToolGraphResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetToolGraphResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetToolGraphResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetToolGraphResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetToolGraphResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetToolGraphResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetToolGraphResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetToolPathResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolPath
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetToolPathResponse) GetJSON200() *ToolPath {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r GetToolPathResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r GetToolPathResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r GetToolPathResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r GetToolPathResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r GetToolPathResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetToolPathResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetToolPathResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetToolPathResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetToolPathResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetToolPathResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -42083,6 +42922,23 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 	return ParseStreamEventsResponse(rsp)
 }
 
+// ListEventsWithResponse List past events
+//
+// Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
+//
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/events/history (the `ListEvents` operationId).
+func (c *ClientWithResponses) ListEventsWithResponse(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*ListEventsResponse, error) {
+	rsp, err := c.ListEvents(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEventsResponse(rsp)
+}
+
 // GetHierarchyWithResponse Get the hierarchy
 //
 // Returns the tree of agents from `root`, `depth` levels deep, with at most 50,000 agents. With `usage=true` each agent has its budget and the tokens that it and its subtree used today.
@@ -43023,6 +43879,40 @@ func (c *ClientWithResponses) ListToolCallsWithResponse(ctx context.Context, par
 		return nil, err
 	}
 	return ParseListToolCallsResponse(rsp)
+}
+
+// GetToolGraphWithResponse Get the graph of tools
+//
+// Returns which tools were used in the same runs: runs of code, workflows, and consecutive calls of a session. The graph contains the tools that the token may call. `format=graphml` returns the same as GraphML, for programs such as Gephi.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tools/graph (the `GetToolGraph` operationId).
+func (c *ClientWithResponses) GetToolGraphWithResponse(ctx context.Context, params *GetToolGraphParams, reqEditors ...RequestEditorFn) (*GetToolGraphResponse, error) {
+	rsp, err := c.GetToolGraph(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetToolGraphResponse(rsp)
+}
+
+// GetToolPathWithResponse Find a path between tools
+//
+// Returns the tools between two tools of the graph so that the product of the confidences of the edges is the highest. A path uses edges in both directions.
+//
+// Requires the scope `tools:call`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/tools/graph/path (the `GetToolPath` operationId).
+func (c *ClientWithResponses) GetToolPathWithResponse(ctx context.Context, params *GetToolPathParams, reqEditors ...RequestEditorFn) (*GetToolPathResponse, error) {
+	rsp, err := c.GetToolPath(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetToolPathResponse(rsp)
 }
 
 // SearchToolsWithBodyWithResponse Search tools
@@ -47578,6 +48468,70 @@ func ParseStreamEventsResponse(rsp *http.Response) (*StreamEventsResponse, error
 	return response, nil
 }
 
+// ParseListEventsResponse parses an HTTP response from a ListEventsWithResponse call
+func ParseListEventsResponse(rsp *http.Response) (*ListEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventHistory
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetHierarchyResponse parses an HTTP response from a GetHierarchyWithResponse call
 func ParseGetHierarchyResponse(rsp *http.Response) (*GetHierarchyResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -50716,6 +51670,141 @@ func ParseListToolCallsResponse(rsp *http.Response) (*ListToolCallsResponse, err
 			return nil, err
 		}
 		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetToolGraphResponse parses an HTTP response from a GetToolGraphWithResponse call
+func ParseGetToolGraphResponse(rsp *http.Response) (*GetToolGraphResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetToolGraphResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolGraph
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetToolPathResponse parses an HTTP response from a GetToolPathWithResponse call
+func ParseGetToolPathResponse(rsp *http.Response) (*GetToolPathResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetToolPathResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolPath
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests

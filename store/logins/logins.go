@@ -31,9 +31,20 @@ type Credentials struct {
 	Issued *models.Token `gorm:"serializer:json"`
 }
 
+// View is a login of a browser, which acts with the authority of a token until it ends.
+type View struct {
+	ID        string    `json:"id" example:"01890a5d-ac96-774b-bcce-b302099a8057"`       // The login's id.
+	TokenID   string    `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8056"` // The token with whose authority the browser acts.
+	TokenName string    `json:"token_name" example:"ci-importer"`                        // The name of that token.
+	UserAgent string    `json:"user_agent" example:"Mozilla/5.0 (X11; Linux x86_64)"`    // What the browser said about itself, at most 200 characters.
+	CreatedAt time.Time `json:"created_at" example:"2026-01-10T15:30:00Z"`               // When the browser logged in.
+	SeenAt    time.Time `json:"seen_at" example:"2026-01-10T18:30:00Z"`                  // When the login was last used, to the minute. It ends 12 hours later.
+	ExpiresAt time.Time `json:"expires_at" example:"2026-01-17T15:30:00Z"`               // When it ends at the latest.
+} // @name LoginView
+
 // Login is a login with the SHA-256 of its secret.
 type Login struct {
-	models.Login
+	View
 
 	IDHash [32]byte
 	Credentials
@@ -86,12 +97,12 @@ func ByHash(from store.Source, hash [32]byte) (Login, error) {
 }
 
 // List returns up to limit valid logins of a token, of all tokens for "", in the order of creation, that follow the id after.
-func List(from store.Source, tokenID, after string, now time.Time, limit int) ([]models.Login, error) {
+func List(from store.Source, tokenID, after string, now time.Time, limit int) ([]View, error) {
 	var where filter.Clause
 	where.Optional("token_id = ?", tokenID)
 	where.And("id > ?", after)
 	where.And(live, liveAt(now)...)
-	return store.Rows[models.Login](from, "SELECT "+viewColumns+" FROM logins"+where.SQL()+" ORDER BY id LIMIT ?", append(where.Args, limit)...)
+	return store.Rows[View](from, "SELECT "+viewColumns+" FROM logins"+where.SQL()+" ORDER BY id LIMIT ?", append(where.Args, limit)...)
 }
 
 // Touch stores that logins were used now.

@@ -52,7 +52,7 @@ func addTag(where string, op *openapi3.Operation) {
 	for _, t := range []struct{ prefix, tag string }{
 		{"/api/v1/agents/{agent_id}/ancestors", "hierarchy"},
 		{"/api/v1/agents/{agent_id}/budget", "budgets"}, {"/api/v1/agents/{agent_id}/usage/reset", "budgets"},
-		{"/api/v1/agents/{agent_id}/key", "tokens"}, {"/api/v1/tokens", "tokens"}, {"/api/v1/me", "tokens"},
+		{"/api/v1/agents/{agent_id}/key", "tokens"}, {"/api/v1/tokens", "tokens"}, {"/api/v1/me", "tokens"}, {"/api/v1/logins", "tokens"},
 		{"/api/v1/agents/{agent_id}/usage", "usage"}, {"/api/v1/agents/{agent_id}/reservations", "usage"}, {"/api/v1/ledger", "usage"},
 		{"/api/v1/agents", "agents"}, {"/api/v1/hierarchy", "hierarchy"}, {"/api/v1/roster", "roster"},
 		{"/api/v1/tasks", "tasks"}, {"/api/v1/sessions", "tasks"}, {"/api/v1/workers", "tasks"}, {"/api/v1/publications", "publications"}, {"/api/v1/dead-letters", "publications"}, {"/api/v1/schedules", "schedules"},

@@ -8,6 +8,15 @@ export type Values = { name: string; values: number[]; colour: number; fill?: bo
 
 const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+/** timeLabel writes the time of day, and the date where a day begins. */
+function timeLabel(seconds: number, before: number | undefined): string {
+  const at = new Date(seconds * 1000);
+  const day = at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+  if (at.getHours() === 0 && at.getMinutes() === 0) return day;
+  const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  return before === undefined && new Date().toDateString() !== at.toDateString() ? time + "\n" + day : time;
+}
+
 /** Series draws lines over times, which are seconds since 1970. */
 export function Series(p: { label: string; at: number[]; lines: Values[]; height?: number }) {
   const box = useRef<HTMLDivElement>(null);
@@ -28,8 +37,8 @@ export function Series(p: { label: string; at: number[]; lines: Values[]; height
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 4)] } },
       axes: [
-        { ...axis, grid: { show: false }, space: 72 },
-        { ...axis, size: 48, splits: undefined, values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? short(t) : "")) },
+        { ...axis, grid: { show: false }, space: 72, values: (_, ticks) => ticks.map((t, i) => timeLabel(t, ticks[i - 1])) },
+        { ...axis, size: 48, values: (_, ticks) => ticks.map((t) => (Number.isInteger(t) ? short(t) : "")) },
       ],
       series: [
         {},

@@ -151,7 +151,7 @@ export function Facts({ of }: { of: [string, ComponentChildren][] }) {
   return (
     <dl class="facts">
       {of
-        .filter(([, value]) => value !== undefined && value !== null && value !== "")
+        .filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false)
         .map(([name, value]) => [<dt>{name}</dt>, <dd>{value}</dd>])}
     </dl>
   );

@@ -4,9 +4,11 @@ import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 import { loggedIn, Problem } from "./api";
+import { Access } from "./access";
 import { Agent } from "./agent";
 import { Agents } from "./agents";
 import { Empty, Page } from "./components";
+import { Events } from "./events";
 import { connect, disconnect } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
@@ -14,6 +16,10 @@ import { listen, Palette } from "./palette";
 import { followLinks, navigate, path } from "./router";
 import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
+import { Task } from "./task";
+import { Tasks } from "./tasks";
+import { Webhook } from "./webhook";
+import { Webhooks } from "./webhooks";
 import { Workflow } from "./workflow";
 import { Workflows } from "./workflows";
 
@@ -21,7 +27,11 @@ import { Workflows } from "./workflows";
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
   agents: { list: Agents, one: Agent },
+  tasks: { list: Tasks, one: Task },
   workflows: { list: Workflows, one: Workflow },
+  webhooks: { list: Webhooks, one: Webhook },
+  access: { list: Access },
+  events: { list: Events },
 };
 
 function View() {

@@ -1,63 +1,53 @@
 // The events of one workflow, from its start on. They have the times of its steps, which no other route has.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { onEvents, type LiveEvent } from "./live";
-import { administers, can } from "./session";
+import { call, query, type Schemas } from "./api";
+import { onEvents, onGap, type LiveEvent } from "./live";
+import { can } from "./session";
 
-/** quiet is the silence after which the past counts as read, in milliseconds. */
-const quiet = 800;
+/** pages is the most pages of past events that are read; each looks at 10,000 events of all kinds. */
+const pages = 20;
 
-/** past reads the stored events of a workflow. Only tokens whose stream lacks the workflow keep the connection for new ones. */
-async function past(id: string, stop: AbortController, add: (events: LiveEvent[]) => void) {
-  const keep = !administers();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  const wait = () => {
-    clearTimeout(timer);
-    if (!keep) timer = setTimeout(() => stop.abort(), quiet);
-  };
-  const response = await fetch("/api/v1/events?workflow_id=" + encodeURIComponent(id), { headers: { Accept: "text/event-stream", "Last-Event-ID": "0" }, signal: stop.signal });
-  if (!response.ok || !response.body) return;
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let rest = ""; ; ) {
-    wait();
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop()!;
-    const lines = blocks.flatMap((b) => b.split("\n")).filter((l) => l.startsWith("data: {"));
-    add(lines.map((l) => JSON.parse(l.slice(6)) as LiveEvent).filter((e) => e.type?.startsWith("workflow.")));
+/** past reads the stored events of a workflow, the newest first, until its start. */
+async function past(id: string, signal: AbortSignal, add: (events: LiveEvent[]) => void) {
+  let before: number | undefined;
+  for (let i = 0; i < pages; i++) {
+    const page = await call<Schemas["EventHistory"]>({ path: query("/api/v1/events/history", { workflow_id: id, limit: 1000, before }) }, signal);
+    const events = (page.events as LiveEvent[]).filter((e) => e.type.startsWith("workflow."));
+    add(events);
+    before = page.next_before;
+    if (!before || events.some((e) => e.type === "workflow.started")) return;
   }
 }
 
-/** usePolling calls reload every five seconds if the token gets no events of workflows: workflows:approve alone is not enough. */
+/** usePolling calls reload every five seconds if the token's stream may lack events of workflows that it may read. */
 export function usePolling(reload: () => void) {
   const latest = useRef(reload);
   latest.current = reload;
   useEffect(() => {
-    if (can("tools:call")) return;
+    if (can("admin")) return;
     const timer = setInterval(() => latest.current(), 5000);
     return () => clearInterval(timer);
   }, []);
 }
 
-/** useRunEvents returns the events of a workflow in their order. It calls changed for those that the page's stream lacks. */
-export function useRunEvents(id: string, changed: () => void): LiveEvent[] {
+/** useRunEvents returns the events of a workflow in their order. It calls reload where the page's stream does not tell of changes. */
+export function useRunEvents(id: string, reload: () => void): LiveEvent[] {
   const [byPosition, set] = useState<Map<number, LiveEvent>>(new Map());
-  const notice = useRef(changed);
-  notice.current = changed;
-  usePolling(changed);
+  const read = useRef(() => {});
+  usePolling(() => (reload(), read.current()));
   useEffect(() => {
-    if (!can("tools:call")) return;
     const stop = new AbortController();
     const add = (events: LiveEvent[]) => {
       if (events.length > 0) set((old) => new Map([...old, ...events.map((e) => [e.position ?? 0, e] as const)]));
     };
-    const addOwn = (events: LiveEvent[]) => {
-      add(events);
-      if (events.length > 0 && !administers()) notice.current();
+    // workflows:approve alone does not read events; then the steps have no times
+    read.current = () => void (can("tools:call") && past(id, stop.signal, add).catch(() => {}));
+    read.current();
+    const offs = [onGap(() => read.current()), onEvents((events) => add(events.filter((e) => e.key === id && e.type.startsWith("workflow."))))];
+    return () => {
+      stop.abort();
+      for (const off of offs) off();
     };
-    past(id, stop, addOwn).catch(() => {}); // without the past the steps have no times
-    const off = onEvents((events) => add(events.filter((e) => e.key === id && e.type.startsWith("workflow."))));
-    return () => (stop.abort(), off());
   }, [id]);
   return useMemo(() => [...byPosition.values()].sort((a, b) => a.position! - b.position!), [byPosition]);
 }

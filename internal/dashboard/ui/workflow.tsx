@@ -54,7 +54,7 @@ export function Workflow({ id }: { id: string }) {
       ready={Boolean((run.data || run.problem) && (graph.data || graph.problem))}
       badge={view && <Badge state={view.status} of={runTone(view.status)} />}
       subtitle={view?.definition && <span class="row"><code>{id}</code><a href={query(link("workflows"), { tab: "definitions", definition: view.definition.name, version: view.definition.version })}>version {view.definition.version}</a></span>}
-      actions={view && <Actions view={view} path={path} reload={reload} calls={[{ path }, { path: path + "/graph" }, { path: path + "/checkpoints" }, { path: "/api/v1/events?workflow_id=" + id }]} />}
+      actions={view && <Actions view={view} path={path} reload={reload} calls={[{ path }, { path: path + "/graph" }, { path: path + "/checkpoints" }, { path: "/api/v1/events/history?workflow_id=" + id }]} />}
     >
       <Loaded of={run}>
         {({ view, text }) => (

@@ -1,0 +1,300 @@
+// One task: its state, the decision for its agent, its attempts, output, messages and events.
+import { useState } from "preact/hooks";
+import { type Schemas } from "./api";
+import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
+import { describe } from "./eventline";
+import { between, clock, count, duration } from "./format";
+import { about, useGet, usePages } from "./resource";
+import { link, parameter } from "./router";
+import { can } from "./session";
+import { Output } from "./taskoutput";
+import { TaskState, what, type Task as Summary } from "./tasks";
+
+type Detail = Schemas["TaskDetail"];
+
+export function Task({ id }: { id: string }) {
+  const path = "/api/v1/tasks/" + encodeURIComponent(id);
+  const task = useGet<Detail>(path, about("task.", id), 250);
+  const t = task.data;
+  const open = t && (t.state === "new" || t.state === "running");
+  return (
+    <Page
+      name="task"
+      title={t ? what(t) : id}
+      ready={!task.loading || Boolean(t)}
+      crumbs={[["Tasks", link("tasks")], ...(t?.parent_id ? [[t.parent_id, link("tasks", t.parent_id)] as [string, string]] : [])]}
+      badge={t && <TaskState task={t} />}
+      subtitle={<code>{id}</code>}
+      actions={
+        t && (
+          <>
+            <AsCurl calls={[{ path }, { path: path + "/output" }]} />
+            {open && can("messages:send") && <Action label="Cancel task" kind="danger" call={{ method: "POST", path: path + "/cancel", body: {} }} question="Cancel this task? Its agent is told to stop, and its result is discarded." message="The task is cancelled." done={task.reload} />}
+          </>
+        )
+      }
+    >
+      <Loaded of={task}>
+        {(t) => (
+          <>
+            <Figures task={t} />
+            {t.question && <Question task={t} path={path} done={task.reload} />}
+            {t.state === "failed" && (
+              <div class="notice bad">
+                <div>
+                  <strong>{t.failure}</strong>
+                  <span>{t.error}</span>
+                </div>
+              </div>
+            )}
+            <Tabs of={[["work", "Work"], ["decision", "Decision"], ["messages", "Messages"], ["events", "Events"], ["subtasks", "Subtasks"]]} />
+            <Part task={t} path={path} />
+          </>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function Part({ task, path }: { task: Detail; path: string }) {
+  switch (parameter("tab")) {
+    case "decision":
+      return <Decision of={task.decision} />;
+    case "messages":
+      return <Messages path={path} id={task.id} />;
+    case "events":
+      return <Timeline task={task} />;
+    case "subtasks":
+      return <Subtasks id={task.id} />;
+    default:
+      return <Work task={task} path={path} />;
+  }
+}
+
+function Figures({ task: t }: { task: Detail }) {
+  const step = t.step_name ? "step " + t.step + ": " + t.step_name : "";
+  const figures: [string, string, string?][] = [
+    ["Progress", t.state === "done" ? "100 %" : t.progress + " %", step],
+    ["Duration", between(t.created_at, t.ended_at), t.started_at ? "waited " + between(t.created_at, t.started_at) : "not started"],
+    ["Tokens", count(t.tokens), t.budget === null ? "no budget" : "of " + count(t.budget)],
+    ["Attempts", count(t.attempts.length)],
+    ["Priority", count(t.priority)],
+  ];
+  return (
+    <dl class="figures">
+      {figures.map(([name, value, note]) => (
+        <div class="figure" key={name}>
+          <dt>{name}</dt>
+          <dd>
+            {value} <small>{note}</small>
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function Question({ task, path, done }: { task: Detail; path: string; done: () => void }) {
+  const [reply, setReply] = useState("");
+  const question = task.question!;
+  const send = (text: string) => ({ method: "POST", path: path + "/reply", body: { reply: text } });
+  return (
+    <section class="notice warn" aria-label="Question of the agent">
+      <div>
+        <strong>{task.agent_id} asks: {question.text}</strong>
+        {can("messages:send") && (
+          <div class="row">
+            {question.options?.map((option) => (
+              <Action key={option} label={option} call={send(option)} done={done} message="The reply is sent." />
+            ))}
+            <input aria-label="Reply" placeholder="Another reply" value={reply} onInput={(e) => setReply(e.currentTarget.value)} />
+            <Action label="Reply" kind="primary" disabled={!reply.trim()} call={() => send(reply.trim())} done={done} message="The reply is sent." />
+          </div>
+        )}
+      </div>
+    </section>
+  );
+}
+
+function Work({ task: t, path }: { task: Detail; path: string }) {
+  return (
+    <div class="grid">
+      <div class="stack span-7">
+        <Output key={t.attempt} task={t} path={path} />
+        <Partials path={path} id={t.id} />
+      </div>
+      <div class="stack span-5">
+        <Panel title="Request">
+          <Facts
+            of={[
+              ["Capabilities", t.request.capabilities.length > 0 && <span class="row">{t.request.capabilities.map((c) => <Tag key={c}>{c}</Tag>)}</span>],
+              ["Agent type", t.request.agent_type],
+              ["Agent", t.request.agent_id],
+              ["Time limit", t.request.timeout_ms && duration(t.request.timeout_ms)],
+              ["Retries", t.request.retries],
+              ["Submitted", <Time at={t.created_at} />],
+              ["By token", <code>{t.owner}</code>],
+              ["Session", t.session_id && <a href={link("tasks") + "?session=" + encodeURIComponent(t.session_id)}>{t.session_id}</a>],
+            ]}
+          />
+          <Json label="Parameters" value={t.request.parameters ?? {}} />
+        </Panel>
+        <Panel title="Attempts" flush>
+          <Table
+            label="Attempts"
+            rows={[...t.attempts].reverse()}
+            id={(a) => String(a.attempt)}
+            empty={<Empty icon="clock" title="No attempt yet" />}
+            columns={[
+              { title: "Attempt", number: true, cell: (a) => a.attempt },
+              { title: "State", cell: (a) => <Badge state={a.state} of={a.state === "timed_out" ? "bad" : undefined} /> },
+              { title: "Agent", cell: (a) => a.agent_id && <a href={link("agents", a.agent_id)}>{a.agent_id}</a> },
+              { title: "Duration", number: true, cell: (a) => between(a.assigned_at, a.ended_at) },
+              { title: "Tokens", number: true, cell: (a) => count(a.tokens) },
+              { title: "Failure", cell: (a) => a.failure && <span class="anywhere" title={a.error}>{a.failure}: {a.error}</span> },
+            ]}
+          />
+        </Panel>
+      </div>
+    </div>
+  );
+}
+
+function Partials({ path, id }: { path: string; id: string }) {
+  const list = usePages<Schemas["PartialResult"]>(path + "/partials?limit=20", "partials", about("task.partial", id));
+  if (!list.data?.length) return null;
+  return (
+    <Panel title="Partial results">
+      {list.data.map((p) => (
+        <div class="stack tight" key={p.number}>
+          <span class="faint">
+            {p.number}, attempt {p.attempt}, <Time at={p.created_at} />
+          </span>
+          <Json label={"Partial result " + p.number} value={p.data} />
+        </div>
+      ))}
+      {list.more && <button onClick={list.more}>Show more</button>}
+    </Panel>
+  );
+}
+
+/** Decision shows why this agent was selected: candidates with their scores, and why others were rejected. */
+function Decision({ of: d }: { of: Schemas["DecisionView"] | null }) {
+  if (!d) return <Panel title="Decision"><Empty icon="agents" title="No agent was selected yet" /></Panel>;
+  type Candidate = Schemas["CandidateView"] & { rejected?: boolean };
+  const rows: Candidate[] = [...d.candidates, ...d.rejected.map((c) => ({ ...c, rejected: true }))];
+  return (
+    <div class="stack">
+      <Panel title="Decision">
+        <Facts
+          of={[
+            ["Verdict", <Badge state={d.verdict} of={d.verdict === "chosen" ? "good" : "warn"} />],
+            ["Agents considered", count(d.considered)],
+            ["Eligible", count(d.eligible)],
+            ["Routing", d.routing?.reason],
+            ["Similarity", d.routing?.similarity?.toFixed(2)],
+            ["Confidence", d.routing?.confidence?.toFixed(2)],
+          ]}
+        />
+      </Panel>
+      <Panel title="Candidates" flush>
+        <Table
+          label="Candidates"
+          rows={rows}
+          id={(c) => c.agent_id}
+          empty={<Empty icon="agents" title="No agent was considered" />}
+          columns={[
+            { title: "Agent", cell: (c) => <a href={link("agents", c.agent_id)}>{c.agent_id}</a> },
+            { title: "Score", number: true, cell: (c) => (c.rejected ? "–" : c.score.toFixed(3)) },
+            { title: "Load", number: true, cell: (c) => c.load + " %" },
+            { title: "Last used", cell: (c) => <Time at={c.last_used} /> },
+            { title: "Outcome", cell: (c) => (c.rejected ? <Badge state="rejected" of="" text={c.reason ?? "rejected"} /> : <Badge state="eligible" of="good" text={c.reason || "eligible"} />) },
+          ]}
+        />
+      </Panel>
+    </div>
+  );
+}
+
+function Messages({ path, id }: { path: string; id: string }) {
+  const list = usePages<Schemas["TaskMessage"]>(path + "/messages?limit=50", "messages", about("task.", id));
+  return (
+    <Panel title="Messages of PROTOCOL_V5" flush actions={<AsCurl calls={[{ path: path + "/messages" }]} />}>
+      <Loaded of={list}>
+        {(rows) => (
+          <Table
+            label="Messages"
+            rows={rows}
+            id={(m) => m.id}
+            more={list.more}
+            empty={<Empty title="No message in this protocol">The events show what happened to tasks of other protocols.</Empty>}
+            columns={[
+              { title: "Time", cell: (m) => <time dateTime={m.at}>{clock(m.at)}</time> },
+              { title: "From", cell: (m) => m.from },
+              { title: "To", cell: (m) => m.to },
+              { title: "Type", cell: (m) => <Tag>{m.type}</Tag> },
+              { title: "State", cell: (m) => m.state },
+              { title: "Data", cell: (m) => <code class="anywhere">{m.data || m.err}</code> },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function Timeline({ task }: { task: Detail }) {
+  const [shown, show] = useState<string>();
+  return (
+    <Panel title="Events" flush>
+      <Table
+        label="Events"
+        rows={task.timeline}
+        id={(e) => e.id}
+        empty={<Empty icon="events" title="The events of this task are no longer retained" />}
+        columns={[
+          { title: "Time", cell: (e) => <time dateTime={e.at} title={e.at}>{clock(e.at)}</time> },
+          { title: "After", number: true, cell: (e) => between(task.created_at, e.at) },
+          { title: "Event", cell: (e) => <span class="anywhere">{describe({ ...e, key: task.id, data: e.data as Record<string, any> })}</span> },
+          {
+            title: "Data",
+            cell: (e) => (
+              <>
+                <button class="quiet" aria-expanded={shown === e.id} onClick={() => show(shown === e.id ? undefined : e.id)}>
+                  {shown === e.id ? "Hide" : "Show"}
+                </button>
+                {shown === e.id && <Json label="Data of the event" value={e.data} />}
+              </>
+            ),
+          },
+        ]}
+      />
+    </Panel>
+  );
+}
+
+function Subtasks({ id }: { id: string }) {
+  const list = usePages<Summary>("/api/v1/tasks?limit=50&parent_id=" + encodeURIComponent(id), "tasks", (e) => e.type.startsWith("task."));
+  return (
+    <Panel title="Subtasks" flush>
+      <Loaded of={list}>
+        {(rows) => (
+          <Table
+            label="Subtasks"
+            rows={rows}
+            id={(t) => t.id}
+            href={(t) => link("tasks", t.id)}
+            more={list.more}
+            empty={<Empty icon="tasks" title="This task was not handed off" />}
+            columns={[
+              { title: "Task", cell: (t) => <a href={link("tasks", t.id)}>{what(t)}</a> },
+              { title: "State", cell: (t) => <TaskState task={t} /> },
+              { title: "Agent", cell: (t) => t.agent_id },
+              { title: "Duration", number: true, cell: (t) => between(t.created_at, t.ended_at) },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
