@@ -69,6 +69,9 @@ function edge(at: Map<string, Point>, from: Node, to: Node): string {
   return d;
 }
 
+/** attention are the states that the graph scrolls to when it opens. */
+const attention = ["waiting", "uncertain", "running", "error"];
+
 const clip = (text: string, length: number) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
 /** summary is what a screen reader says about a node. */
@@ -79,7 +82,9 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
   const { placed, at, width, height } = useMemo(() => arrange(nodes), [nodes]);
   const byID = new Map(placed.map((n) => [n.id, n]));
   const svg = useRef<SVGSVGElement>(null);
-  useEffect(() => reveal(svg.current?.parentElement, byID.get(selected)), [selected, placed.length]);
+  const show = (n: Placed | undefined) => reveal(svg.current?.parentElement, n);
+  useEffect(() => show(byID.get(selected)), [selected]);
+  useEffect(() => show(byID.get(selected) ?? placed.find((n) => attention.includes(n.status ?? ""))), [placed.length > 0]); // at first only: later changes do not scroll
   const first = byID.has(selected) ? selected : placed[0]?.id;
   const keys = (event: KeyboardEvent, from: Placed) => {
     if (event.key === "Enter" || event.key === " ") select(from.id);
@@ -100,7 +105,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
           }),
         )}
         {placed.map((n) => (
-          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" ? " pending" : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabIndex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
+          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" ? " pending" : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
             <title>{summary(n)}</title>
             <rect width={size.width} height={size.height} rx="8" />
             <circle class={n.status === "running" ? "pulse" : ""} cx="18" cy="24" r="9" />

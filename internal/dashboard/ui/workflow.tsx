@@ -173,7 +173,7 @@ function Steps({ graph, items, path, checkpoints }: { graph: Parameters<typeof L
     </div>
   );
   return (
-    <div class={"steps" + (step ? " split" : "")}>
+    <div class={"run-steps" + (step ? " split" : "")}>
       <Panel title="Steps" flush actions={buttons}>
         <Loaded of={graph}>{() => (shape === "list" ? <List items={items} /> : shape === "timeline" ? <Timeline items={items} selected={selected} select={select} /> : <Dag nodes={items} selected={selected} select={select} />)}</Loaded>
       </Panel>
