@@ -105,12 +105,12 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
           }),
         )}
         {placed.map((n) => (
-          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" ? " pending" : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
+          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
             <title>{summary(n)}</title>
             <rect width={size.width} height={size.height} rx="8" />
             <circle class={n.status === "running" ? "pulse" : ""} cx="18" cy="24" r="9" />
             <text class="sign" x="18" y="24">
-              {n.status === "pending" ? "○" : n.status ? mark(tone(n.status)) : n.kind[0]!.toUpperCase()}
+              {n.status === "pending" ? "○" : n.status === "skipped" ? "–" : n.status ? mark(tone(n.status)) : n.kind[0]!.toUpperCase()}
             </text>
             <text class="name" x="36" y="20">
               {clip(n.id, n.ms === undefined ? 21 : 15)}
