@@ -9,7 +9,7 @@ import { Agent } from "./agent";
 import { Agents } from "./agents";
 import { Empty, Page } from "./components";
 import { Events } from "./events";
-import { connect, disconnect } from "./live";
+import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
@@ -86,6 +86,7 @@ async function start() {
 
 effect(() => {
   document.documentElement.dataset.theme = theme();
+  document.body.dataset.live = state.value;
 });
 followLinks();
 listen();
