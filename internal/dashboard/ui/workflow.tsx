@@ -1,6 +1,6 @@
 // One run of a workflow: its graph while it runs, its steps, and the decisions that it waits for.
 import type { ComponentChildren } from "preact";
-import { useCallback, useMemo, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, request, type Call, type Schemas } from "./api";
 import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Table, Tag, Time } from "./components";
 import { Checkpoint, Checkpoints, type CheckpointRecord } from "./checkpoint";
@@ -60,7 +60,7 @@ export function Workflow({ id }: { id: string }) {
         {({ view, text }) => (
           <>
             <Header view={view} items={items} began={events.find((e) => e.type === "workflow.started")?.at} />
-            {(view.reason || view.feedback) && <div class={"notice " + (view.status === "complete" ? "" : "bad")}><div>{view.reason || view.feedback}</div></div>}
+            {(view.reason || view.feedback) && <div class={"notice " + (view.status === "complete" ? "" : "bad")}><div><strong>{words(view.status)}</strong><span>{view.reason || view.feedback}</span></div></div>}
             {view.options?.length && view.checkpoint_id ? <Checkpoint view={view} text={text} decidable={may} reload={reload} /> : null}
             <Steps graph={graph} items={items} path={path} checkpoints={checkpoints.data ?? []} />
             {(checkpoints.problem || (checkpoints.data?.length ?? 0) > 0) && (
@@ -195,11 +195,11 @@ function List({ items }: { items: Item[] }) {
       columns={[
         { title: "Step", cell: (s) => <a href={at(s.id)}>{s.id}</a> },
         { title: "Status", cell: (s) => <StepBadge status={s.status!} /> },
+        { title: "Duration", number: true, cell: (s) => <span class="nowrap">{duration(s.ms)}</span> },
         { title: "Type", cell: (s) => <span class="nowrap">{words(s.kind)}</span> },
         { title: "Target", cell: (s) => <code>{s.target}</code> },
         { title: "Layer", number: true, cell: (s) => s.layer },
         { title: "After", cell: (s) => <span class="truncate">{s.depends_on.join(", ") || "–"}</span> },
-        { title: "Duration", number: true, cell: (s) => duration(s.ms) },
         ...(tokens ? [{ title: "Tokens", number: true, cell: (s: Item) => count(s.time?.tokens ?? s.result?.tokens) }] : []),
       ]}
     />
@@ -213,27 +213,33 @@ function Step({ step, path, checkpoints, close }: { step: Item; path: string; ch
   const task = taskPath(path, step);
   const tasks = useGet<Schemas["TaskList"]>(task && can("tasks:read", "messages:send") ? task : undefined);
   const found = tasks.data?.tasks[0];
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (matchMedia("(max-width: 1100px)").matches) box.current?.scrollIntoView({ block: "nearest" }); // it is below the steps there
+  }, []);
   return (
-    <Panel title={step.id} actions={<button class="quiet" onClick={close}>Close</button>}>
-      <Facts
-        of={[
-          ["Status", <StepBadge status={step.status!} />],
-          ["Type", words(step.kind)],
-          ["Target", step.target && <code>{step.target}</code>],
-          ["Class", shown?.class],
-          ["Layer", step.layer],
-          ["After", step.depends_on.length > 0 && <span class="row">{step.depends_on.map((d) => <a key={d} href={query(location.pathname, { view: parameter("view"), step: d })}>{d}</a>)}</span>],
-          ["Began", step.time && <Time at={new Date(step.time.from).toISOString()} />],
-          ["Duration", step.ms !== undefined ? duration(step.ms) : undefined],
-          ["Attempt", step.time && step.time.attempt > 1 ? step.time.attempt : undefined],
-          ["Tokens", step.time?.tokens ?? step.result?.tokens],
-          ["Task", found && <a href={link("tasks", found.id)}>{found.id}</a>],
-        ].map(([name, value]) => [name, value || undefined] as [string, ComponentChildren])}
-      />
-      {step.result?.error && <div class="notice bad"><div><span>{step.result.error}</span>{step.result.error_code && <Tag>{step.result.error_code}</Tag>}</div></div>}
-      {shown && <><h3>{shown.code ? "Code" : "Arguments"}</h3><Json label="Arguments" value={shown.code ?? shown.arguments} /></>}
-      {step.status === "success" && <StepResult path={`${path}/steps/${encodeURIComponent(step.id)}/result`} />}
-    </Panel>
+    <div class="step" ref={box}>
+      <Panel title={step.id} actions={<button class="quiet" onClick={close}>Close</button>}>
+        <Facts
+          of={[
+            ["Status", <StepBadge status={step.status!} />],
+            ["Type", words(step.kind)],
+            ["Target", step.target && <code>{step.target}</code>],
+            ["Class", shown?.class],
+            ["Layer", step.layer],
+            ["After", step.depends_on.length > 0 && <span class="row">{step.depends_on.map((d) => <a key={d} href={query(location.pathname, { view: parameter("view"), step: d })}>{d}</a>)}</span>],
+            ["Began", step.time && <Time at={new Date(step.time.from).toISOString()} />],
+            ["Duration", step.ms !== undefined ? duration(step.ms) : undefined],
+            ["Attempt", step.time && step.time.attempt > 1 ? step.time.attempt : undefined],
+            ["Tokens", step.time?.tokens ?? step.result?.tokens],
+            ["Task", found && <a href={link("tasks", found.id)}>{found.id}</a>],
+          ].map(([name, value]) => [name, value || undefined] as [string, ComponentChildren])}
+        />
+        {step.result?.error && <div class="notice bad"><div><span>{step.result.error}</span>{step.result.error_code && <Tag>{step.result.error_code}</Tag>}</div></div>}
+        {shown && <><h3>{shown.code ? "Code" : "Arguments"}</h3><Json label="Arguments" value={shown.code ?? shown.arguments} /></>}
+        {step.status === "success" && <StepResult path={`${path}/steps/${encodeURIComponent(step.id)}/result`} />}
+      </Panel>
+    </div>
   );
 }
 
