@@ -20,6 +20,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -222,5 +223,5 @@ func (p *tab) accessible(where string) {
 	findings := eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
 		.filter((v) => v.impact === "serious" || v.impact === "critical")
 		.flatMap((v) => v.nodes.slice(0, 5).map((n) => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`)
-	require.Empty(p.t, findings, "accessibility of %s", where)
+	assert.Empty(p.t, strings.Join(findings, "\n"), "accessibility of %s", where)
 }

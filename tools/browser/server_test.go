@@ -43,7 +43,12 @@ func startServer(t *testing.T) *server {
 
 // start starts the program and waits until it listens.
 func (s *server) start(address string) {
-	s.process = exec.Command(os.Getenv("COMET_PROGRAM"), "serve", "--data", s.dir, "--listen", address)
+	s.process = exec.Command(os.Getenv("PROGRAM"), "serve", "--data", s.dir, "--listen", address)
+	for _, setting := range os.Environ() { // those of CI are not for the server
+		if !strings.HasPrefix(setting, "COMET_") {
+			s.process.Env = append(s.process.Env, setting)
+		}
+	}
 	out, err := s.process.StdoutPipe()
 	require.NoError(s.t, err)
 	errors := &bytes.Buffer{}
@@ -135,7 +140,7 @@ func (s *server) createAgent(id string) {
 // startWorker starts a worker of an agent, which runs a shell command for each task.
 func (s *server) startWorker(agent, command string) {
 	_, secret := s.createToken("worker "+agent, agent, "messages:send")
-	worker := exec.Command(os.Getenv("COMET_PROGRAM"), "worker", "--", "sh", "-c", command)
+	worker := exec.Command(os.Getenv("PROGRAM"), "worker", "--", "sh", "-c", command)
 	worker.Dir = s.t.TempDir()
 	worker.Env = append(os.Environ(), "COMET_SERVER="+s.url, "COMET_TOKEN="+secret)
 	require.NoError(s.t, worker.Start())

@@ -13,7 +13,7 @@ import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
-import { followLinks, navigate, path } from "./router";
+import { followLinks, path } from "./router";
 import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 import { Task } from "./task";
@@ -74,7 +74,7 @@ async function start() {
   const code = new URLSearchParams(location.hash.slice(1)).get("login");
   try {
     if (code) {
-      navigate(location.pathname, true);
+      history.replaceState(null, "", location.pathname);
       await logIn({ code });
     } else await identify();
   } catch (thrown) {

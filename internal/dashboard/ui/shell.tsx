@@ -67,7 +67,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         </div>
         <div>
           <header class="bar">
-            <button class="search" onClick={() => openPalette()} aria-haspopup="dialog" aria-label="Search and commands">
+            <button class="search" onClick={() => openPalette()} aria-haspopup="dialog">
               <Icon name="search" /> Search <kbd>{shortcut}</kbd>
             </button>
             <div class="end">
