@@ -18,6 +18,7 @@ import { identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
+import { ToolOrServer, Tools } from "./tools";
 import { Webhook } from "./webhook";
 import { Webhooks } from "./webhooks";
 import { Workflow } from "./workflow";
@@ -29,6 +30,7 @@ const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: str
   agents: { list: Agents, one: Agent },
   tasks: { list: Tasks, one: Task },
   workflows: { list: Workflows, one: Workflow },
+  tools: { list: Tools, one: ToolOrServer },
   webhooks: { list: Webhooks, one: Webhook },
   access: { list: Access },
   events: { list: Events },
