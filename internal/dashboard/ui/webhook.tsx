@@ -1,13 +1,15 @@
-// One webhook and its deliveries.
+// One webhook: what it receives, and what can be done with it.
 import { useCallback, useState } from "preact/hooks";
-import { query, request, type Schemas } from "./api";
-import { Action, AsCurl, Badge, Dialog, Empty, Facts, Filter, Json, Loaded, Page, Panel, Table, Tag, Time } from "./components";
+import { request, type Schemas } from "./api";
+import { Action, AsCurl, Facts, Loaded, Page, Panel, Tag, Time } from "./components";
 import { FormDialog } from "./form";
-import { count, duration, moment } from "./format";
-import { about, useGet, useLoad, usePages } from "./resource";
-import { link, navigate, parameter, setParameters } from "./router";
+import { duration } from "./format";
+import { Icon } from "./icons";
+import { about, useLoad } from "./resource";
+import { link, navigate, setParameters } from "./router";
 import { notify } from "./toasts";
-import { HookForm, HookState, Secret, type Webhook as Hook } from "./webhooks";
+import { Deliveries } from "./webhookdeliveries";
+import { HookAgent, HookForm, HookState, Secret, trouble, type Webhook as Hook } from "./webhooks";
 
 export function Webhook({ id }: { id: string }) {
   const path = "/api/v1/webhooks/" + encodeURIComponent(id);
@@ -19,9 +21,10 @@ export function Webhook({ id }: { id: string }) {
     [path],
   );
   const loaded = useLoad(load, about("webhook.", id));
-  const [dialog, setDialog] = useState<"edit" | "redeliver">();
+  const [dialog, setDialog] = useState<"edit" | "rotate">();
   const [secret, setSecret] = useState<string>();
   const hook = loaded.data?.hook;
+  const close = () => setDialog(undefined);
   return (
     <Page
       name="webhook"
@@ -30,142 +33,86 @@ export function Webhook({ id }: { id: string }) {
       ready={!loaded.loading || Boolean(hook)}
       badge={hook && <HookState hook={hook} />}
       subtitle={hook?.description}
-      actions={
-        hook && (
-          <>
-            <AsCurl calls={[{ path }, { path: path + "/deliveries" }]} />
-            <Action<Schemas["WebhookTested"]> label="Send test event" call={{ method: "POST", path: path + "/test" }} message="The test event was sent." done={(r) => (r.succeeded ? undefined : notify("bad", "The test failed: " + (r.attempt.error || "status " + r.attempt.status)))} />
-            <Action label={hook.enabled ? "Disable" : "Enable"} call={{ method: "PATCH", path, body: { enabled: !hook.enabled } }} done={loaded.reload} message={hook.enabled ? "The webhook is disabled." : "The webhook is enabled."} />
-            <Action<Schemas["WebhookIssued"]> label="Rotate secret" question="Issue a new secret? Requests are signed with both secrets for a day." call={{ method: "POST", path: path + "/rotate-secret", body: {} }} done={(r) => setSecret(r.secret)} message="The secret is rotated." />
-            <Action label="Delete" kind="danger" question="Delete this webhook? Its deliveries are deleted, too." call={{ method: "DELETE", path }} done={() => navigate(link("webhooks"))} message="The webhook is deleted." />
-            <button class="primary" onClick={() => setDialog("edit")}>
-              Edit
-            </button>
-          </>
-        )
-      }
+      actions={hook && <Actions hook={hook} path={path} reload={loaded.reload} open={setDialog} />}
     >
       <Loaded of={loaded}>
         {({ hook: h }) => (
           <>
-            {h.failing_since && (
-              <div class="notice warn">
-                <div>
-                  Deliveries have failed since {moment(h.failing_since)}. {h.disabled_reason && "Reason: " + h.disabled_reason}
-                </div>
+            {trouble(h) && (
+              <div class={h.enabled ? "notice warn" : "notice bad"}>
+                <Icon name="warning" />
+                <div>{h.enabled ? trouble(h) + "." : "comet disabled this webhook: " + trouble(h) + "."}</div>
               </div>
             )}
-            <Panel title="About">
-              <Facts
-                of={[
-                  ["Id", <code>{h.id}</code>],
-                  ["Events", <span class="row">{h.events.map((e) => <Tag key={e}>{e}</Tag>)}</span>],
-                  ["Agent", h.agent_id && <a href={link("agents", h.agent_id)}>{h.agent_id}{h.subtree ? " and the agents below it" : ""}</a>],
-                  ["Order", h.ordering === "agent" ? "in order for each agent" : "in any order"],
-                  ["Headers", h.header_names.join(", ")],
-                  ["Time limit", h.timeout_seconds && h.timeout_seconds + " s"],
-                  ["Created", <Time at={h.created_at} />],
-                ]}
-              />
-            </Panel>
-            <Deliveries path={path} id={id} redeliver={() => setDialog("redeliver")} />
+            <About hook={h} />
+            <Deliveries path={path} ordered={h.ordering === "agent"} changed={loaded.reload} />
           </>
         )}
       </Loaded>
-      {dialog === "edit" && hook && <HookForm hook={hook} etag={loaded.data?.etag} close={() => setDialog(undefined)} done={() => (setDialog(undefined), loaded.reload())} />}
-      {dialog === "redeliver" && <Redelivery path={path} close={() => setDialog(undefined)} />}
-      {secret !== undefined && <Secret title="New secret" name="secret" secret={secret} close={() => setSecret(undefined)} />}
-      {parameter("delivery") && <Delivery path={path + "/deliveries/" + encodeURIComponent(parameter("delivery"))} />}
+      {dialog === "edit" && hook && <HookForm hook={hook} etag={loaded.data?.etag} close={close} done={() => (close(), loaded.reload())} />}
+      {dialog === "rotate" && <Rotation path={path} close={close} done={(r) => (close(), setSecret(r.secret), loaded.reload())} />}
+      {secret !== undefined && <Secret title="New secret" name="secret" secret={secret} hint="The receiver verifies signatures with it." close={() => setSecret(undefined)} />}
     </Page>
   );
 }
 
-function Deliveries({ path, id, redeliver }: { path: string; id: string; redeliver: () => void }) {
-  const list = usePages<Schemas["Delivery"]>(query(path + "/deliveries", { status: parameter("status"), limit: 50 }), "deliveries", (e) => e.type.startsWith("agent.") || e.type.startsWith("workflow.") || e.key === id);
+function Actions({ hook, path, reload, open }: { hook: Hook; path: string; reload: () => void; open: (dialog: "edit" | "rotate") => void }) {
+  const tested = (r: Schemas["WebhookTested"]) => {
+    if (!r.succeeded) notify("bad", "The test failed: " + (r.attempt.error ?? "status " + r.attempt.status) + ".");
+    setParameters({ delivery: r.delivery_id });
+    reload();
+  };
+  const change = { method: "PATCH", path, body: { enabled: !hook.enabled } };
   return (
-    <Panel
-      title="Deliveries"
-      flush
-      actions={
-        <>
-          <Filter name="status" label="Status" options={[["", "Any"], ["pending", "Pending"], ["succeeded", "Succeeded"], ["dead", "Dead"]]} />
-          <button onClick={list.reload}>Read again</button>
-          <button onClick={redeliver}>Redeliver many</button>
-        </>
-      }
-    >
-      <Loaded of={list}>
-        {(rows) => (
-          <Table
-            label="Deliveries"
-            rows={rows}
-            id={(d) => d.id}
-            more={list.more}
-            empty={<Empty icon="webhooks" title={parameter("status") ? "No delivery has this status" : "No delivery yet"} />}
-            columns={[
-              { title: "Event", cell: (d) => <button class="link" onClick={() => setParameters({ delivery: d.id })}>{d.event}</button> },
-              { title: "About", cell: (d) => <span class="anywhere">{d.key}</span> },
-              { title: "Status", cell: (d) => <Badge state={d.status} /> },
-              { title: "Attempts", number: true, cell: (d) => count(d.attempt_count) },
-              { title: "Next attempt", cell: (d) => <Time at={d.next_attempt_at} /> },
-              { title: "Event at", cell: (d) => <Time at={d.event_at} /> },
-              { title: "", cell: (d) => d.status !== "pending" && <Action label="Redeliver" kind="quiet" call={{ method: "POST", path: `${path}/deliveries/${d.id}/redeliver` }} done={list.reload} message="The event is delivered again." /> },
-            ]}
-          />
-        )}
-      </Loaded>
+    <>
+      <AsCurl calls={[{ path }, { path: path + "/deliveries?limit=50" }]} />
+      {hook.enabled ? (
+        <Action label="Disable" call={change} done={reload} question="Disable this webhook? Until it is enabled again, comet sends nothing and creates no deliveries; missed events can be delivered later." message="The webhook is disabled." />
+      ) : (
+        <Action label="Enable" call={change} done={reload} message="The webhook is enabled." />
+      )}
+      <button onClick={() => open("rotate")}>Rotate secret</button>
+      <Action label="Delete" kind="danger" question="Delete this webhook with its deliveries?" call={{ method: "DELETE", path }} done={() => navigate(link("webhooks"))} message="The webhook is deleted." />
+      <button onClick={() => open("edit")}>Edit</button>
+      <Action<Schemas["WebhookTested"]> label="Send test event" kind="primary" call={{ method: "POST", path: path + "/test" }} message={(r) => (r.succeeded ? `The receiver answered ${r.attempt.status} after ${duration(r.attempt.duration_ms)}.` : "")} done={tested} />
+    </>
+  );
+}
+
+function About({ hook: h }: { hook: Hook }) {
+  return (
+    <Panel title="About">
+      <Facts
+        of={[
+          ["Id", <code>{h.id}</code>],
+          ["Events", <span class="tags">{h.events.map((e) => <Tag key={e}>{e === "*" ? "all events" : e}</Tag>)}</span>],
+          ["Agents", <HookAgent hook={h} />],
+          ["Order", h.ordering === "agent" ? "one after the other for each agent and workflow" : "in parallel, in any order"],
+          ["Headers", h.header_names.length > 0 && <span class="tags">{h.header_names.map((n) => <Tag key={n}>{n}</Tag>)}</span>],
+          ["Time limit", h.timeout_seconds && h.timeout_seconds + " s"],
+          ["Retries after", h.retry_seconds.length > 0 && h.retry_seconds.map((s) => duration(s * 1000)).join(", ")],
+          ["Public keys", h.public_keys.length > 0 && <ul>{h.public_keys.map((k) => <li key={k}><code>{k}</code></li>)}</ul>],
+          ["Previous secret", h.previous_secret_expires_at && <>signs until <Time at={h.previous_secret_expires_at} /></>],
+          ["Created", <><Time at={h.created_at} /> by {h.created_by}</>],
+          ["Changed", h.updated_at !== h.created_at && <Time at={h.updated_at} />],
+        ]}
+      />
     </Panel>
   );
 }
 
-function Delivery({ path }: { path: string }) {
-  const delivery = useGet<Schemas["DeliveryDetail"]>(path);
+/** Rotation issues a new secret; the previous one signs, too, while receivers change to the new one. */
+function Rotation({ path, close, done }: { path: string; close: () => void; done: (r: Schemas["WebhookIssued"]) => void }) {
   return (
-    <Dialog title="Delivery" wide close={() => setParameters({ delivery: "" })} footer={<AsCurl calls={[{ path }]} />}>
-      <Loaded of={delivery}>
-        {(d) => (
-          <>
-            <Facts of={[["Event", d.event], ["About", d.key], ["Status", <Badge state={d.status} />], ["Next attempt", d.next_attempt_at && <Time at={d.next_attempt_at} />]]} />
-            <h3>Attempts</h3>
-            <Table
-              label="Attempts"
-              rows={d.attempts}
-              id={(a) => String(a.attempt)}
-              empty={<p class="muted">No attempt yet.</p>}
-              columns={[
-                { title: "Attempt", number: true, cell: (a) => a.attempt },
-                { title: "At", cell: (a) => moment(a.at) },
-                { title: "Duration", number: true, cell: (a) => duration(a.duration_ms) },
-                { title: "Response", cell: (a) => (a.status ? <Badge state={String(a.status)} of={a.status < 300 ? "good" : "bad"} /> : <span class="anywhere">{a.error}</span>) },
-                { title: "Excerpt", cell: (a) => <code class="anywhere">{a.response_excerpt}</code> },
-              ]}
-            />
-            <h3>Payload</h3>
-            <Json label="Payload" value={d.payload} />
-          </>
-        )}
-      </Loaded>
-    </Dialog>
-  );
-}
-
-function Redelivery({ path, close }: { path: string; close: () => void }) {
-  const hourAgo = new Date(Date.now() - 3_600_000).toISOString().slice(0, 19) + "Z";
-  return (
-    <FormDialog<Schemas["RedeliveryResult"]>
-      title="Redeliver many"
-      submit="Redeliver"
+    <FormDialog<Schemas["WebhookIssued"]>
+      title="Rotate secret"
+      submit="Rotate secret"
+      message="The webhook has a new secret."
       close={close}
-      preset={{ since: hourAgo }}
-      message="The events are delivered again."
-      fields={[
-        { name: "since", label: "Events since", required: true, hint: "A time with a time zone, such as " + hourAgo + "." },
-        { name: "until", label: "Events until" },
-        { name: "include_succeeded", label: "Also those that succeeded", kind: "checkbox" },
-        { name: "include_missed", label: "Also those that this webhook has missed", kind: "checkbox" },
-      ]}
-      call={(body) => ({ method: "POST", path: path + "/redeliver", body })}
-      done={(r) => (close(), notify("good", count(r.redelivered) + " deliveries start again."))}
+      done={done}
+      preset={{ grace_seconds: 86400 }}
+      fields={[{ name: "grace_seconds", label: "The previous secret signs, too", kind: "select", options: [["0", "not at all: it has leaked"], ["3600", "for an hour"], ["86400", "for a day"], ["604800", "for a week"]], hint: "So the receiver can switch at any time." }]}
+      call={(body) => ({ method: "POST", path: path + "/rotate-secret", body: { grace_seconds: Number(body.grace_seconds) } })}
     />
   );
 }
