@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -147,7 +148,8 @@ func (p *tab) shows(text string) {
 func (p *tab) logIn(token, path string) {
 	p.t.Helper()
 	p.do(chromedp.Navigate(p.s.url + "/healthz"))
-	p.until(`fetch("/ui/session", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token: ` + quote(token) + `})}).then((r) => window.loggedIn = r.status), window.loggedIn === 204`)
+	status := eval[int](p, `fetch("/ui/session", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({token: `+quote(token)+`})}).then((r) => r.status)`)
+	require.Equal(p.t, http.StatusNoContent, status)
 	p.visit(path)
 }
 
