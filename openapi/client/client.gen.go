@@ -6133,6 +6133,11 @@ type NodeUsage struct {
 	// Example: own
 	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
 
+	// Reserved Tokens of its reservations; only in a list of agents.
+	//
+	// Example: 2000
+	Reserved *int64 `json:"reserved,omitempty" yaml:"reserved,omitempty"`
+
 	// SubtreeUsedToday Tokens that the agent and the agents below it at the time used today. A reset does not change
 	// it.
 	//
