@@ -175,6 +175,7 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Get("/api/v1/tokens/{token_id}/tool-policy", s.read(s.getToolPolicy))
 		r.With(admin).Put("/api/v1/tokens/{token_id}/tool-policy", change(s, validBody, s.putToolPolicy))
 		r.With(admin).Delete("/api/v1/tokens/{token_id}/tool-policy", s.remove(s.deleteToolPolicy))
+		r.With(admin).Post("/api/v1/tokens/{token_id}/tool-policy/simulate", change(s, validBody, s.simulateToolPolicy))
 
 		approve := s.requireAny(models.ScopeToolsCall, models.ScopeWorkflowsApprove)
 		r.With(approve).Get("/api/v1/workflows", s.find(s.listWorkflows))

@@ -280,3 +280,40 @@ func (s *Server) classifyTool(r request, d toolClassification) (any, error) {
 	out, err := s.core.Tools.Classify(r.Context(), r.caller, r.id, d.Tool, orZero(d.Class))
 	return newToolDefinitionView(out), err
 }
+
+// policySimulation is what a tool policy would allow.
+type policySimulation struct {
+	Policy *models.ToolPolicy `json:"policy" validate:"omitnil" extensions:"x-nullable"`                                      // The policy to try; without it the token's own.
+	Tools  []string           `json:"tools" validate:"max=1000,dive,max=256" example:"filesystem:write_file" maxItems:"1000"` // Ids of tools; without them all tools.
+}
+
+// toolVerdict is whether a token may call a tool, and why not.
+type toolVerdict struct {
+	ID       string `json:"id" example:"filesystem:write_file"`               // The tool's id.
+	Callable bool   `json:"callable" example:"false"`                         // Whether the token may call it. Rules with arguments may still refuse some arguments.
+	Listed   bool   `json:"listed" example:"false"`                           // Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
+	Reason   string `json:"reason" example:"a rule of deny matches the tool"` // Why it may or may not be called.
+	Rule     string `json:"rule,omitempty" example:"filesystem:*"`            // The rule of `deny` that refuses it, if one does.
+}
+
+// toolVerdicts are the results of a simulation.
+type toolVerdicts struct {
+	Tools []toolVerdict `json:"tools"` // One for each tool, in the order of the request or of the catalogue.
+}
+
+// simulateToolPolicy tells which tools a token may call.
+//
+//	@Summary		Simulate a tool policy
+//	@Description	Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//	@Param			body	body	policySimulation	true	"The policy and the tools"
+//	@Success		200	{object}	toolVerdicts	"The verdicts"
+//	@Failure		400	"A field is malformed"
+//	@Failure		404	"The token does not exist"
+func (s *Server) simulateToolPolicy(r request, d policySimulation) (any, error) {
+	token, err := s.core.Auth.Get(r.Context(), r.caller, r.id)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.core.Tools.Simulate(r.Context(), token, d.Policy, d.Tools)
+	return toolVerdicts{views(list, func(v tools.Verdict) toolVerdict { return toolVerdict(v) })}, err
+}

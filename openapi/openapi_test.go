@@ -101,7 +101,7 @@ func TestJSONAndYAMLAreEqual(t *testing.T) {
 // terms, the headings of a section, like “AgentCards”, or quoted names of members.
 func TestDescriptionsContainNoGoNames(t *testing.T) {
 	t.Parallel()
-	terms := []string{"AgentCards", "GitHub", "JavaScript", "KiB", "MiB", "OpenAPI", "OpenID", "SubjectPublicKeyInfo", "TypeScript", "WebSocket", "WebSockets", "mcpServers"}
+	terms := []string{"AgentCards", "GitHub", "GraphML", "JavaScript", "KiB", "MiB", "OpenAPI", "OpenID", "PageRank", "SubjectPublicKeyInfo", "TypeScript", "WebSocket", "WebSockets", "mcpServers"}
 	var root any
 	require.NoError(t, json.Unmarshal(openapi.JSON(), &root))
 	mixed := regexp.MustCompile(`\b[A-Za-z]*[a-z][A-Z][A-Za-z]*\b|\bmap\[|\*[A-Z]`)

@@ -146,6 +146,11 @@ func (svc *Service) find(ctx context.Context, c *Invocation, name string) (err e
 		return svc.missingTool(c, name)
 	}
 	c.tool = t
+	return svc.permit(c, t, name)
+}
+
+// permit checks whether the caller may call a tool with any arguments.
+func (svc *Service) permit(c *Invocation, t *Tool, name string) error {
 	switch {
 	case !t.allowedBy(c.policy):
 		return svc.toolNotFound(name)

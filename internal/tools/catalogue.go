@@ -86,11 +86,14 @@ func (c *catalogue) visible(p *policy) []*Tool {
 func (t *Tool) visibleTo(p *policy) bool { return !t.quarantined && t.allowedBy(p) }
 
 // allowedBy reports whether a policy allows the tool with any arguments.
-func (t *Tool) allowedBy(p *policy) bool {
+func (t *Tool) allowedBy(p *policy) bool { return t.refusedBy(p) == nil }
+
+// refusedBy returns why a policy does not allow the tool with any arguments, nil if it does.
+func (t *Tool) refusedBy(p *policy) *refusal {
 	if t.IsGateway() { // calls from code are checked on their own
-		return !p.denies(t.Server, t.Name)
+		return p.deny(t.Server, t.Name)
 	}
-	return p.allowsTool(t.Server, t.Name, t.Class)
+	return p.refuse(t.Server, t.Name, t.Class)
 }
 
 // classOf returns the class of a tool by its annotations; without them it is destructive.

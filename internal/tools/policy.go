@@ -56,27 +56,52 @@ type policy struct {
 	above *policy // of a token that this one descends from: both must allow a call
 }
 
+// refusal is why a token may not call a tool with any arguments.
+type refusal struct {
+	reason string
+	rule   string // the pattern that matched, "" for none
+}
+
 // allowsTool reports whether a token may call a tool with any arguments.
 func (p *policy) allowsTool(server, tool string, class models.ToolClass) bool {
+	return p.refuse(server, tool, class) == nil
+}
+
+// refuse returns why a token may not call a tool with any arguments, nil if it may.
+func (p *policy) refuse(server, tool string, class models.ToolClass) *refusal {
 	if p == nil {
-		return true
+		return nil
 	}
 	if uri, ok := strings.CutPrefix(tool, resourcePrefix); ok && hasEscapedParentSegment(uri) && len(p.Allow)+len(p.Deny) > 0 {
-		return false // rules match the URI as written, which here is not the resource it reads
+		return &refusal{reason: "the URI has escaped .. segments"} // rules match the URI as written, which here is not the resource it reads
 	}
 	if len(p.Classes) > 0 && !slices.Contains(p.Classes, class) {
-		return false
+		return &refusal{reason: "classes does not contain the class of the tool"}
 	}
 	if len(p.Allow) > 0 && !slices.ContainsFunc(p.Allow, func(r models.ToolRule) bool { return ruleMatches(r, server, tool) }) {
-		return false
+		return &refusal{reason: "no rule of allow matches the tool"}
 	}
-	return !p.denies(server, tool) && p.above.allowsTool(server, tool, class)
+	if denied := p.deny(server, tool); denied != nil {
+		return denied
+	}
+	return p.above.refuse(server, tool, class)
+}
+
+// deny returns the rule that denies a tool with any arguments, nil for none.
+func (p *policy) deny(server, tool string) *refusal {
+	if p == nil {
+		return nil
+	}
+	for _, r := range p.Deny {
+		if len(r.Arguments) == 0 && ruleMatches(r, server, tool) {
+			return &refusal{"a rule of deny matches the tool", r.Tool}
+		}
+	}
+	return p.above.deny(server, tool)
 }
 
 // denies reports whether a rule denies a tool with any arguments.
-func (p *policy) denies(server, tool string) bool {
-	return p != nil && (p.above.denies(server, tool) || slices.ContainsFunc(p.Deny, func(r models.ToolRule) bool { return len(r.Arguments) == 0 && ruleMatches(r, server, tool) }))
-}
+func (p *policy) denies(server, tool string) bool { return p.deny(server, tool) != nil }
 
 // allowsServer reports whether a token may call any tool of a server.
 func (p *policy) allowsServer(server string) bool {

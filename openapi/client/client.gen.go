@@ -6133,6 +6133,11 @@ type NodeUsage struct {
 	// Example: own
 	BudgetScope BudgetScope `json:"budget_scope" yaml:"budget_scope"`
 
+	// Reserved Tokens of its reservations; only in a list of agents.
+	//
+	// Example: 2000
+	Reserved *int64 `json:"reserved,omitempty" yaml:"reserved,omitempty"`
+
 	// SubtreeUsedToday Tokens that the agent and the agents below it at the time used today. A reset does not change
 	// it.
 	//
@@ -6180,6 +6185,17 @@ type PartialResult struct {
 	//
 	// Example: 3
 	Number int64 `json:"number" yaml:"number"`
+}
+
+// PolicySimulation What a tool policy would allow.
+type PolicySimulation struct {
+	// Policy The policy to try; without it the token's own.
+	Policy *ToolPolicy `json:"policy,omitempty" yaml:"policy,omitempty"`
+
+	// Tools Ids of tools; without them all tools.
+	//
+	// Example: ["filesystem:write_file"]
+	Tools *[]string `json:"tools,omitempty" yaml:"tools,omitempty"`
 }
 
 // Problem The body of every error response (RFC 9457). Some codes have further members.
@@ -8929,6 +8945,40 @@ type ToolSearchResult struct {
 
 	// Tools The matching tools, best first.
 	Tools []ToolMatch `json:"tools" yaml:"tools"`
+}
+
+// ToolVerdict Whether a token may call a tool, and why not.
+type ToolVerdict struct {
+	// Callable Whether the token may call it. Rules with arguments may still refuse some arguments.
+	//
+	// Example: false
+	Callable bool `json:"callable" yaml:"callable"`
+
+	// ID The tool's id.
+	//
+	// Example: filesystem:write_file
+	ID string `json:"id" yaml:"id"`
+
+	// Listed Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
+	//
+	// Example: false
+	Listed bool `json:"listed" yaml:"listed"`
+
+	// Reason Why it may or may not be called.
+	//
+	// Example: a rule of deny matches the tool
+	Reason string `json:"reason" yaml:"reason"`
+
+	// Rule The rule of `deny` that refuses it, if one does.
+	//
+	// Example: filesystem:*
+	Rule *string `json:"rule,omitempty" yaml:"rule,omitempty"`
+}
+
+// ToolVerdicts The results of a simulation.
+type ToolVerdicts struct {
+	// Tools One for each tool, in the order of the request or of the catalogue.
+	Tools []ToolVerdict `json:"tools" yaml:"tools"`
 }
 
 // ToolView A tool that can be called.
@@ -12485,6 +12535,9 @@ type CreateTokenJSONRequestBody = TokenDraft
 // PutToolPolicyJSONRequestBody defines body for PutToolPolicy for application/json ContentType.
 type PutToolPolicyJSONRequestBody = ToolPolicy
 
+// SimulateToolPolicyJSONRequestBody defines body for SimulateToolPolicy for application/json ContentType.
+type SimulateToolPolicyJSONRequestBody = PolicySimulation
+
 // CallToolJSONRequestBody defines body for CallTool for application/json ContentType.
 type CallToolJSONRequestBody = ToolCallDraft
 
@@ -14381,6 +14434,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
 	PutToolPolicy(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SimulateToolPolicyWithBody Simulate a tool policy
+	//
+	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+	SimulateToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SimulateToolPolicy Simulate a tool policy
+	//
+	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+	SimulateToolPolicy(ctx context.Context, tokenID string, body SimulateToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListTools List tools
 	//
@@ -17448,6 +17523,48 @@ func (c *Client) PutToolPolicyWithBody(ctx context.Context, tokenID string, para
 // Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
 func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewPutToolPolicyRequest(c.Server, tokenID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SimulateToolPolicyWithBody Simulate a tool policy
+//
+// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+func (c *Client) SimulateToolPolicyWithBody(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSimulateToolPolicyRequestWithBody(c.Server, tokenID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SimulateToolPolicy Simulate a tool policy
+//
+// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+func (c *Client) SimulateToolPolicy(ctx context.Context, tokenID string, body SimulateToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSimulateToolPolicyRequest(c.Server, tokenID, body)
 	if err != nil {
 		return nil, err
 	}
@@ -24500,6 +24617,53 @@ func NewPutToolPolicyRequestWithBody(server string, tokenID string, params *PutT
 	return req, nil
 }
 
+// NewSimulateToolPolicyRequest calls the generic SimulateToolPolicy builder with application/json body
+func NewSimulateToolPolicyRequest(server string, tokenID string, body SimulateToolPolicyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSimulateToolPolicyRequestWithBody(server, tokenID, "application/json", bodyReader)
+}
+
+// NewSimulateToolPolicyRequestWithBody constructs an http.Request for the SimulateToolPolicy method, with any body, and a specified content type
+func NewSimulateToolPolicyRequestWithBody(server string, tokenID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "token_id", tokenID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/tokens/%s/tool-policy/simulate", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListToolsRequest constructs an http.Request for the ListTools method
 func NewListToolsRequest(server string, params *ListToolsParams) (*http.Request, error) {
 	var err error
@@ -29059,6 +29223,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /api/v1/tokens/{token_id}/tool-policy (the `PutToolPolicy` operationId).
 	PutToolPolicyWithResponse(ctx context.Context, tokenID string, params *PutToolPolicyParams, body PutToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutToolPolicyResponse, error)
+
+	// SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
+	//
+	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+	SimulateToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SimulateToolPolicyResponse, error)
+
+	// SimulateToolPolicyWithResponse Simulate a tool policy
+	//
+	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+	SimulateToolPolicyWithResponse(ctx context.Context, tokenID string, body SimulateToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*SimulateToolPolicyResponse, error)
 
 	// ListToolsWithResponse List tools
 	//
@@ -37463,6 +37649,103 @@ func (r PutToolPolicyResponse) ContentType() string {
 	return ""
 }
 
+type SimulateToolPolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ToolVerdicts
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SimulateToolPolicyResponse) GetJSON200() *ToolVerdicts {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SimulateToolPolicyResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SimulateToolPolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SimulateToolPolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SimulateToolPolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SimulateToolPolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListToolsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -43819,6 +44102,40 @@ func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tok
 		return nil, err
 	}
 	return ParsePutToolPolicyResponse(rsp)
+}
+
+// SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
+//
+// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+func (c *ClientWithResponses) SimulateToolPolicyWithBodyWithResponse(ctx context.Context, tokenID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SimulateToolPolicyResponse, error) {
+	rsp, err := c.SimulateToolPolicyWithBody(ctx, tokenID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSimulateToolPolicyResponse(rsp)
+}
+
+// SimulateToolPolicyWithResponse Simulate a tool policy
+//
+// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /api/v1/tokens/{token_id}/tool-policy/simulate (the `SimulateToolPolicy` operationId).
+func (c *ClientWithResponses) SimulateToolPolicyWithResponse(ctx context.Context, tokenID string, body SimulateToolPolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*SimulateToolPolicyResponse, error) {
+	rsp, err := c.SimulateToolPolicy(ctx, tokenID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSimulateToolPolicyResponse(rsp)
 }
 
 // ListToolsWithResponse List tools
@@ -51401,6 +51718,88 @@ func ParsePutToolPolicyResponse(rsp *http.Response) (*PutToolPolicyResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ToolPolicyView
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSimulateToolPolicyResponse parses an HTTP response from a SimulateToolPolicyWithResponse call
+func ParseSimulateToolPolicyResponse(rsp *http.Response) (*SimulateToolPolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SimulateToolPolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ToolVerdicts
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
