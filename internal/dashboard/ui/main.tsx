@@ -14,7 +14,7 @@ import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
 import { followLinks, path } from "./router";
-import { identify, logIn } from "./session";
+import { identify, listens, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
@@ -50,7 +50,7 @@ let ended = "";
 function App() {
   const allowed = loggedIn.value;
   useEffect(() => {
-    if (allowed) void connect();
+    if (allowed && listens()) void connect();
     else disconnect();
   }, [allowed]);
   if (allowed === undefined) return null;
