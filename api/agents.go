@@ -136,11 +136,11 @@ func (s *Server) listAgents(r request) (any, error) {
 // addToAgents adds what the parameters counts and usage request to the agents of a page.
 func (s *Server) addToAgents(r request, agents []agentItem) error {
 	q := newQuery(r.Request, agentParameters...)
+	ids := make([]string, len(agents))
+	for i, a := range agents {
+		ids[i] = a.ID
+	}
 	if q.Bool("counts") {
-		ids := make([]string, len(agents))
-		for i, a := range agents {
-			ids[i] = a.ID
-		}
 		children, descendants, err := s.core.Stats.Below(r.Context(), ids)
 		if err != nil {
 			return err
@@ -152,9 +152,10 @@ func (s *Server) addToAgents(r request, agents []agentItem) error {
 	if !q.Bool("usage") {
 		return nil
 	}
-	used, err := s.core.Usage.Tree(r.Context())
+	used, err := s.core.Stats.Usage(r.Context(), ids)
 	for i, a := range agents {
-		agents[i].Usage = newNodeUsage(a.ID, a.TokenBudget, a.BudgetScope, used)
+		u := used[a.ID]
+		agents[i].Usage = &nodeUsage{a.TokenBudget, u.Additional, a.BudgetScope, u.Own - u.Forgiven, u.Own + u.Below, u.Reserved}
 	}
 	return err
 }

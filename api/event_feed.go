@@ -32,7 +32,7 @@ func eventScopes() []scopedEvents {
 			schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
-			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.LedgerCorrected, publications.EventSubscribed,
+			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.UsageChanged, events.LedgerCorrected, publications.EventSubscribed,
 		}},
 		{models.ScopeToolsCall, []models.EventType{
 			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
@@ -54,12 +54,12 @@ type scopedEvents struct {
 }
 
 // PublishedEvents returns the event types that agents can subscribe to as publications of nova, and the scope that each
-// requires: those that require no admin.
+// requires: those that are stored and require no admin.
 func PublishedEvents() map[models.EventType]models.Scope {
 	out := map[models.EventType]models.Scope{}
 	for _, group := range eventScopes() {
 		for _, t := range group.types {
-			if group.scope != models.ScopeAdmin {
+			if group.scope != models.ScopeAdmin && t != events.UsageChanged {
 				out[t] = group.scope
 			}
 		}

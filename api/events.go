@@ -3,10 +3,13 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"comet/internal/events"
 	"comet/internal/httpkit"
@@ -30,6 +33,8 @@ const (
 //	@Description	Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //	@Description
 //	@Description	Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+//	@Description
+//	@Description	`usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //	@Description
 //	@Description	With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //	@Produce		text/event-stream
@@ -141,6 +146,8 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 	defer alive.Stop()
 	look := time.NewTicker(tokenCheckInterval)
 	defer look.Stop()
+	live, unsubscribe := s.subscribeLive(r, t)
+	defer unsubscribe()
 	for t.flushBuffer() == nil {
 		select {
 		case <-ctx.Done():
@@ -148,6 +155,10 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 		case batch := <-batches:
 			// The look-up of the token is cached for less than a second.
 			if s.tokenRevoked(r) || s.appendEvents(ctx, t, batch) != nil {
+				return
+			}
+		case batch := <-live:
+			if s.tokenRevoked(r) || s.appendLive(t, batch) != nil {
 				return
 			}
 		case <-look.C:
@@ -202,6 +213,45 @@ func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []model
 		t.buf = httpkit.AppendEvent(t.buf, strconv.FormatInt(e.Position, 10), string(e.Type), data)
 		t.sentPosition = e.Position
 		if len(t.buf) >= streamChunk {
+			if err := t.flushBuffer(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// subscribeLive subscribes to the events that are not stored, if the stream selects them. They have no line in V5's log.
+func (s *Server) subscribeLive(r *http.Request, t *eventStream) (live <-chan []models.Event, stop func()) {
+	if !slices.Contains(t.filter.types, events.UsageChanged) || r.URL.Query().Get("format") == "v5" {
+		return nil, func() {}
+	}
+	return s.core.Live.Subscribe()
+}
+
+// liveView is an event that is not stored, as JSON: it has neither an id nor a position.
+type liveView struct {
+	Type models.EventType `json:"type"`
+	Key  string           `json:"key"`
+	At   time.Time        `json:"at"`
+	Data jsontext.Value   `json:"data"`
+}
+
+// appendLive appends events that are not stored. They do not move the position of the stream.
+func (s *Server) appendLive(t *eventStream, batch []models.Event) error {
+	for _, e := range batch {
+		allowed, err := t.filter.allows(e)
+		if err != nil {
+			return err
+		}
+		if !allowed {
+			continue
+		}
+		data, err := s.encode(liveView{e.Type, e.Key, e.At, jsontext.Value(e.Data)})
+		if err != nil {
+			return err
+		}
+		if t.buf = httpkit.AppendEvent(t.buf, "", string(e.Type), data); len(t.buf) >= streamChunk {
 			if err := t.flushBuffer(); err != nil {
 				return err
 			}

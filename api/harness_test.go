@@ -25,6 +25,8 @@ import (
 	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/schedule"
+	"comet/internal/stats"
+	"comet/internal/toolsearch"
 	"comet/internal/usage"
 	"comet/models"
 	"comet/store"
@@ -42,6 +44,7 @@ type fixture struct {
 	webhooks     *webhooks.Webhooks
 	orchestrator *orchestrator.Orchestrator
 	server       *api.Server
+	index        *toolsearch.Index
 	url          string
 	admin        string // the secret of a token with the scope admin
 
@@ -83,26 +86,34 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 	t.Helper()
 	h := &fixture{
 		db: db, auth: auth.New(s, &auth.Options{Clock: s.Now}), registry: registry.New(s, &registry.Options{StrictCapabilities: opts.strictCapabilities}),
-		ledger: usage.New(s, nil), webhooks: newHooks(s, opts.loopback),
-		client: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback, messages: messageLog{},
+		webhooks: newHooks(s, opts.loopback),
+		client:   &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback, messages: messageLog{},
 	}
 	require.NoError(t, h.registry.Bootstrap(t.Context()))
+	live := events.NewLive(nil)
+	h.ledger = usage.New(s, &usage.Options{OnChange: func(list []usage.Change) {
+		for _, c := range list {
+			_ = live.Mark(events.UsageChanged, c.AgentID, c.At, c)
+		}
+	}})
 	feed := events.NewFeed(s, nil)
 	h.orchestrator = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond, MaxWaitersPerToken: opts.maxWaiters})
 	if opts.startOrchestrator {
+		require.NoError(t, live.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, live.Stop(context.Background())) })
 		h.startWork(t, s, feed)
 	}
-	hub, workflows := api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)
+	hub, workflows, index := api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)
 	schedules := schedule.New(schedule.Dependencies{Store: s, Auth: h.auth, Orchestrator: h.orchestrator, Workflows: workflows, Logger: slog.New(slog.DiscardHandler)})
 	h.server = api.New(
 		api.Services{Schedules: schedules, PubSub: pubsub.New(s, nil), Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
-			Tools: hub, Workflows: workflows, Remotes: remote.New(s, h.orchestrator, nil)},
+			Tools: hub, Workflows: workflows, Remotes: remote.New(s, h.orchestrator, nil), Stats: stats.New(s), Live: live},
 		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)
 	t.Cleanup(server.Close)
 	t.Cleanup(h.server.Drain)
 	t.Cleanup(h.client.CloseIdleConnections)
-	h.url = server.URL
+	h.url, h.index = server.URL, index
 	return h
 }
 

@@ -39,6 +39,7 @@ type nodeUsage struct {
 	// Tokens that the agent and the agents below it at the time used today. A reset does not change
 	// it.
 	SubtreeUsedToday int64 `json:"subtree_used_today" example:"19400"`
+	Reserved         int64 `json:"reserved,omitempty" example:"2000"` // Tokens of its reservations; only in a list of agents.
 }
 
 // hierarchy is the tree of agents, or a part of it.
@@ -113,7 +114,7 @@ func (h *hierarchyNode) addUsage(n *registry.Node, used usage.TreeUsage) {
 }
 
 func newNodeUsage(id string, budget *int64, scope models.BudgetScope, used usage.TreeUsage) *nodeUsage {
-	return &nodeUsage{budget, used.Additional[id], scope, used.Used[id], used.SubtreeUsed[id]}
+	return &nodeUsage{budget, used.Additional[id], scope, used.Used[id], used.SubtreeUsed[id], 0}
 }
 
 func newHierarchyNode(n *registry.Node) hierarchyNode {

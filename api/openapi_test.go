@@ -28,6 +28,7 @@ import (
 	"comet/internal/pubsub"
 	"comet/internal/registry"
 	"comet/internal/schedule"
+	"comet/internal/stats"
 	"comet/internal/transport"
 	"comet/internal/usage"
 	"comet/models"
@@ -88,9 +89,9 @@ func newDescribedServer(t *testing.T) *describedServer {
 			Classes: map[string]orchestrator.Policy{envelope.Class: envelope.Policy(), v5.Class: v5.Policy(), genesis.Class: genesis.Policy(), "weighted": {Weighted: true}}, Feed: feed, Poll: 10 * time.Millisecond,
 		}),
 	}
-	core.Tools, core.Workflows = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
+	core.Tools, core.Workflows, _ = NewTestTools(t, s, reg, ledger, core.Orchestrator, feed)
 	core.Schedules = schedule.New(schedule.Dependencies{Store: s, Auth: tokens, Orchestrator: core.Orchestrator, Workflows: core.Workflows, Logger: slog.New(slog.DiscardHandler)})
-	core.Remotes = remote.New(s, core.Orchestrator, nil)
+	core.Remotes, core.Stats = remote.New(s, core.Orchestrator, nil), stats.New(s)
 	limits := httpkit.NewLimits(&httpkit.LimitOptions{MaxFailures: 1000})
 	signed := genesis.New(genesis.Dependencies{Work: core.Orchestrator, Keys: core.Keys, ServiceKeys: core.ServiceKeys, Intents: &intents.Service{}, Events: core.PubSub},
 		&genesis.Options{Clock: func() time.Time { return time.Unix(1767225600, 0) }}) // that of the example

@@ -92,6 +92,7 @@ type Services struct {
 	Schedules    *schedule.Service
 	Remotes      *remote.Remotes
 	Stats        *stats.Stats
+	Live         *events.Live // nil without events that are not stored
 }
 
 // Server is the REST API.

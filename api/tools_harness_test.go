@@ -22,7 +22,7 @@ import (
 
 // NewTestTools returns tools without upstreams, and workflows of them, over the packages of a test. Their sandbox has no
 // children before code runs.
-func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) (*tools.Service, *workflow.Engine) {
+func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *usage.Ledger, work *orchestrator.Orchestrator, feed *events.Feed) (*tools.Service, *workflow.Engine, *toolsearch.Index) {
 	t.Helper()
 	var hub *tools.Service
 	up := upstream.New(&upstream.Options{OnChange: func(c upstream.Change) { hub.OnUpstreamChange(c) }})
@@ -42,5 +42,5 @@ func NewTestTools(t testing.TB, s *store.Store, reg *registry.Registry, ledger *
 		require.NoError(t, service.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, service.Stop(context.WithoutCancel(t.Context()))) })
 	}
-	return hub, workflows
+	return hub, workflows, index
 }

@@ -6,8 +6,10 @@ import (
 
 	"comet/internal/bus"
 	"comet/internal/errs"
+	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
+	"comet/internal/usage"
 )
 
 // newBus returns the message bus: embedded, or the servers of --nats-url.
@@ -87,4 +89,27 @@ func (w *wakeups) Stop(context.Context) error {
 		w.stop()
 	}
 	return nil
+}
+
+// liveEvents carries events that are not stored to all replicas.
+type liveEvents struct {
+	*events.Live
+	bus *bus.Bus
+}
+
+// publish sends a message to all replicas; one that cannot be published is lost.
+func (l *liveEvents) publish(message []byte) { _ = l.bus.Publish(string(bus.LiveEvents), message) }
+
+func (l *liveEvents) usageChanged(list []usage.Change) {
+	for _, c := range list {
+		_ = l.Mark(events.UsageChanged, c.AgentID, c.At, c) // a Change is always JSON
+	}
+}
+
+// Start implements background.Service. The bus must have been started.
+func (l *liveEvents) Start(ctx context.Context) error {
+	if _, err := l.bus.Subscribe(string(bus.LiveEvents), func(m bus.Message) { l.Receive(m.Data) }); err != nil {
+		return err
+	}
+	return l.Live.Start(ctx)
 }

@@ -28,6 +28,8 @@ const (
 	WakeAgentIndexes Kind = "comet.wake.agents"
 	// Publications carries publications at most once to the replicas, which pass them on to their agents.
 	Publications Kind = "comet.publications"
+	// LiveEvents carries events that are sent to streams and not stored, at most once, to the replicas.
+	LiveEvents Kind = "comet.events.live"
 	// WakeEverything reports that other wake-ups may have been lost. The bus sends it, with its
 	// own id, after it was disconnected, and turns it into a gap.
 	WakeEverything Kind = "comet.wake.all"

@@ -95,7 +95,7 @@ func (op *operation) changeSlotsOf(agentID string, changes []slotChange) error {
 		return err
 	}
 	if len(failed) > 0 {
-		return op.saveWorker(&w, w.State)
+		return op.saveWorker(&w, w)
 	}
 	op.indexAfterCommit(w)
 	return nil

@@ -61,11 +61,11 @@ func (o *Orchestrator) Join(ctx context.Context, agentID string, j JoinRequest) 
 		if err != nil {
 			return err
 		}
-		was := w.State
+		before := w
 		w.State, w.Protocol, w.ProtocolVersion, w.Transport, w.ConnectionID, w.Concurrency = models.WorkerOnline, j.Protocol, j.ProtocolVersion, j.Transport, j.ConnectionID, j.Concurrency
 		w.MaxDepth = j.MaxDepth
 		op.recordHeartbeat(&w)
-		if err := op.saveWorker(&w, was); err != nil {
+		if err := op.saveWorker(&w, before); err != nil {
 			return err
 		}
 		out = w
@@ -91,8 +91,8 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 		if err != nil {
 			return err
 		}
-		was := w.State
-		if h.Present && was == models.WorkerOffline {
+		before := w
+		if h.Present && w.State == models.WorkerOffline {
 			return errs.New(errs.NotFound, "the agent %q is offline", agentID)
 		}
 		if h.State != "" {
@@ -105,7 +105,7 @@ func (o *Orchestrator) Heartbeat(ctx context.Context, agentID string, h Heartbea
 		}
 		op.recordHeartbeat(&w)
 		out = w
-		return op.saveWorker(&out, was)
+		return op.saveWorker(&out, before)
 	})
 	return out, err
 }
@@ -180,9 +180,9 @@ func (op *operation) setOffline(agentID string, still func(models.Worker) bool) 
 	if err != nil || w.State == models.WorkerOffline || !still(w) {
 		return w, err
 	}
-	was := w.State
+	before := w
 	w.State = models.WorkerOffline
-	err = op.saveWorker(&w, was)
+	err = op.saveWorker(&w, before)
 	return w, err
 }
 
@@ -263,8 +263,9 @@ func (op *operation) recordHeartbeat(w *models.Worker) {
 	}
 }
 
-// saveWorker writes a worker and emits an event if its state has changed.
-func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error {
+// saveWorker writes a worker and emits an event if it has connected or disconnected, or its concurrency has changed. A
+// worker that becomes busy or free has no event: its tasks have.
+func (op *operation) saveWorker(w *models.Worker, before models.Worker) error {
 	if err := op.tx.Workers().Save(w); err != nil {
 		return err
 	}
@@ -272,11 +273,11 @@ func (op *operation) saveWorker(w *models.Worker, was models.WorkerState) error 
 	if w.State == models.WorkerOnline {
 		op.wakeAfterCommit(WakeQueue, "")
 	}
-	if w.State == was {
+	if offline := models.WorkerOffline; (w.State == offline) == (cmp.Or(before.State, offline) == offline) && w.Concurrency == before.Concurrency {
 		return nil
 	}
 	op.emit(events.WorkerChanged, w.AgentID, events.WorkerData{
-		AgentID: w.AgentID, State: w.State, PreviousState: was, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
+		AgentID: w.AgentID, State: w.State, PreviousState: before.State, Protocol: w.Protocol, Transport: w.Transport, Concurrency: w.Concurrency,
 	})
 	return nil
 }
@@ -318,7 +319,7 @@ func (o *Orchestrator) probeWorker(ctx context.Context, job *jobs.Job) error {
 		}
 		w.Probing = true
 		op.wakeAfterCommit(WakeInbox, w.AgentID)
-		return op.saveWorker(&w, w.State)
+		return op.saveWorker(&w, w)
 	})
 }
 

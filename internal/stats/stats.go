@@ -40,7 +40,7 @@ func Windows() []Window {
 type Filter struct {
 	// Root limits tasks, workers and tokens to an agent and the agents below it, "" for all.
 	Root string
-	// Token limits tool calls to those of one token, "" for all.
+	// Token limits tool calls and workflows to those of one token, "" for all.
 	Token string
 }
 
@@ -199,7 +199,7 @@ func (s *Stats) read(ctx context.Context, q rows.Query) (map[int64]Step, map[str
 		if err = durations(took, err, func(s *Step) *Durations { return &s.CallDurations }); err != nil {
 			return err
 		}
-		now, err := rows.Open(from, q.Root)
+		now, err := rows.Open(from, q.Root, q.Token)
 		for _, c := range now {
 			open[c.Kind] = c.Count
 		}
@@ -267,4 +267,17 @@ func Percentile(share float64, of ...Durations) *float64 {
 // Below returns how many agents are directly below agents, and how many are below them in all, by their ids.
 func (s *Stats) Below(ctx context.Context, ids []string) (children, descendants map[string]int, err error) {
 	return rows.Below(s.store.Reads(ctx), ids)
+}
+
+// Use is what an agent and the agents below it use today.
+type Use = rows.Use
+
+// Usage returns what agents use today, by their ids.
+func (s *Stats) Usage(ctx context.Context, ids []string) (map[string]Use, error) {
+	list, err := rows.Usage(s.store.Reads(ctx), ids, s.store.Now())
+	out := make(map[string]Use, len(list))
+	for _, u := range list {
+		out[u.ID] = u
+	}
+	return out, err
 }

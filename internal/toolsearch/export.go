@@ -40,10 +40,7 @@ type Usage struct {
 func (u *usageGraph) Usage(visible func(id string) bool, limit int) Usage {
 	g := u.graph.Load()
 	out := Usage{Density: g.density, At: g.at}
-	runs := map[string]int64{}
-	for _, s := range g.stats {
-		runs[s.Tool] = s.Runs
-	}
+	runs := g.runs()
 	communities := map[int]bool{}
 	for i, id := range g.ids {
 		if visible(id) {

@@ -116,6 +116,31 @@ func (g *graph) setStats(stats []graphstore.Node) {
 	}
 }
 
+// runs returns the number of runs of each tool.
+func (g *graph) runs() map[string]int64 {
+	out := make(map[string]int64, len(g.stats))
+	for _, s := range g.stats {
+		out[s.Tool] = s.Runs
+	}
+	return out
+}
+
+// withRuns returns the statistics of the graph after further runs of tools.
+func (g *graph) withRuns(more []graphstore.Node) []graphstore.Node {
+	out, at := slices.Clone(g.stats), make(map[string]int, len(g.stats))
+	for i, s := range out {
+		at[s.Tool] = i
+	}
+	for _, n := range more {
+		if i, ok := at[n.Tool]; ok {
+			out[i].Runs += n.Runs
+		} else {
+			out = append(out, graphstore.Node{Tool: n.Tool, Runs: n.Runs, Community: -1})
+		}
+	}
+	return out
+}
+
 // alpha returns the weight of the text for a query with a context: max(0.5, 1 − 2·density).
 func (g *graph) alpha() float64 { return max(0.5, 1-2*g.density) }
 
@@ -236,8 +261,9 @@ func (g *graph) computeStats() []graphstore.Node {
 	if len(out) == 0 {
 		return out
 	}
+	runs := g.runs()
 	for i, rank := range g.pageRank() {
-		out[i] = graphstore.Node{Tool: g.ids[i], Rank: rank}
+		out[i] = graphstore.Node{Tool: g.ids[i], Runs: runs[g.ids[i]], Rank: rank}
 	}
 	for i, number := range louvain(g.adjacent) {
 		out[i].Community = number

@@ -171,6 +171,7 @@ func (u *usageGraph) Flush(ctx context.Context) error {
 func (u *usageGraph) flush(ctx context.Context) error {
 	edges, nodes := u.pending.drain()
 	var written []writtenEdge
+	var counted []graphstore.Node
 	var err error
 	for len(edges)+len(nodes) > 0 {
 		e, n := edges[:min(len(edges), maxWritten)], nodes[:min(len(nodes), maxWritten)]
@@ -188,10 +189,11 @@ func (u *usageGraph) flush(ctx context.Context) error {
 		for i, total := range totals { // in the order of e, which is sorted
 			written = append(written, writtenEdge{total, total.Runs == e[i].Runs})
 		}
+		counted = append(counted, n...)
 		edges, nodes = edges[len(e):], nodes[len(n):]
 	}
 	if len(written) > 0 {
-		u.apply(written)
+		u.apply(written, counted)
 	}
 	return err
 }
@@ -268,8 +270,8 @@ func sortedEdges(list []graphstore.Edge) []graphstore.Edge {
 	return slices.SortedFunc(slices.Values(list), compareEdges)
 }
 
-// apply updates the graph with written edges and publishes the changes.
-func (u *usageGraph) apply(all []writtenEdge) {
+// apply updates the graph with written edges and runs of tools, and publishes the changes.
+func (u *usageGraph) apply(all []writtenEdge, counted []graphstore.Node) {
 	old := u.graph.Load()
 	edges := make(map[edge]graphstore.Edge, len(old.source)+len(all))
 	for _, e := range old.source {
@@ -281,7 +283,7 @@ func (u *usageGraph) apply(all []writtenEdge) {
 	list := slices.SortedFunc(maps.Values(edges), func(a, b graphstore.Edge) int {
 		return cmp.Or(b.LastUsed.Compare(a.LastUsed), compareEdges(a, b))
 	})
-	g := newGraph(list[:min(len(list), u.opts.MaxEdges)], old.stats, u.store.Now())
+	g := newGraph(list[:min(len(list), u.opts.MaxEdges)], old.withRuns(counted), u.store.Now())
 	u.replace(g)
 	for _, w := range all {
 		c := g.change(EdgeUpdated)

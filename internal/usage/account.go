@@ -64,3 +64,34 @@ func (a *account) balance() Balance {
 	}
 	return out
 }
+
+// Change is the state of an account after a commit, the data of usage.changed. All sums are of the current day.
+type Change struct {
+	AgentID          string    `json:"agent_id"`
+	UsedToday        int64     `json:"used_today"`                   // without what a reset wrote off
+	SubtreeUsedToday *int64    `json:"subtree_used_today,omitempty"` // only if the budget limits the subtree
+	Reserved         int64     `json:"reserved"`
+	TokenBudget      *int64    `json:"token_budget"` // null is unlimited
+	AdditionalBudget int64     `json:"additional_budget"`
+	At               time.Time `json:"-"`
+}
+
+// save writes a batch, and reports its changes after the commit.
+func (l *Ledger) save(b *batch) error {
+	if err := b.save(); err != nil || l.onChange == nil {
+		return err
+	}
+	var changes []Change
+	for _, a := range b.accounts {
+		if !a.changed {
+			continue
+		}
+		c := Change{AgentID: a.AgentID, UsedToday: a.own().used, Reserved: a.Reserved, TokenBudget: a.spender.TokenBudget, AdditionalBudget: a.Extra, At: b.now}
+		if a.countsSubtree() {
+			c.SubtreeUsedToday = new(a.SubtreeUsed)
+		}
+		changes = append(changes, c)
+	}
+	b.tx.After(func() { l.onChange(changes) })
+	return nil
+}

@@ -183,7 +183,7 @@ func (l *Ledger) decide(tx *store.Tx, ops []operation) error {
 	for _, op := range ops {
 		op.decide(b)
 	}
-	if err := b.save(); err != nil {
+	if err := l.save(b); err != nil {
 		return err
 	}
 	l.counters.after(b)

@@ -39,6 +39,8 @@ type Options struct {
 	Poll time.Duration
 	// Retention is how long Purge keeps facts and ended reservations, default 400 days, at least 2.
 	Retention time.Duration
+	// OnChange is called after each commit with the accounts that have changed; it must not block. Nil is for none.
+	OnChange func([]Change)
 	// Logger receives failures to release expired reservations; default discards.
 	Logger *slog.Logger
 }
@@ -52,6 +54,7 @@ type Ledger struct {
 	poll      time.Duration
 	retention time.Duration
 	group     *group
+	onChange  func([]Change)
 	*counters
 }
 
@@ -61,6 +64,7 @@ func New(s *store.Store, opts *Options) *Ledger {
 	l := &Ledger{
 		store: s, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), poll: cmp.Or(o.Poll, time.Second),
 		retention: max(cmp.Or(o.Retention, 400*day), 2*day), counters: newCounters(),
+		onChange: o.OnChange,
 	}
 	l.group = newGroup(l.commit)
 	l.Loop = background.NewLoop(background.NewPollLoop(background.PollOptions{Task: "freeing expired reservations", Logger: l.log}, l.expireDue).Run)

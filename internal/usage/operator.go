@@ -163,7 +163,7 @@ func (l *Ledger) operate(ctx context.Context, agentID string, once *models.Idemp
 			if err != nil {
 				return nil, err
 			}
-			return out, b.save()
+			return out, l.save(b)
 		})
 	})
 }

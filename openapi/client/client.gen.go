@@ -13862,6 +13862,8 @@ type ClientInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
 	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
@@ -16395,6 +16397,8 @@ func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLet
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+//
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -28471,6 +28475,8 @@ type ClientWithResponsesInterface interface {
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	//
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -42906,6 +42912,8 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Conte
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+//
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //

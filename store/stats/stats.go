@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"comet/models"
 	"comet/store"
 	"comet/store/filter"
 )
@@ -114,13 +115,16 @@ func Tokens(from store.Source, q Query) ([]Count, error) {
 	return store.Rows[Count](from, "SELECT "+step+" AS step, '' AS kind, CAST(sum(tokens) AS BIGINT) FROM usage_facts"+where.SQL()+" GROUP BY 1", where.Args...)
 }
 
-// Open counts what is in progress now: tasks by why they wait, workers and workflows by state, and active agents.
-func Open(from store.Source, root string) ([]Count, error) {
+// Open counts what is in progress now: tasks by why they wait, workers and workflows by state, and active agents. root
+// and token limit it as in a Query; a workflow belongs to a token.
+func Open(from store.Source, root, token string) ([]Count, error) {
 	branch := func(kind, table, condition string) (string, []any) {
 		var where filter.Clause
 		where.And(condition)
-		column := map[string]string{"tasks": "agent_id", "workflows": "agent_id", "workers": "agent_id", "agents": "id"}[table]
-		if root != "" {
+		switch column := map[string]string{"tasks": "agent_id", "workers": "agent_id", "agents": "id"}[table]; {
+		case column == "" && token != "":
+			where.And("token_id = ?", token)
+		case column != "" && root != "":
 			where.And(column+" "+store.InSubtree, root)
 		}
 		return fmt.Sprintf("SELECT 0 AS step, '%s' AS kind, count(*) AS n FROM %s%s", kind, table, where.SQL()), where.Args
@@ -164,4 +168,28 @@ func Below(from store.Source, ids []string) (children, descendants map[string]in
 		children[r.Root], descendants[r.Root] = r.Direct, r.Direct+r.Further
 	}
 	return children, descendants, err
+}
+
+// Use is what an agent and the agents below it used in a day.
+type Use struct {
+	ID                   string
+	Own, Forgiven, Below int64
+	Additional, Reserved int64
+}
+
+// Usage returns what agents use in a day, in days since 1970: a few ranges of indexes for each of them. The paths of
+// usage below an agent are one range; usage below an L2 counts from its present L1 on.
+func Usage(from store.Source, ids []string, now time.Time) ([]Use, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	day := now.Unix() / 86400
+	return store.Rows[Use](from, `SELECT a.id,
+		(SELECT coalesce(sum(w.tokens), 0) FROM usage_windows AS w WHERE w.agent_id = a.id AND w.hour >= ? AND w.hour < ?) AS own,
+		(SELECT coalesce(sum(r.own), 0) FROM usage_resets AS r WHERE r.agent_id = a.id AND r.day = ?) AS forgiven,
+		(SELECT coalesce(sum(w.tokens), 0) FROM usage_windows AS w WHERE w.hour / 24 = ? AND w.path >= a.path || '/' AND w.path < a.path || '0') AS below,
+		(SELECT coalesce(sum(b.tokens), 0) FROM budget_additions AS b WHERE b.agent_id = a.id AND b.expires_at > ?) AS additional,
+		coalesce((SELECT u.reserved FROM usage_accounts AS u WHERE u.agent_id = a.id), 0) AS reserved
+		FROM (SELECT id, CASE level WHEN 0 THEN id WHEN 1 THEN parent_id || '/' || id WHEN 2 THEN '`+models.RootAgentID+`/' || parent_id || '/' || id ELSE '' END AS path
+			FROM agents WHERE id `+store.In(from)+`) AS a`, day*24, day*24+24, day, day, now, store.Keys(ids))
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // chromium starts the browser that all tests share.
-var chromium = sync.OnceValues(func() (context.Context, error) { //nolint:gochecknoglobals // one process for all tests
+var chromium = sync.OnceValues(func() (context.Context, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1440, 900))
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)
@@ -34,11 +34,10 @@ var chromium = sync.OnceValues(func() (context.Context, error) { //nolint:gochec
 
 // TestMain ends the browser.
 func TestMain(m *testing.M) {
-	code := m.Run()
+	m.Run()
 	if ctx, err := chromium(); err == nil {
 		_ = chromedp.Cancel(ctx)
 	}
-	os.Exit(code)
 }
 
 // tab is a tab of the browser without cookies of other tabs. A test with a tab fails if the page violates its policy, throws,
@@ -128,7 +127,7 @@ func quote(text string) string {
 // until waits until an expression is true.
 func (p *tab) until(expression string) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; <-time.After(pause) {
 		if ok, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")")); err == nil && ok {
 			return
 		}
@@ -212,7 +211,7 @@ func (p *tab) screenshot(name, theme string, width int) {
 }
 
 // axeSource is the accessibility checker.
-var axeSource = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(os.Getenv("AXE")) }) //nolint:gochecknoglobals // read once
+var axeSource = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(os.Getenv("AXE")) })
 
 // accessible fails the test if axe-core has a serious or critical finding.
 func (p *tab) accessible(where string) {

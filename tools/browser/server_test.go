@@ -20,6 +20,9 @@ import (
 // patience is how long a test waits for a condition. It is not an expectation: a busy machine may need it.
 const patience = 90 * time.Second
 
+// pause is the time between two looks at a condition.
+const pause = 20 * time.Millisecond
+
 // server is a comet program with a data folder of its own.
 type server struct {
 	t       *testing.T
@@ -64,7 +67,7 @@ func (s *server) start(address string) {
 	s.link = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(lines.Text()), "Dashboard"))
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	eventually(s.t, "the server is ready", func() bool {
-		r, err := http.Get(s.url + "/readyz") //nolint:noctx // a test
+		r, err := http.Get(s.url + "/readyz")
 		if err == nil {
 			_ = r.Body.Close()
 		}
@@ -173,7 +176,7 @@ func (s *server) waitForTask(id, state string) {
 // eventually waits until a condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !condition(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !condition(); <-time.After(pause) {
 		require.True(t, time.Now().Before(end), "waited too long: %s", what)
 	}
 }

@@ -18,14 +18,19 @@ import { identify, listens, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 import { Task } from "./task";
 import { Tasks } from "./tasks";
+import { ToolOrServer, Tools } from "./tools";
 import { Webhook } from "./webhook";
 import { Webhooks } from "./webhooks";
+import { Workflow } from "./workflow";
+import { Workflows } from "./workflows";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
   agents: { list: Agents, one: Agent },
   tasks: { list: Tasks, one: Task },
+  workflows: { list: Workflows, one: Workflow },
+  tools: { list: Tools, one: ToolOrServer },
   webhooks: { list: Webhooks, one: Webhook },
   access: { list: Access },
   events: { list: Events },

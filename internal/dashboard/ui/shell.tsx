@@ -101,7 +101,7 @@ function Live() {
 function Account() {
   const leave = () => void logOut().catch((thrown) => notify("bad", Problem.of(thrown).detail));
   return (
-    <span class="row">
+    <span class="account">
       <a class="truncate" style={{ maxWidth: "160px" }} href={link("access")} title="Your token">
         {me.value?.token.name}
       </a>

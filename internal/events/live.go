@@ -1,0 +1,111 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"comet/internal/background"
+	"comet/models"
+)
+
+const (
+	// liveInterval is the least time between two events of one key.
+	liveInterval = time.Second
+	// maxLive is how many keys may wait for the next interval; further ones are dropped.
+	maxLive = 10_000
+	// liveBatch is how many events one message has at most, and liveBuffer how many messages wait for a subscriber.
+	liveBatch, liveBuffer = 500, 8
+)
+
+// Live carries events that are sent to streams and not stored (ADR 63). Once a second it publishes the last event of
+// each key to all replicas. Any event may be lost: a subscriber reads the state behind it again.
+type Live struct {
+	*background.Loop
+	publish func(message []byte)
+
+	mu          sync.Mutex
+	pending     map[string]models.Event
+	subscribers map[chan []models.Event]bool
+}
+
+// NewLive returns a Live. publish sends a message to the method Receive of every replica, this one included; nil is for
+// a process without replicas.
+func NewLive(publish func(message []byte)) *Live {
+	l := &Live{publish: publish, pending: map[string]models.Event{}, subscribers: map[chan []models.Event]bool{}}
+	if publish == nil {
+		l.publish = l.Receive
+	}
+	loop := background.NewPollLoop(background.PollOptions{Task: "publishing live events", Logger: slog.New(slog.DiscardHandler)}, func(context.Context) (time.Duration, error) {
+		return liveInterval, l.flush()
+	})
+	l.Loop = background.NewLoop(loop.Run)
+	return l
+}
+
+// Mark lets an event be published; it replaces one with the same key that was not published yet. data becomes JSON.
+func (l *Live) Mark(kind models.EventType, key string, at time.Time, data any) error {
+	text, err := json.Marshal(data)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, waits := l.pending[key]; err == nil && (waits || len(l.pending) < maxLive) {
+		l.pending[key] = models.Event{Type: kind, Key: key, At: at, Data: text}
+	}
+	return err
+}
+
+// flush publishes what is pending, in the order of keys.
+func (l *Live) flush() error {
+	l.mu.Lock()
+	keys, pending := slices.Sorted(maps.Keys(l.pending)), l.pending
+	l.pending = map[string]models.Event{}
+	l.mu.Unlock()
+	for batch := range slices.Chunk(keys, liveBatch) {
+		list := make([]models.Event, len(batch))
+		for i, key := range batch {
+			list[i] = pending[key]
+		}
+		message, err := json.Marshal(list)
+		if err != nil {
+			return err
+		}
+		l.publish(message)
+	}
+	return nil
+}
+
+// Receive passes a message of a replica to the subscribers. A subscriber whose buffer is full loses it.
+func (l *Live) Receive(message []byte) {
+	var list []models.Event
+	if json.Unmarshal(message, &list) != nil {
+		return // of another version
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for to := range l.subscribers {
+		select {
+		case to <- list:
+		default:
+		}
+	}
+}
+
+// Subscribe returns the events from now on, until stop is called. The events of a nil Live never come.
+func (l *Live) Subscribe() (list <-chan []models.Event, stop func()) {
+	if l == nil {
+		return nil, func() {}
+	}
+	to := make(chan []models.Event, liveBuffer)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subscribers[to] = true
+	return to, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.subscribers, to)
+	}
+}

@@ -1,0 +1,74 @@
+package events_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"comet/internal/events"
+	"comet/models"
+)
+
+// TestLive: two replicas publish the last event of each key once a second, and a subscriber that does not read loses
+// events without delaying others.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var replicas [2]*events.Live
+		messages := 0
+		for i := range replicas {
+			replicas[i] = events.NewLive(func(message []byte) {
+				messages++
+				for _, r := range replicas {
+					r.Receive(message)
+				}
+			})
+		}
+		for _, r := range replicas {
+			require.NoError(t, r.Start(t.Context()))
+			defer func() { require.NoError(t, r.Stop(context.Background())) }()
+		}
+		reader, stop := replicas[1].Subscribe()
+		defer stop()
+		slow, stopSlow := replicas[0].Subscribe()
+		synctest.Wait()
+		at := time.Now().UTC()
+		mark := func(key string, value int) {
+			require.NoError(t, replicas[0].Mark(events.UsageChanged, key, at, value))
+		}
+		for i := range 1000 {
+			mark("b", i)
+			mark("a", i)
+		}
+		require.Equal(t, []models.Event{{Type: events.UsageChanged, Key: "a", At: at, Data: []byte("999")}, {Type: events.UsageChanged, Key: "b", At: at, Data: []byte("999")}}, <-reader)
+		require.Equal(t, time.Second, time.Since(at), "once a second")
+		require.Equal(t, 1, messages)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, messages, "nothing has changed")
+
+		for i := range 20 {
+			mark("a", i)
+			require.Equal(t, fmt.Sprint(i), string((<-reader)[0].Data))
+		}
+		require.Len(t, slow, cap(slow), "the rest is lost")
+		stopSlow()
+		for i := range 12_000 {
+			mark(fmt.Sprintf("%05d", i), i)
+		}
+		total := 0
+		for range 8 {
+			total += len(<-reader)
+		}
+		require.Equal(t, 4000, total, "messages of 500 events, and the buffer holds eight")
+		require.Error(t, replicas[0].Mark(events.UsageChanged, "a", at, make(chan int)))
+		replicas[0].Receive([]byte("{"))
+		var none *events.Live
+		never, end := none.Subscribe()
+		require.Nil(t, never)
+		end()
+	})
+}
