@@ -8,7 +8,6 @@ import { kinds, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { can, identify, me, type Scope } from "./session";
 import { Secret } from "./webhooks";
-import "./access.css";
 
 type Token = Schemas["TokenView"];
 type Issued = Schemas["TokenIssued"];

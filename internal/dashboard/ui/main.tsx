@@ -3,12 +3,13 @@ import { render, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
+import "./access.css";
+import "./tools.css";
+import "./webhooks.css";
+import "./workflows.css";
 import { loggedIn, Problem } from "./api";
-import { Access } from "./access";
-import { Agent } from "./agent";
-import { Agents } from "./agents";
 import { Empty, Page } from "./components";
-import { Events } from "./events";
+import { lazy } from "./lazy";
 import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
@@ -16,24 +17,17 @@ import { listen, Palette } from "./palette";
 import { followLinks, path } from "./router";
 import { identify, listens, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
-import { Task } from "./task";
-import { Tasks } from "./tasks";
-import { ToolOrServer, Tools } from "./tools";
-import { Webhook } from "./webhook";
-import { Webhooks } from "./webhooks";
-import { Workflow } from "./workflow";
-import { Workflows } from "./workflows";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
-  agents: { list: Agents, one: Agent },
-  tasks: { list: Tasks, one: Task },
-  workflows: { list: Workflows, one: Workflow },
-  tools: { list: Tools, one: ToolOrServer },
-  webhooks: { list: Webhooks, one: Webhook },
-  access: { list: Access },
-  events: { list: Events },
+  agents: { list: lazy(() => import("./agents").then((m) => m.Agents)), one: lazy(() => import("./agent").then((m) => m.Agent)) },
+  tasks: { list: lazy(() => import("./tasks").then((m) => m.Tasks)), one: lazy(() => import("./task").then((m) => m.Task)) },
+  workflows: { list: lazy(() => import("./workflows").then((m) => m.Workflows)), one: lazy(() => import("./workflow").then((m) => m.Workflow)) },
+  tools: { list: lazy(() => import("./tools").then((m) => m.Tools)), one: lazy(() => import("./tools").then((m) => m.ToolOrServer)) },
+  webhooks: { list: lazy(() => import("./webhooks").then((m) => m.Webhooks)), one: lazy(() => import("./webhook").then((m) => m.Webhook)) },
+  access: { list: lazy(() => import("./access").then((m) => m.Access)) },
+  events: { list: lazy(() => import("./events").then((m) => m.Events)) },
 };
 
 function View() {

@@ -11,7 +11,6 @@ import { Servers } from "./tool-servers";
 import { Policies } from "./policy";
 import { ToolGraph } from "./toolgraph";
 import { Upstream } from "./upstream";
-import "./tools.css";
 
 type Part = { id: string; title: string; view: ComponentType; admin?: boolean };
 

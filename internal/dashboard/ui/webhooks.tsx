@@ -7,7 +7,6 @@ import { moment } from "./format";
 import { kinds, usePages } from "./resource";
 import { link, navigate } from "./router";
 import { can, me } from "./session";
-import "./webhooks.css";
 
 export type Webhook = Schemas["WebhookView"];
 

@@ -12,7 +12,6 @@ import { link, parameter, setParameters } from "./router";
 import { stepTimes, useRunEvents, type StepTime } from "./runevents";
 import { can } from "./session";
 import { Timeline } from "./timeline";
-import "./workflows.css";
 
 type View = Schemas["Workflow"];
 type Result = Schemas["WorkflowTaskResult"];

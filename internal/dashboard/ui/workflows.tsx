@@ -9,7 +9,6 @@ import { link, navigate, parameter } from "./router";
 import { usePolling } from "./runevents";
 import { can } from "./session";
 import { Definitions } from "./workflowdefinitions";
-import "./workflows.css";
 
 type Summary = Schemas["WorkflowSummary"];
 
