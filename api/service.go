@@ -14,6 +14,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"comet/internal/errs"
+	"comet/internal/httpkit"
 	"comet/internal/stats"
 	"comet/internal/template"
 	"comet/internal/upstream"
@@ -88,11 +89,7 @@ type serverStatus struct {
 //	@Produce		json
 //	@Success		200	{object}	serverStatus	"The state"
 func (s *Server) getHome(w http.ResponseWriter, r *http.Request) error {
-	scheme := "http"
-	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
-		scheme = "https"
-	}
-	v := serverStatus{s.readiness(r), s.opts.Version, s.opts.Database, s.opts.Metrics != nil, scheme + "://" + r.Host}
+	v := serverStatus{s.readiness(r), s.opts.Version, s.opts.Database, s.opts.Metrics != nil, httpkit.Origin(r)}
 	w.Header().Add("Vary", "Accept")
 	if accept := r.Header.Get("Accept"); !strings.Contains(accept, "text/html") && strings.Contains(accept, contentTypeJSON) {
 		return s.writeJSON(w, r, v)

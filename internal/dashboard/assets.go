@@ -54,19 +54,25 @@ type assets struct {
 
 func loadAssets() *assets {
 	out := &assets{files: map[string]asset{}}
-	name := func(file, contentType string) string {
-		content, err := dist.ReadFile("dist/" + file)
-		if err != nil {
-			panic(err) // the file is part of the program
+	entries, _ := dist.ReadDir("dist") // the folder is part of the program
+	names := map[string]string{}
+	for _, e := range entries {
+		content, _ := dist.ReadFile("dist/" + e.Name())
+		base, extension, _ := strings.Cut(e.Name(), ".")
+		name := e.Name()
+		if !strings.Contains(base, "-") { // the other names contain the hash already
+			sum := sha256.Sum256(content)
+			name = base + "-" + hex.EncodeToString(sum[:6]) + "." + extension
 		}
-		sum := sha256.Sum256(content)
-		base, extension, _ := strings.Cut(file, ".")
-		a := asset{base + "-" + hex.EncodeToString(sum[:6]) + "." + extension, contentType, content}
-		out.files[a.name] = a
-		return a.name
+		names[e.Name()] = name
+		out.files[name] = asset{name, contentTypes[extension], content}
 	}
-	out.index = fmt.Appendf(nil, index, name("icon.svg", "image/svg+xml"), name("app.css", "text/css; charset=utf-8"), name("app.js", "text/javascript; charset=utf-8"))
+	out.index = fmt.Appendf(nil, index, names["icon.svg"], names["app.css"], names["app.js"])
 	return out
+}
+
+var contentTypes = map[string]string{ //nolint:gochecknoglobals // a constant table
+	"svg": "image/svg+xml", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
 }
 
 // mountAssets adds the routes of the page's files to a router.

@@ -16,6 +16,9 @@ const (
 	loopbackCookie = "comet_session"
 )
 
+// Origin returns the scheme and the host of the server as the client of a request sees them.
+func Origin(r *http.Request) string { return scheme(r) + "://" + r.Host }
+
 // scheme returns the scheme that the client of a request used, also in front of a proxy.
 func scheme(r *http.Request) string {
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
@@ -72,7 +75,7 @@ func CheckSameOrigin(r *http.Request) error {
 		}
 	}
 	for _, origin := range r.Header["Origin"] {
-		if own := scheme(r) + "://" + r.Host; !strings.EqualFold(origin, own) {
+		if own := Origin(r); !strings.EqualFold(origin, own) {
 			return errs.New(errs.InsecureRequest, "a page of the origin %s sent this request, and this server is %s; a proxy must pass on Host and X-Forwarded-Proto", input.Quote(origin), own)
 		}
 	}

@@ -26,11 +26,16 @@ func bundle(out string) error {
 	if err != nil {
 		return err
 	}
+	if err := os.RemoveAll(out); err != nil {
+		return err
+	}
 	result := api.Build(api.BuildOptions{
 		EntryPointsAdvanced: []api.EntryPoint{{InputPath: "ui/main.tsx", OutputPath: "app"}},
 		Outdir:              out,
 		NodePaths:           []string{libraries},
 		Bundle:              true,
+		Splitting:           true,
+		ChunkNames:          "[name]-[hash]",
 		Format:              api.FormatESModule,
 		Platform:            api.PlatformBrowser,
 		Target:              api.ES2022,

@@ -151,7 +151,7 @@ export function Facts({ of }: { of: [string, ComponentChildren][] }) {
   return (
     <dl class="facts">
       {of
-        .filter(([, value]) => value !== undefined && value !== null && value !== "")
+        .filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false)
         .map(([name, value]) => [<dt>{name}</dt>, <dd>{value}</dd>])}
     </dl>
   );
@@ -270,13 +270,17 @@ export function Search(p: { name: string; label: string; placeholder?: string })
   return <input type="search" aria-label={p.label} placeholder={p.placeholder ?? p.label} defaultValue={parameter(p.name)} onInput={(e) => apply(e.currentTarget.value)} />;
 }
 
-/** Dialog is a modal dialog; Escape and the button close it. */
-export function Dialog(p: { title: string; close: () => void; wide?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
+/** Dialog is a modal dialog; Escape, the button and, unless it must stay, a click beside it close it. */
+export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => dialog.current?.showModal(), []);
+  const pressed = useRef<EventTarget>(null);
+  useEffect(() => {
+    dialog.current?.showModal();
+    dialog.current?.querySelector<HTMLElement>(".body input, .body select, .body textarea")?.focus();
+  }, []);
   return (
-    <dialog ref={dialog} class={p.wide ? "wide" : ""} aria-labelledby={id} onClose={p.close} onClick={(e) => e.target === dialog.current && p.close()}>
+    <dialog ref={dialog} class={p.wide ? "wide" : ""} aria-labelledby={id} onClose={p.close} onPointerDown={(e) => (pressed.current = e.target)} onClick={(e) => !p.stays && e.target === dialog.current && pressed.current === e.target && p.close()}>
       <header>
         <h2 id={id}>{p.title}</h2>
         <button class="quiet" aria-label="Close" onClick={p.close}>
@@ -329,7 +333,7 @@ export function AsCurl({ calls }: { calls: Call[] }) {
 }
 
 /** Action is a button that sends a call. With a question it asks first, and shows the call as curl. */
-export function Action<T = unknown>(p: { label: string; call: Call | (() => Call); question?: string; details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; disabled?: boolean; done?: (result: T) => void; message?: string }) {
+export function Action<T = unknown>(p: { label: string; call: Call | (() => Call); question?: string; details?: ComponentChildren; kind?: "primary" | "danger" | "quiet" | ""; disabled?: boolean; done?: (result: T) => void; message?: string | ((result: T) => string) }) {
   const [asking, setAsking] = useState(false);
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem>();
@@ -340,7 +344,8 @@ export function Action<T = unknown>(p: { label: string; call: Call | (() => Call
     try {
       const result = await call<T>(get());
       setAsking(false);
-      notify("good", p.message ?? p.label + ": done.");
+      const message = typeof p.message === "function" ? p.message(result) : (p.message ?? p.label + ": done.");
+      if (message) notify("good", message);
       p.done?.(result);
     } catch (thrown) {
       const failure = Problem.of(thrown);

@@ -18,7 +18,7 @@ export function describe(e: LiveEvent): string {
   const [kind = "", verb = ""] = e.type.split(".");
   const d = e.data ?? {};
   const details = [
-    d.state && d.state !== verb ? d.state : "",
+    kind === "worker" && d.state ? d.state : "",
     d.progress !== undefined && verb === "progress" ? d.progress + " %" : "",
     d.agent_id && kind !== "agent" && d.agent_id !== e.key ? "by " + d.agent_id : "",
     d.failure || d.error || d.question || d.reason || "",

@@ -11,7 +11,8 @@ export type FieldSpec = {
   label: string;
   kind?: "text" | "number" | "textarea" | "json" | "select" | "list" | "checkbox" | "choices" | "password";
   hint?: ComponentChildren;
-  options?: [string, string][];
+  /** the value, the text and what it means */
+  options?: [string, string, string?][];
   required?: boolean;
   fixed?: boolean;
   /** whether null clears the member when an edited field is emptied */
@@ -137,11 +138,14 @@ function Field({ spec, value, error, change }: { spec: FieldSpec; value: string 
       return (
         <fieldset class="field" style={{ border: 0, padding: 0, margin: 0 }} aria-describedby={described}>
           <legend class="label" style={{ padding: 0, fontWeight: 550, fontSize: "13px" }}>{spec.label}</legend>
-          <div class="row">
-            {spec.options!.map(([v, text]) => (
-              <label class="row" key={v}>
+          <div class="choices">
+            {spec.options!.map(([v, text, note]) => (
+              <label key={v}>
                 <input type="checkbox" name={spec.name} value={v} checked={(value as string[]).includes(v)} onChange={(e) => change(e.currentTarget.checked ? [...(value as string[]), v] : (value as string[]).filter((x) => x !== v))} />
-                {text}
+                <span>
+                  {text}
+                  {note && <span class="hint">{note}</span>}
+                </span>
               </label>
             ))}
           </div>

@@ -1,4 +1,4 @@
-// The event stream of the server: one connection for the whole page. It resumes at the position of the last event, so that
+// The event stream of the server: one connection for all pages of a browser. It resumes at the position of the last event, so that
 // a restart of the server loses nothing, and gives events to the views in batches, at most ten a second.
 import { batch, signal } from "@preact/signals";
 import { loggedIn, problemOf } from "./api";
@@ -13,7 +13,9 @@ export type LiveEvent = {
 };
 type Handler = (events: LiveEvent[]) => void;
 
-export const state = signal<"connecting" | "on" | "off">("connecting");
+type State = "connecting" | "on" | "off";
+
+export const state = signal<State>("connecting");
 export const position = signal(0);
 /** reason says why the stream is off. */
 export const reason = signal("");
@@ -44,6 +46,7 @@ function flush() {
   timer = undefined;
   const events = waiting;
   waiting = [];
+  if (leading) channel?.postMessage({ kind: "events", events, last } satisfies Message);
   batch(() => {
     position.value = Number(last ?? 0);
     if (events.length > 0) for (const handler of handlers) handler(events);
@@ -54,29 +57,82 @@ function schedule() {
   timer ??= setTimeout(flush, paintInterval);
 }
 
-/** connect opens the stream and keeps it open until disconnect. */
+/** connect follows the stream until disconnect. One page of the browser holds the connection and passes the events on to
+ * the others: a browser opens few connections to one server. When that page is closed, another one takes over. */
 export async function connect(): Promise<void> {
   disconnect();
   const stop = (stopped = new AbortController());
-  for (let wait = 250; !stop.signal.aborted; wait = Math.min(wait * 2, 5000)) {
+  channel = new BroadcastChannel("comet-events");
+  channel.onmessage = (message: MessageEvent<Message>) => receive(message.data);
+  channel.postMessage({ kind: "hello" } satisfies Message);
+  try {
+    await navigator.locks.request("comet-events", { signal: stop.signal }, () => lead(stop.signal));
+  } catch (thrown) {
+    if (!stop.signal.aborted) throw thrown;
+  }
+}
+
+/** lead keeps the connection open. */
+async function lead(stop: AbortSignal): Promise<void> {
+  leading = true;
+  for (let wait = 250; !stop.aborted; wait = Math.min(wait * 2, 5000)) {
     const began = Date.now();
+    let why = "The server ended the stream.";
     try {
-      await read(stop.signal);
-      reason.value = "the server ended the stream";
+      await read(stop);
     } catch (thrown) {
-      reason.value = thrown instanceof Error ? thrown.message : String(thrown);
+      why = thrown instanceof TypeError ? "The server does not respond." : thrown instanceof Error ? thrown.message : String(thrown);
     }
-    if (stop.signal.aborted || loggedIn.value === false) return;
-    state.value = "off";
+    if (stop.aborted || loggedIn.value === false) break;
+    report("off", why);
     if (Date.now() - began > 10_000) wait = 250;
     await new Promise((done) => setTimeout(done, wait * (0.75 + Math.random() / 2)));
   }
+  leading = false;
 }
 
 export function disconnect() {
   stopped?.abort();
-  stopped = undefined;
+  channel?.close();
+  stopped = channel = undefined;
+  leading = false;
   state.value = "connecting";
+}
+
+/** Message is what the pages of a browser tell each other. */
+type Message = { kind: "hello" } | { kind: "state"; state: State; reason: string; last?: string } | { kind: "events"; events: LiveEvent[]; last?: string } | { kind: "gap" };
+
+let channel: BroadcastChannel | undefined;
+let leading = false;
+
+/** report sets the state of the stream, here and in the other pages. */
+function report(now: State, why = "") {
+  state.value = now;
+  reason.value = why;
+  channel?.postMessage({ kind: "state", state: now, reason: why, last } satisfies Message);
+}
+
+/** receive handles a message of another page. */
+function receive(message: Message) {
+  switch (message.kind) {
+    case "hello":
+      if (leading) report(state.value, reason.value);
+      break;
+    case "state":
+      if (message.state === "on" && state.value !== "on") for (const reload of reloads) reload();
+      state.value = message.state;
+      reason.value = message.reason;
+      last = message.last ?? last;
+      schedule();
+      break;
+    case "events":
+      waiting.push(...message.events);
+      last = message.last;
+      schedule();
+      break;
+    case "gap":
+      for (const reload of reloads) reload();
+  }
 }
 
 async function read(signal: AbortSignal): Promise<void> {
@@ -85,8 +141,7 @@ async function read(signal: AbortSignal): Promise<void> {
   if (last !== undefined) headers["Last-Event-ID"] = last;
   const response = await fetch("/api/v1/events", { headers, signal, cache: "no-store" });
   if (!response.ok || !response.body) throw await problemOf(response);
-  state.value = "on";
-  reason.value = "";
+  report("on");
   if (!resumed) for (const reload of reloads) reload();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ; ) {
@@ -110,6 +165,7 @@ function parse(block: string) {
   }
   schedule(); // the position may have changed
   if (name === "gap") {
+    channel?.postMessage({ kind: "gap" } satisfies Message);
     for (const reload of reloads) reload();
   } else if (data) {
     waiting.push(JSON.parse(data));

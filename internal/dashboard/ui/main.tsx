@@ -3,27 +3,31 @@ import { render, type ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
+import "./access.css";
+import "./tools.css";
+import "./webhooks.css";
+import "./workflows.css";
 import { loggedIn, Problem } from "./api";
-import { Agent } from "./agent";
-import { Agents } from "./agents";
 import { Empty, Page } from "./components";
-import { Events } from "./events";
-import { connect, disconnect } from "./live";
+import { lazy } from "./lazy";
+import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
-import { followLinks, navigate, path } from "./router";
-import { identify, logIn } from "./session";
+import { followLinks, path } from "./router";
+import { can, identify, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
-import { Task } from "./task";
-import { Tasks } from "./tasks";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
   "": { list: Overview },
-  agents: { list: Agents, one: Agent },
-  tasks: { list: Tasks, one: Task },
-  events: { list: Events },
+  agents: { list: lazy(() => import("./agents").then((m) => m.Agents)), one: lazy(() => import("./agent").then((m) => m.Agent)) },
+  tasks: { list: lazy(() => import("./tasks").then((m) => m.Tasks)), one: lazy(() => import("./task").then((m) => m.Task)) },
+  workflows: { list: lazy(() => import("./workflows").then((m) => m.Workflows)), one: lazy(() => import("./workflow").then((m) => m.Workflow)) },
+  tools: { list: lazy(() => import("./tools").then((m) => m.Tools)), one: lazy(() => import("./tools").then((m) => m.ToolOrServer)) },
+  webhooks: { list: lazy(() => import("./webhooks").then((m) => m.Webhooks)), one: lazy(() => import("./webhook").then((m) => m.Webhook)) },
+  access: { list: lazy(() => import("./access").then((m) => m.Access)) },
+  events: { list: lazy(() => import("./events").then((m) => m.Events)) },
 };
 
 function View() {
@@ -45,7 +49,7 @@ let ended = "";
 function App() {
   const allowed = loggedIn.value;
   useEffect(() => {
-    if (allowed) void connect();
+    if (allowed && can("tasks:read", "agents:read", "tools:call")) void connect();
     else disconnect();
   }, [allowed]);
   if (allowed === undefined) return null;
@@ -66,7 +70,7 @@ async function start() {
   const code = new URLSearchParams(location.hash.slice(1)).get("login");
   try {
     if (code) {
-      navigate(location.pathname, true);
+      history.replaceState(null, "", location.pathname);
       await logIn({ code });
     } else await identify();
   } catch (thrown) {
@@ -78,6 +82,7 @@ async function start() {
 
 effect(() => {
   document.documentElement.dataset.theme = theme();
+  document.body.dataset.live = state.value;
 });
 followLinks();
 listen();

@@ -120,13 +120,20 @@ function Spending({ path }: { path: string }) {
   );
 }
 
+/** worthShowing leaves out events of which there are too many to read. */
+const worthShowing = (e: LiveEvent) => e.type !== "usage.changed" && e.type !== "task.progress";
+
 /** Now shows the newest events, at most twenty. */
 function Now() {
-  const [events, setEvents] = useState<LiveEvent[]>([]);
-  useEffect(() => onEvents((fresh) => {
-    const shown = fresh.filter((e) => e.type !== "usage.changed" && e.type !== "task.progress");
-    if (shown.length > 0) setEvents((old) => [...shown.slice(-20).reverse(), ...old].slice(0, 20));
+  const [fresh, setFresh] = useState<LiveEvent[]>([]);
+  const past = useGet<Schemas["EventHistory"]>(can("tasks:read", "agents:read", "tools:call") ? "/api/v1/events/history?limit=40" : undefined);
+  useEffect(() => onEvents((events) => {
+    const shown = events.filter(worthShowing);
+    if (shown.length > 0) setFresh((old) => [...shown.slice(-20).reverse(), ...old].slice(0, 20));
   }), []);
+  const first = fresh[fresh.length - 1]?.position ?? Infinity;
+  const older = ((past.data?.events ?? []) as LiveEvent[]).filter((e) => worthShowing(e) && e.position! < first).reverse();
+  const events = [...fresh, ...older].slice(0, 20);
   return (
     <Panel title="Now" flush actions={can("tasks:read", "agents:read", "tools:call") && <a href={link("events")}>All events</a>}>
       {events.length === 0 ? (

@@ -104,3 +104,12 @@ export function usePages<T>(path: string | undefined, member: string, refresh?: 
   const { data, ...rest } = useLoad(load, refresh);
   return { ...rest, data: data?.rows, more: data?.cursor ? () => setPages({ path, count: count + 1 }) : undefined };
 }
+
+/** useRepeat reads a resource again and again while something in it is about to change without an event. */
+export function useRepeat(reload: () => void, active: boolean, every = 2000) {
+  useEffect(() => {
+    if (!active) return;
+    const timer = setInterval(() => document.hidden || reload(), every);
+    return () => clearInterval(timer);
+  }, [reload, active, every]);
+}

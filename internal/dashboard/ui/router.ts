@@ -16,9 +16,10 @@ addEventListener("popstate", () => (current.value = location.pathname + location
 /** navigate shows another view. */
 export function navigate(to: string, replace = false) {
   if (to === current.value) return;
+  const moved = !replace && to.split("?")[0] !== current.value.split("?")[0];
   history[replace ? "replaceState" : "pushState"](null, "", to);
   current.value = to;
-  if (!replace) scrollTo(0, 0);
+  if (moved) scrollTo(0, 0);
 }
 
 /** link returns the address of a view: link("tasks", id). */

@@ -67,7 +67,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         </div>
         <div>
           <header class="bar">
-            <button class="search" onClick={() => openPalette()} aria-haspopup="dialog" aria-label="Search and commands">
+            <button class="search" onClick={() => openPalette()} aria-haspopup="dialog">
               <Icon name="search" /> Search <kbd>{shortcut}</kbd>
             </button>
             <div class="end">
@@ -101,7 +101,7 @@ function Live() {
 function Account() {
   const leave = () => void logOut().catch((thrown) => notify("bad", Problem.of(thrown).detail));
   return (
-    <span class="row">
+    <span class="account">
       <a class="truncate" style={{ maxWidth: "160px" }} href={link("access")} title="Your token">
         {me.value?.token.name}
       </a>

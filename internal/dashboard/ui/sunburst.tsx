@@ -104,7 +104,7 @@ export function Sunburst({ root }: { root: Node }) {
                   <span class="row">
                     <a href={link("agents", n.id)}>{n.name}</a>
                     {n.children.length > 0 && (
-                      <button class="quiet" aria-label={"Show the agents below " + n.name} onClick={() => enter(n)}>
+                      <button class="quiet" aria-label={`${n.children.length} below ${n.name}`} onClick={() => enter(n)}>
                         {n.children.length} below
                       </button>
                     )}

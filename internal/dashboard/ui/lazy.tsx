@@ -1,0 +1,28 @@
+// Views that are loaded when they are opened first, so that the first load is small.
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Problem } from "./api";
+import { Page, ProblemNotice, Skeleton } from "./components";
+
+/** lazy returns a component that load loads. */
+export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): ComponentType<P> {
+  let loaded: ComponentType<P> | undefined;
+  return function Lazy(props: P) {
+    const [problem, setProblem] = useState<Problem>();
+    const [, redraw] = useState(0);
+    useEffect(() => {
+      if (loaded) return;
+      load().then(
+        (component) => ((loaded = component), redraw((n) => n + 1)),
+        () => setProblem(new Problem(0, "This view cannot be loaded. If comet was updated, load the page again.")),
+      );
+    }, []);
+    const View = loaded;
+    if (View) return <View {...props} />;
+    return (
+      <Page name="loading" title="Loading" ready={false}>
+        {problem ? <ProblemNotice problem={problem} retry={() => location.reload()} /> : <Skeleton />}
+      </Page>
+    );
+  };
+}

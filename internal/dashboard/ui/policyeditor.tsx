@@ -1,0 +1,214 @@
+// The editor of a token's tool policy, and the simulator of the policy that is being edited.
+import { useCallback, useEffect, useState } from "preact/hooks";
+import { call, Problem, request, type Call, type Schemas } from "./api";
+import { Action, AsCurl, Badge, Empty, Loaded, Panel, ProblemNotice, Table } from "./components";
+import { count } from "./format";
+import { Icon } from "./icons";
+import type { Stored } from "./policy";
+import { useLoad } from "./resource";
+import { link } from "./router";
+import { notify } from "./toasts";
+
+export type Policy = Schemas["ToolPolicy"];
+type Rule = { tool: string; args: string };
+type Draft = { allow: Rule[]; deny: Rule[]; classes: string[] };
+type ClassName = "read" | "write" | "destructive";
+
+const rules = (list: Schemas["ToolRule"][] | undefined): Rule[] => (list ?? []).map((r) => ({ tool: r.tool, args: r.arguments && Object.keys(r.arguments).length ? JSON.stringify(r.arguments) : "" }));
+
+/** policyOf returns the policy of a draft; rules without a pattern are left out. It throws for invalid arguments. */
+function policyOf(d: Draft): Policy {
+  const list = (of: Rule[]) => of.filter((r) => r.tool.trim()).map((r) => ({ tool: r.tool.trim(), ...(r.args.trim() && { arguments: JSON.parse(r.args) as Record<string, string> }) }));
+  return { allow: list(d.allow), deny: list(d.deny), classes: d.classes as ClassName[] };
+}
+
+export function PolicyEditor({ id, name, stored, path, reload }: { id: string; name: string; stored: Stored; path: string; reload: () => void }) {
+  const [draft, setDraft] = useState<Draft>(() => ({ allow: rules(stored.policy?.allow), deny: rules(stored.policy?.deny), classes: stored.policy?.classes ?? [] }));
+  const [problem, setProblem] = useState<Problem>();
+  let policy: Policy | undefined;
+  try {
+    policy = policyOf(draft);
+  } catch {
+    policy = undefined;
+  }
+  const save: Call = { method: "PUT", path, body: policy, ifMatch: stored.etag };
+  const changed = !policy || JSON.stringify(policy) !== JSON.stringify(policyOf({ allow: rules(stored.policy?.allow), deny: rules(stored.policy?.deny), classes: stored.policy?.classes ?? [] }));
+  const send = async (event: Event) => {
+    event.preventDefault();
+    setProblem(undefined);
+    try {
+      await request(save);
+      notify("good", "The policy is saved.");
+      reload();
+    } catch (thrown) {
+      setProblem(Problem.of(thrown));
+    }
+  };
+  return (
+    <>
+      <Panel title={"Policy of " + name} actions={<AsCurl calls={[save]} />}>
+        {!stored.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
+        {problem && <PolicyProblem problem={problem} />}
+        <form class="fields" onSubmit={send}>
+          <Rules title="Allow" hint="Empty: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
+          <Rules title="Deny" hint="Also what a rule above allows." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
+          <fieldset class="rules">
+            <legend>
+              Classes <span class="hint">None selected: every class.</span>
+            </legend>
+            <div class="row">
+              {["read", "write", "destructive"].map((c) => (
+                <label class="row" key={c}>
+                  <input type="checkbox" checked={draft.classes.includes(c)} onChange={(e) => setDraft({ ...draft, classes: e.currentTarget.checked ? [...draft.classes, c] : draft.classes.filter((x) => x !== c) })} />
+                  {c}
+                </label>
+              ))}
+            </div>
+          </fieldset>
+          <div class="row">
+            <button class="primary" disabled={!policy || (!changed && Boolean(stored.policy))}>
+              {stored.policy ? "Save policy" : "Set policy"}
+            </button>
+            {stored.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: stored.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={reload} message="The policy is deleted." />}
+          </div>
+        </form>
+      </Panel>
+      <Simulator id={id} policy={policy} changed={changed} />
+    </>
+  );
+}
+
+/** PolicyProblem shows a problem with the rules that it is about. */
+function PolicyProblem({ problem }: { problem: Problem }) {
+  return (
+    <>
+      <ProblemNotice problem={problem} />
+      {problem.errors.map((e) => (
+        <p class="field" key={(e.pointer ?? "") + e.detail}>
+          <span class="error">
+            {e.pointer} {e.detail}
+          </span>
+        </p>
+      ))}
+    </>
+  );
+}
+
+function Rules({ title, hint, of, change }: { title: string; hint: string; of: Rule[]; change: (to: Rule[]) => void }) {
+  const set = (i: number, part: Partial<Rule>) => change(of.map((r, k) => (k === i ? { ...r, ...part } : r)));
+  return (
+    <fieldset class="rules">
+      <legend>
+        {title} <span class="hint">{hint}</span>
+      </legend>
+      {of.map((r, i) => (
+        <div class="rule" key={i}>
+          <input class="mono" aria-label={`${title} rule ${i + 1}: tool`} placeholder="server:tool, * and ?" value={r.tool} onInput={(e) => set(i, { tool: e.currentTarget.value })} />
+          <input class="mono" aria-label={`${title} rule ${i + 1}: arguments as JSON`} placeholder={'any arguments, or {"path": "/srv/*"}'} value={r.args} aria-invalid={validArguments(r.args) ? undefined : "true"} onInput={(e) => set(i, { args: e.currentTarget.value })} />
+          <button type="button" class="quiet" aria-label={`Remove ${title.toLowerCase()} rule ${i + 1}`} onClick={() => change(of.filter((_, k) => k !== i))}>
+            <Icon name="close" />
+          </button>
+        </div>
+      ))}
+      <button type="button" class="quiet" onClick={() => change([...of, { tool: "", args: "" }])}>
+        <Icon name="plus" /> Add rule
+      </button>
+    </fieldset>
+  );
+}
+
+function validArguments(text: string): boolean {
+  if (!text.trim()) return true;
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null && !Array.isArray(value);
+  } catch {
+    return false;
+  }
+}
+
+type Verdict = { id: string; callable: boolean; listed: boolean; reason?: string; rule?: string };
+
+/** useDelayed returns a value once it has not changed for some time. */
+function useDelayed<T>(value: T, ms = 400): T {
+  const [delayed, setDelayed] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setDelayed(value), ms);
+    return () => clearTimeout(timer);
+  }, [value, ms]);
+  return delayed;
+}
+
+/** Simulator asks the server what the policy that is being edited would allow, before it is saved. */
+function Simulator({ id, policy, changed }: { id: string; policy?: Policy; changed: boolean }) {
+  const [on, setOn] = useState(false);
+  const [only, setOnly] = useState<"" | "no" | "yes">("");
+  const path = `/api/v1/tokens/${encodeURIComponent(id)}/tool-policy/simulate`;
+  const body = useDelayed(JSON.stringify(changed && policy ? { policy } : {}));
+  const verdicts = useLoad(
+    useCallback(async (signal: AbortSignal) => (on ? (await call<{ tools: Verdict[] }>({ method: "POST", path, body: JSON.parse(body) }, signal)).tools : undefined), [on, path, body]),
+  );
+  const rows = verdicts.data ?? [];
+  const total = rows.filter((v) => v.callable).length;
+  return (
+    <Panel
+      title="Simulator"
+      flush
+      actions={
+        on ? (
+          <>
+            <AsCurl calls={[{ method: "POST", path, body: JSON.parse(body) }]} />
+            <div class="segments" role="group" aria-label="Tools shown">
+              {([["", "All"], ["yes", "Callable"], ["no", "Hidden"]] as const).map(([value, text]) => (
+                <button key={value} type="button" aria-pressed={only === value} onClick={() => setOnly(value)}>
+                  {text}
+                </button>
+              ))}
+            </div>
+          </>
+        ) : (
+          <button onClick={() => setOn(true)}>Simulate</button>
+        )
+      }
+    >
+      {!on ? (
+        <Empty icon="tools" title="Which tools may the token call?">
+          <span>The simulator also shows what unsaved changes would do.</span>
+        </Empty>
+      ) : (
+        <Loaded of={verdicts}>
+          {() => (
+            <>
+              <p class="muted summary" aria-live="polite">
+                {count(total)} of {count(rows.length)} tools are callable{changed ? " with the unsaved policy" : ""}.
+              </p>
+              <div class="scroll" tabIndex={0} role="region" aria-label="Simulated tools">
+                <Table
+                  label="Simulated tools"
+                  rows={rows.filter((v) => !only || v.callable === (only === "yes"))}
+                  id={(v) => v.id}
+                  empty={<Empty icon="tools" title="No tool" />}
+                  columns={[
+                    { title: "Tool", cell: (v) => <a href={link("tools", v.id)}>{v.id}</a> },
+                    { title: "Calls", cell: (v) => <Badge state={v.callable ? "allowed" : "denied"} of={v.callable ? "good" : "bad"} /> },
+                    { title: "Listed", cell: (v) => (v.listed ? "yes" : "no") },
+                    { title: "Why", cell: (v) => <Why verdict={v} /> },
+                  ]}
+                />
+              </div>
+            </>
+          )}
+        </Loaded>
+      )}
+    </Panel>
+  );
+}
+
+function Why({ verdict: v }: { verdict: Verdict }) {
+  return (
+    <span class="row">
+      {v.reason && <span>{v.reason}</span>}
+      {v.rule && <code>{typeof v.rule === "string" ? v.rule : JSON.stringify(v.rule)}</code>}
+    </span>
+  );
+}
