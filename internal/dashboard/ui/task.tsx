@@ -29,7 +29,7 @@ export function Task({ id }: { id: string }) {
         t && (
           <>
             <AsCurl calls={[{ path }, { path: path + "/output" }]} />
-            {open && can("messages:send") && <Action label="Cancel task" kind="danger" call={{ method: "POST", path: path + "/cancel", body: {} }} question="Cancel this task? Its agent is told to stop, and its result is discarded." message="The task is cancelled." done={task.reload} />}
+            {open && can("messages:send") && <Action label="Cancel task" kind="danger" call={{ method: "POST", path: path + "/cancel", body: {} }} question="Cancel this task? Its agent receives a cancellation, and its result is discarded." message="The task is cancelled." done={task.reload} />}
           </>
         )
       }
