@@ -2,6 +2,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -58,13 +59,18 @@ func open(t *testing.T, s *server, expected string) *tab {
 	t.Helper()
 	parent, err := chromium()
 	require.NoError(t, err)
-	ctx, _ := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
-	p := &tab{t: t, s: s, ctx: ctx, expected: regexp.MustCompile(expected)}
-	if expected == "" {
-		p.expected = regexp.MustCompile("^$")
-	}
+	return newTab(t, s, expected, parent, chromedp.WithNewBrowserContext())
+}
+
+// another opens another tab with the same cookies.
+func (p *tab) another() *tab { return newTab(p.t, p.s, p.expected.String(), p.ctx) }
+
+func newTab(t *testing.T, s *server, expected string, parent context.Context, options ...chromedp.ContextOption) *tab {
+	t.Helper()
+	ctx, _ := chromedp.NewContext(parent, options...)
+	p := &tab{t: t, s: s, ctx: ctx, expected: regexp.MustCompile(cmp.Or(expected, "^$"))}
 	require.NoError(t, chromedp.Listen(ctx, p.listen))
-	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
 	p.do(chromedp.EmulateViewport(1440, 900))
 	t.Cleanup(func() {

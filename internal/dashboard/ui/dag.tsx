@@ -105,7 +105,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
           }),
         )}
         {placed.map((n) => (
-          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
+          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={[...visible(n), summary(n)].join(" ")} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
             <title>{summary(n)}</title>
             <rect width={size.width} height={size.height} rx="8" />
             <circle class={n.status === "running" ? "pulse" : ""} cx="18" cy="24" r="9" />
@@ -113,10 +113,10 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
               {n.status === "pending" ? "○" : n.status === "skipped" ? "–" : n.status ? mark(tone(n.status)) : n.kind[0]!.toUpperCase()}
             </text>
             <text class="name" x="36" y="20">
-              {clip(n.id, n.ms === undefined ? 21 : 15)}
+              {visible(n)[0]}
             </text>
             <text class="target" x="36" y="36">
-              {clip(n.target, 23)}
+              {visible(n)[1]}
             </text>
             {n.ms !== undefined && (
               <text class="time" x={size.width - 10} y="20">
@@ -129,6 +129,9 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
     </div>
   );
 }
+
+/** visible returns the texts of a node. Its name for screen readers begins with them. */
+const visible = (n: Placed) => [clip(n.id, n.ms === undefined ? 21 : 15), clip(n.target, 23), ...(n.ms === undefined ? [] : [duration(n.ms)])];
 
 /** reveal scrolls the panel, not the page, to a node. */
 function reveal(panel: HTMLElement | null | undefined, n: Placed | undefined) {
