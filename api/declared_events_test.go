@@ -12,10 +12,10 @@ import (
 	"comet/models"
 )
 
-// declaredEvents reads the event types from the source of the packages events, workflow, store/pubsub, store/schedules and store/partials.
+// declaredEvents reads the event types from the source of the packages events, workflow, store/pubsub, store/schedules, store/partials and live.
 func declaredEvents(t *testing.T) (all []models.EventType) {
 	t.Helper()
-	for _, path := range []string{"../internal/events/types.go", "../internal/workflow/events.go", "../store/pubsub/pubsub.go", "../store/schedules/schedules.go", "../store/partials/partials.go"} {
+	for _, path := range []string{"../internal/events/types.go", "../internal/workflow/events.go", "../store/pubsub/pubsub.go", "../store/schedules/schedules.go", "../store/partials/partials.go", "../internal/events/live/live.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {

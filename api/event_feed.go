@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"comet/internal/events/live"
 	"comet/internal/pubsub"
 	publications "comet/store/pubsub"
 	"comet/store/schedules"
@@ -32,7 +33,7 @@ func eventScopes() []scopedEvents {
 			schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed,
 		}},
 		{models.ScopeAgentsRead, []models.EventType{
-			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, events.UsageChanged, events.LedgerCorrected, publications.EventSubscribed,
+			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, live.UsageChanged, events.LedgerCorrected, publications.EventSubscribed,
 		}},
 		{models.ScopeToolsCall, []models.EventType{
 			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
@@ -59,7 +60,7 @@ func PublishedEvents() map[models.EventType]models.Scope {
 	out := map[models.EventType]models.Scope{}
 	for _, group := range eventScopes() {
 		for _, t := range group.types {
-			if group.scope != models.ScopeAdmin && t != events.UsageChanged {
+			if group.scope != models.ScopeAdmin && t != live.UsageChanged {
 				out[t] = group.scope
 			}
 		}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -146,7 +145,7 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 	defer alive.Stop()
 	look := time.NewTicker(tokenCheckInterval)
 	defer look.Stop()
-	live, unsubscribe := s.subscribeLive(r, t)
+	unstored, unsubscribe := s.subscribeLive(r, t)
 	defer unsubscribe()
 	for t.flushBuffer() == nil {
 		select {
@@ -157,7 +156,7 @@ func (s *Server) writeEvents(r *http.Request, t *eventStream) {
 			if s.tokenRevoked(r) || s.appendEvents(ctx, t, batch) != nil {
 				return
 			}
-		case batch := <-live:
+		case batch := <-unstored:
 			if s.tokenRevoked(r) || s.appendLive(t, batch) != nil {
 				return
 			}
@@ -219,14 +218,6 @@ func (s *Server) appendEvents(ctx context.Context, t *eventStream, batch []model
 		}
 	}
 	return nil
-}
-
-// subscribeLive subscribes to the events that are not stored, if the stream selects them. They have no line in V5's log.
-func (s *Server) subscribeLive(r *http.Request, t *eventStream) (live <-chan []models.Event, stop func()) {
-	if !slices.Contains(t.filter.types, events.UsageChanged) || r.URL.Query().Get("format") == "v5" {
-		return nil, func() {}
-	}
-	return s.core.Live.Subscribe()
 }
 
 // liveView is an event that is not stored, as JSON: it has neither an id nor a position.

@@ -19,6 +19,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/events/live"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/protocol/v5/shortid"
@@ -90,24 +91,24 @@ func newReplica(t testing.TB, db *storetest.DB, s *store.Store, opts fixtureOpti
 		client:   &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}, loopback: opts.loopback, messages: messageLog{},
 	}
 	require.NoError(t, h.registry.Bootstrap(t.Context()))
-	live := events.NewLive(nil)
+	unstored := live.New(nil)
 	h.ledger = usage.New(s, &usage.Options{OnChange: func(list []usage.Change) {
 		for _, c := range list {
-			_ = live.Mark(events.UsageChanged, c.AgentID, c.At, c)
+			_ = unstored.Mark(live.UsageChanged, c.AgentID, c.At, c)
 		}
 	}})
 	feed := events.NewFeed(s, nil)
 	h.orchestrator = orchestrator.New(s, h.ledger, &orchestrator.Options{Feed: feed, Poll: 20 * time.Millisecond, MaxWaitersPerToken: opts.maxWaiters})
 	if opts.startOrchestrator {
-		require.NoError(t, live.Start(t.Context()))
-		t.Cleanup(func() { require.NoError(t, live.Stop(context.Background())) })
+		require.NoError(t, unstored.Start(t.Context()))
+		t.Cleanup(func() { require.NoError(t, unstored.Stop(context.Background())) })
 		h.startWork(t, s, feed)
 	}
 	hub, workflows, index := api.NewTestTools(t, s, h.registry, h.ledger, h.orchestrator, feed)
 	schedules := schedule.New(schedule.Dependencies{Store: s, Auth: h.auth, Orchestrator: h.orchestrator, Workflows: workflows, Logger: slog.New(slog.DiscardHandler)})
 	h.server = api.New(
 		api.Services{Schedules: schedules, PubSub: pubsub.New(s, nil), Registry: h.registry, Auth: h.auth, Keys: auth.NewKeys(s, nil), ServiceKeys: auth.NewServiceKeys(s, nil, nil), Usage: h.ledger, Webhooks: h.webhooks, Orchestrator: h.orchestrator, Feed: feed, Messages: h.v5(s),
-			Tools: hub, Workflows: workflows, Remotes: remote.New(s, h.orchestrator, nil), Stats: stats.New(s), Live: live},
+			Tools: hub, Workflows: workflows, Remotes: remote.New(s, h.orchestrator, nil), Stats: stats.New(s), Live: unstored},
 		&api.Options{Limits: httpkit.NewLimits(&httpkit.LimitOptions{RateLimit: opts.rateLimit, RateWindow: time.Hour, MaxFailures: 1000}), Clock: s.Now, MaxStreams: opts.streams, Heartbeat: opts.heartbeat, StreamWriteTimeout: opts.writeTimeout})
 	server := httptest.NewServer(h.server)
 	t.Cleanup(server.Close)

@@ -56,7 +56,7 @@ func TestPolicySimulation(t *testing.T) {
 			{status, false, false, "a rule of deny matches the tool", "comet:task_*"},
 			{submit, false, false, "no rule of allow matches the tool", ""},
 		}, simulate(`{"policy":{"allow":[{"tool":"comet:task*"}],"deny":[{"tool":"comet:task_*"}]},"tools":["`+status+`","`+submit+`"]}`))
-		require.Equal(t, "classes does not contain the class of the tool", simulate(`{"policy":{"classes":["destructive"]},"tools":["`+status+`"]}`)[0].Reason)
+		require.Equal(t, "classes does not contain the class of the tool", simulate(`{"policy":{"classes":["destructive"]},"tools":["` + status + `"]}`)[0].Reason)
 
 		all := simulate(`{}`)
 		require.Contains(t, callable(all), search)
@@ -71,7 +71,7 @@ func TestPolicySimulation(t *testing.T) {
 		child, err := h.auth.Create(t.Context(), models.Principal{TokenID: parent.Token.ID, Name: "parent", Scopes: parent.Token.Scopes, AgentID: &agent}, auth.TokenDraft{Name: new("child"), Scopes: []models.Scope{models.ScopeToolsCall}, AgentID: &agent}, nil)
 		require.NoError(t, err)
 		path = "/api/v1/tokens/" + child.Token.ID + "/tool-policy"
-		require.Equal(t, "comet", simulate(`{"policy":{},"tools":["`+status+`"]}`)[0].Rule, "of the token that created it")
+		require.Equal(t, "comet", simulate(`{"policy":{},"tools":["` + status + `"]}`)[0].Rule, "of the token that created it")
 
 		h.do(t, "POST", path+"/simulate", `{"policy":{"deny":[{"tool":"a b"}]}}`).problem(t, http.StatusBadRequest, errs.InvalidRequest)
 		h.do(t, "POST", path+"/simulate", `{"tool":[]}`).problem(t, http.StatusBadRequest, errs.InvalidRequest)
@@ -80,6 +80,6 @@ func TestPolicySimulation(t *testing.T) {
 		reader, err := h.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("reader"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 		require.NoError(t, err)
 		path = "/api/v1/tokens/" + reader.Token.ID + "/tool-policy"
-		require.Equal(t, verdict{search, false, false, `the token "reader" lacks the scope "tools:call"`, ""}, simulate(`{"tools":["`+search+`"]}`)[0])
+		require.Equal(t, verdict{search, false, false, `the token "reader" lacks the scope "tools:call"`, ""}, simulate(`{"tools":["` + search + `"]}`)[0])
 	})
 }

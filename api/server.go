@@ -17,6 +17,7 @@ import (
 	"comet/internal/auth"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/events/live"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/pubsub"
@@ -92,7 +93,7 @@ type Services struct {
 	Schedules    *schedule.Service
 	Remotes      *remote.Remotes
 	Stats        *stats.Stats
-	Live         *events.Live // nil without events that are not stored
+	Live         *live.Events // nil without events that are not stored
 }
 
 // Server is the REST API.

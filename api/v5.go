@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"comet/internal/auth"
+	"comet/internal/events/live"
 	"comet/internal/input"
 	v5 "comet/internal/wire/v5"
 	"comet/models"
@@ -34,6 +36,14 @@ func (s *Server) eventEncoder(q *query) eventEncoder {
 		line, err := s.core.Messages.FormatEvent(ctx, e)
 		return []byte(line), err
 	}
+}
+
+// subscribeLive subscribes to the events that are not stored, if the stream selects them. They have no line in V5's log.
+func (s *Server) subscribeLive(r *http.Request, t *eventStream) (list <-chan []models.Event, stop func()) {
+	if !slices.Contains(t.filter.types, live.UsageChanged) || r.URL.Query().Get("format") == "v5" {
+		return nil, func() {}
+	}
+	return s.core.Live.Subscribe()
 }
 
 // workerID returns the id of the agent with a number in messages, such as W41 (§2.1).

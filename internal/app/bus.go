@@ -6,7 +6,7 @@ import (
 
 	"comet/internal/bus"
 	"comet/internal/errs"
-	"comet/internal/events"
+	"comet/internal/events/live"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
 	"comet/internal/usage"
@@ -93,7 +93,7 @@ func (w *wakeups) Stop(context.Context) error {
 
 // liveEvents carries events that are not stored to all replicas.
 type liveEvents struct {
-	*events.Live
+	*live.Events
 	bus *bus.Bus
 }
 
@@ -102,7 +102,7 @@ func (l *liveEvents) publish(message []byte) { _ = l.bus.Publish(string(bus.Live
 
 func (l *liveEvents) usageChanged(list []usage.Change) {
 	for _, c := range list {
-		_ = l.Mark(events.UsageChanged, c.AgentID, c.At, c) // a Change is always JSON
+		_ = l.Mark(live.UsageChanged, c.AgentID, c.At, c) // a Change is always JSON
 	}
 }
 
@@ -111,5 +111,5 @@ func (l *liveEvents) Start(ctx context.Context) error {
 	if _, err := l.bus.Subscribe(string(bus.LiveEvents), func(m bus.Message) { l.Receive(m.Data) }); err != nil {
 		return err
 	}
-	return l.Live.Start(ctx)
+	return l.Events.Start(ctx)
 }

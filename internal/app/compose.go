@@ -27,6 +27,7 @@ import (
 	"comet/internal/dashboard"
 	"comet/internal/errs"
 	"comet/internal/events"
+	"comet/internal/events/live"
 	"comet/internal/httpkit"
 	"comet/internal/jobs"
 	"comet/internal/mcp"
@@ -110,8 +111,8 @@ func (a *App) open(ctx context.Context) (err error) {
 			a.log.Warn("COMET_ADMIN_TOKEN was rotated or revoked and is not valid; set another value", "error", err)
 		}
 	}
-	live := &liveEvents{}
-	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, OnChange: live.usageChanged, Logger: a.log})
+	unstored := &liveEvents{}
+	ledger := usage.New(a.store, &usage.Options{Retention: a.cfg.Usage.Retention, OnChange: unstored.usageChanged, Logger: a.log})
 	a.metrics.Registerer().MustRegister(ledger)
 	var clients *a2a.Handler
 	hooks := webhooks.New(a.store, &webhooks.Options{
@@ -134,7 +135,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	live.bus, live.Live = natsBus, events.NewLive(live.publish)
+	unstored.bus, unstored.Events = natsBus, live.New(unstored.publish)
 	work, wakeups := a.newOrchestrator(reg, ledger, feed, natsBus)
 	messages := messagelog.New(a.store, &messagelog.Options{Registerer: a.metrics.Registerer(), Logger: a.log})
 	protocolV5 := v5.New(work, a.store, &v5.Options{Keys: a.keys, MessageLog: messages, Retention: a.cfg.Tasks.Retention, Clock: a.opts.Clock, Logger: a.log})
@@ -149,7 +150,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	})
 	publications := pubsub.New(a.store, &pubsub.Options{Bus: natsBus, Wake: wakeups.wakeInboxes, Protocols: []string{genesis.Name}, Feed: feed, Events: api.PublishedEvents(), Registerer: a.metrics.Registerer(), Logger: a.log})
 	schedules := schedule.New(schedule.Dependencies{Store: a.store, Auth: a.tokens, Orchestrator: work, Workflows: stack.workflows, Logger: a.log})
-	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes, Stats: stats.New(a.store), Live: live.Live}
+	core := api.Services{Schedules: schedules, PubSub: publications, Registry: reg, Auth: a.tokens, Keys: a.keys, ServiceKeys: serviceKeys, Usage: ledger, Webhooks: hooks, Orchestrator: work, Feed: feed, Messages: a.v5ForAPI(protocolV5, messages), Tools: stack.service, Workflows: stack.workflows, Remotes: remotes, Stats: stats.New(a.store), Live: unstored.Events}
 	options := a.apiOptions(relay, natsBus, work)
 	signed := genesis.New(genesis.Dependencies{
 		Work: work, Keys: a.keys, ServiceKeys: serviceKeys, Events: publications,
@@ -196,7 +197,7 @@ func (a *App) open(ctx context.Context) (err error) {
 	a.services.Add("the event relay", relay)
 	a.services.Add("the tokens", a.tokens)
 	a.services.Add("the ledger", ledger)
-	a.services.Add("the live events", live)
+	a.services.Add("the live events", unstored)
 	a.services.Add("the wake-ups", wakeups)
 	a.services.Add("the orchestrator", work)
 	a.services.Add("the PROTOCOL_V5 message log", messages)

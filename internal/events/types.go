@@ -56,8 +56,6 @@ const (
 	SessionClosed models.EventType = "session.closed"
 	// WorkerChanged is sent when a worker connects, disconnects or changes its concurrency.
 	WorkerChanged models.EventType = "worker.changed"
-	// UsageChanged is sent to streams when the account of an agent has changed. It is not stored (ADR 63).
-	UsageChanged models.EventType = "usage.changed"
 	// BreakerOpened is sent when a worker's circuit breaker opens.
 	BreakerOpened models.EventType = "worker.breaker_opened"
 )

@@ -227,7 +227,7 @@ function ServiceKeys() {
             columns={[
               { title: "Key", cell: (k) => <code>{k.key_id}</code> },
               { title: "State", cell: (k) => (k.retired_at ? <Badge state="retired" of="" /> : <Badge state="valid" text="current" />) },
-              { title: "Public key", cell: (k) => <span class="row"><code class="anywhere">{k.public_key}</code><CopyButton text={k.public_key} /></span> },
+              { title: "Public key", cell: (k) => <span class="token"><code class="truncate" title={k.public_key}>{k.public_key}</code><CopyButton text={k.public_key} /></span> },
               { title: "Created", cell: (k) => <Time at={k.created_at} /> },
               { title: "Retired", cell: (k) => <Time at={k.retired_at} /> },
             ]}

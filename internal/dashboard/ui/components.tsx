@@ -189,7 +189,7 @@ export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id
             <tr>
               {p.columns.map((c) => (
                 <th key={c.title} scope="col" class={c.number ? "number" : ""}>
-                  {c.title}
+                  {c.title || <span class="visually-hidden">Actions</span>}
                 </th>
               ))}
             </tr>
@@ -270,7 +270,7 @@ export function Search(p: { name: string; label: string; placeholder?: string })
   return <input type="search" aria-label={p.label} placeholder={p.placeholder ?? p.label} defaultValue={parameter(p.name)} onInput={(e) => apply(e.currentTarget.value)} />;
 }
 
-/** Dialog is a modal dialog; Escape, the button and, unless it must stay, a click beside it close it. */
+/** Dialog is a modal dialog; its button closes it, and Escape and a click beside it, unless it must stay. */
 export function Dialog(p: { title: string; close: () => void; wide?: boolean; stays?: boolean; children: ComponentChildren; footer?: ComponentChildren }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -280,7 +280,7 @@ export function Dialog(p: { title: string; close: () => void; wide?: boolean; st
     dialog.current?.querySelector<HTMLElement>(".body input, .body select, .body textarea")?.focus();
   }, []);
   return (
-    <dialog ref={dialog} class={p.wide ? "wide" : ""} aria-labelledby={id} onClose={p.close} onPointerDown={(e) => (pressed.current = e.target)} onClick={(e) => !p.stays && e.target === dialog.current && pressed.current === e.target && p.close()}>
+    <dialog ref={dialog} class={p.wide ? "wide" : ""} aria-labelledby={id} onClose={p.close} onCancel={(e) => p.stays && e.preventDefault()} onPointerDown={(e) => (pressed.current = e.target)} onClick={(e) => !p.stays && e.target === dialog.current && pressed.current === e.target && p.close()}>
       <header>
         <h2 id={id}>{p.title}</h2>
         <button class="quiet" aria-label="Close" onClick={p.close}>

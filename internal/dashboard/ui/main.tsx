@@ -16,7 +16,7 @@ import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
 import { followLinks, path } from "./router";
-import { can, identify, logIn } from "./session";
+import { identify, listens, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
@@ -50,7 +50,7 @@ let ended = "";
 function App() {
   const allowed = loggedIn.value;
   useEffect(() => {
-    if (allowed && can("tasks:read", "agents:read", "tools:call")) void connect();
+    if (allowed && listens()) void connect();
     else disconnect();
   }, [allowed]);
   if (allowed === undefined) return null;

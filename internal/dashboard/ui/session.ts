@@ -20,6 +20,9 @@ export function administers(): boolean {
   return scopes.value.has("admin") && !me.value?.token.agent_id;
 }
 
+/** listens reports whether the token may read the stream of events. */
+export const listens = () => can("tasks:read", "tools:call", "agents:read", "agents:write");
+
 /** identify asks the server who the browser's login belongs to. */
 export async function identify(): Promise<void> {
   me.value = await call<Me>({ path: "/api/v1/me" });

@@ -6,7 +6,7 @@ import { Icon, type IconName } from "./icons";
 import { position, reason, state } from "./live";
 import { openPalette, shortcut } from "./palette";
 import { link, path } from "./router";
-import { can, logOut, me, type Scope } from "./session";
+import { can, listens, logOut, me, type Scope } from "./session";
 import { Problem } from "./api";
 import { notify, Toasts } from "./toasts";
 import iconURL from "./icon-url";
@@ -71,7 +71,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
               <Icon name="search" /> Search <kbd>{shortcut}</kbd>
             </button>
             <div class="end">
-              <Live />
+              {listens() && <Live />}
               <ThemeButton />
               <Account />
             </div>

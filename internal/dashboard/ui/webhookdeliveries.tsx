@@ -51,10 +51,10 @@ export function Deliveries({ path, ordered, changed }: { path: string; ordered: 
             empty={<Empty icon="webhooks" title={parameter("status") ? "No delivery has this status" : "No delivery yet"} />}
             columns={[
               { title: "Event", cell: (d) => <a href={at(d.id)}>{d.event}</a> },
-              { title: "About", cell: (d) => <span class="anywhere">{d.key}</span> },
               { title: "Status", cell: (d) => <Badge state={d.status} /> },
               { title: "Attempts", number: true, cell: (d) => count(d.attempt_count) },
               { title: "Next attempt", cell: (d) => <Next of={d} ordered={ordered} /> },
+              { title: "About", cell: (d) => <span class="truncate" title={d.key}>{d.key}</span> },
               { title: "Event at", cell: (d) => <Time at={d.event_at} /> },
               { title: "", number: true, cell: (d) => d.status !== "pending" && <Redeliver path={path} id={d.id} done={again} /> },
             ]}

@@ -26,7 +26,7 @@ export function trouble(h: Webhook): string {
 export function HookAgent({ hook: h }: { hook: Webhook }) {
   if (!h.agent_id) return <span class="muted">all</span>;
   return (
-    <span class="anywhere">
+    <span class="truncate" title={h.agent_id}>
       {can("agents:read") ? <a href={link("agents", h.agent_id)}>{h.agent_id}</a> : h.agent_id}
       {h.subtree && <span class="faint"> and below</span>}
     </span>

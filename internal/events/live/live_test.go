@@ -1,4 +1,4 @@
-package events_test
+package live_test
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"comet/internal/events"
+	"comet/internal/events/live"
 	"comet/models"
 )
 
-// TestLive: two replicas publish the last event of each key once a second, and a subscriber that does not read loses
+// TestEvents: two replicas publish the last event of each key once a second, and a subscriber that does not read loses
 // events without delaying others.
-func TestLive(t *testing.T) {
+func TestEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var replicas [2]*events.Live
+		var replicas [2]*live.Events
 		messages := 0
 		for i := range replicas {
-			replicas[i] = events.NewLive(func(message []byte) {
+			replicas[i] = live.New(func(message []byte) {
 				messages++
 				for _, r := range replicas {
 					r.Receive(message)
@@ -38,13 +38,13 @@ func TestLive(t *testing.T) {
 		synctest.Wait()
 		at := time.Now().UTC()
 		mark := func(key string, value int) {
-			require.NoError(t, replicas[0].Mark(events.UsageChanged, key, at, value))
+			require.NoError(t, replicas[0].Mark(live.UsageChanged, key, at, value))
 		}
 		for i := range 1000 {
 			mark("b", i)
 			mark("a", i)
 		}
-		require.Equal(t, []models.Event{{Type: events.UsageChanged, Key: "a", At: at, Data: []byte("999")}, {Type: events.UsageChanged, Key: "b", At: at, Data: []byte("999")}}, <-reader)
+		require.Equal(t, []models.Event{{Type: live.UsageChanged, Key: "a", At: at, Data: []byte("999")}, {Type: live.UsageChanged, Key: "b", At: at, Data: []byte("999")}}, <-reader)
 		require.Equal(t, time.Second, time.Since(at), "once a second")
 		require.Equal(t, 1, messages)
 		time.Sleep(5 * time.Second)
@@ -64,9 +64,9 @@ func TestLive(t *testing.T) {
 			total += len(<-reader)
 		}
 		require.Equal(t, 4000, total, "messages of 500 events, and the buffer holds eight")
-		require.Error(t, replicas[0].Mark(events.UsageChanged, "a", at, make(chan int)))
+		require.Error(t, replicas[0].Mark(live.UsageChanged, "a", at, make(chan int)))
 		replicas[0].Receive([]byte("{"))
-		var none *events.Live
+		var none *live.Events
 		never, end := none.Subscribe()
 		require.Nil(t, never)
 		end()

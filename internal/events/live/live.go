@@ -1,4 +1,5 @@
-package events
+// Package live carries events that are sent to streams of events and not stored (ADR 63).
+package live
 
 import (
 	"context"
@@ -14,17 +15,20 @@ import (
 )
 
 const (
-	// liveInterval is the least time between two events of one key.
-	liveInterval = time.Second
-	// maxLive is how many keys may wait for the next interval; further ones are dropped.
-	maxLive = 10_000
-	// liveBatch is how many events one message has at most, and liveBuffer how many messages wait for a subscriber.
-	liveBatch, liveBuffer = 500, 8
+	// interval is the least time between two events of one key.
+	interval = time.Second
+	// maxPending is how many keys may wait for the next interval; further ones are dropped.
+	maxPending = 10_000
+	// maxBatch is how many events one message has at most, and buffer how many messages wait for a subscriber.
+	maxBatch, buffer = 500, 8
 )
 
-// Live carries events that are sent to streams and not stored (ADR 63). Once a second it publishes the last event of
-// each key to all replicas. Any event may be lost: a subscriber reads the state behind it again.
-type Live struct {
+// UsageChanged is sent when the account of an agent has changed. Its key is the agent's id.
+const UsageChanged models.EventType = "usage.changed"
+
+// Events publishes the last event of each key to all replicas once a second. Any event may be lost: a subscriber reads
+// the state behind it again.
+type Events struct {
 	*background.Loop
 	publish func(message []byte)
 
@@ -33,38 +37,38 @@ type Live struct {
 	subscribers map[chan []models.Event]bool
 }
 
-// NewLive returns a Live. publish sends a message to the method Receive of every replica, this one included; nil is for
+// New returns Events. publish sends a message to the method Receive of every replica, this one included; nil is for
 // a process without replicas.
-func NewLive(publish func(message []byte)) *Live {
-	l := &Live{publish: publish, pending: map[string]models.Event{}, subscribers: map[chan []models.Event]bool{}}
+func New(publish func(message []byte)) *Events {
+	l := &Events{publish: publish, pending: map[string]models.Event{}, subscribers: map[chan []models.Event]bool{}}
 	if publish == nil {
 		l.publish = l.Receive
 	}
 	loop := background.NewPollLoop(background.PollOptions{Task: "publishing live events", Logger: slog.New(slog.DiscardHandler)}, func(context.Context) (time.Duration, error) {
-		return liveInterval, l.flush()
+		return interval, l.flush()
 	})
 	l.Loop = background.NewLoop(loop.Run)
 	return l
 }
 
 // Mark lets an event be published; it replaces one with the same key that was not published yet. data becomes JSON.
-func (l *Live) Mark(kind models.EventType, key string, at time.Time, data any) error {
+func (l *Events) Mark(kind models.EventType, key string, at time.Time, data any) error {
 	text, err := json.Marshal(data)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, waits := l.pending[key]; err == nil && (waits || len(l.pending) < maxLive) {
+	if _, waits := l.pending[key]; err == nil && (waits || len(l.pending) < maxPending) {
 		l.pending[key] = models.Event{Type: kind, Key: key, At: at, Data: text}
 	}
 	return err
 }
 
 // flush publishes what is pending, in the order of keys.
-func (l *Live) flush() error {
+func (l *Events) flush() error {
 	l.mu.Lock()
 	keys, pending := slices.Sorted(maps.Keys(l.pending)), l.pending
 	l.pending = map[string]models.Event{}
 	l.mu.Unlock()
-	for batch := range slices.Chunk(keys, liveBatch) {
+	for batch := range slices.Chunk(keys, maxBatch) {
 		list := make([]models.Event, len(batch))
 		for i, key := range batch {
 			list[i] = pending[key]
@@ -79,7 +83,7 @@ func (l *Live) flush() error {
 }
 
 // Receive passes a message of a replica to the subscribers. A subscriber whose buffer is full loses it.
-func (l *Live) Receive(message []byte) {
+func (l *Events) Receive(message []byte) {
 	var list []models.Event
 	if json.Unmarshal(message, &list) != nil {
 		return // of another version
@@ -94,12 +98,12 @@ func (l *Live) Receive(message []byte) {
 	}
 }
 
-// Subscribe returns the events from now on, until stop is called. The events of a nil Live never come.
-func (l *Live) Subscribe() (list <-chan []models.Event, stop func()) {
+// Subscribe returns the events from now on, until stop is called. The events of nil Events never come.
+func (l *Events) Subscribe() (list <-chan []models.Event, stop func()) {
 	if l == nil {
 		return nil, func() {}
 	}
-	to := make(chan []models.Event, liveBuffer)
+	to := make(chan []models.Event, buffer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.subscribers[to] = true

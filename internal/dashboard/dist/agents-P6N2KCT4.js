@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-6MMIJUCJ.js";import"./chunk-M4NMJUHE.js";import"./chunk-6N2JVGTY.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
