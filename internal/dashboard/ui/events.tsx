@@ -1,10 +1,10 @@
 // The log of events: live, or at an earlier position.
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, query, type Schemas } from "./api";
 import { AsCurl, Empty, Filter, Json, Loaded, Page, Panel, Search, Tag, Time } from "./components";
 import { describe, hrefOf } from "./eventline";
 import { clock, count } from "./format";
-import { onEvents, position, type LiveEvent } from "./live";
+import { onEvents, onGap, position, type LiveEvent } from "./live";
 import { useLoad } from "./resource";
 import { parameter, setParameters } from "./router";
 
@@ -18,38 +18,63 @@ function matches(e: LiveEvent, group: string, text: string): boolean {
   return (!group || e.type.startsWith(group + ".")) && (!text || (e.type + " " + e.key + " " + JSON.stringify(e.data)).toLowerCase().includes(text.toLowerCase()));
 }
 
+/** EventLog is a part of the history, the newest event first. */
+type EventLog = { rows: LiveEvent[]; oldest: number };
+
+/** readLog reads matching events before a position, from at most five pages of the history. */
+async function readLog(before: number | undefined, group: string, text: string, signal: AbortSignal): Promise<EventLog> {
+  const log: EventLog = { rows: [], oldest: 0 };
+  for (let pages = 0; pages < 5 && log.rows.length < 200; pages++) {
+    const page = await call<Schemas["EventHistory"]>({ path: historyPath(before, group || text ? 1000 : 200) }, signal);
+    log.rows.push(...(page.events as LiveEvent[]).reverse().filter((e) => matches(e, group, text)));
+    log.oldest = page.oldest_position;
+    before = page.next_before;
+    if (!before) break;
+  }
+  return log;
+}
+
+const historyPath = (before: number | undefined, limit: number) => query("/api/v1/events/history", { before, limit });
+
 export function Events() {
   const group = parameter("kind");
   const text = parameter("q");
   const at = Number(parameter("at")) || 0; // the position that is shown, 0 for live
-  const path = query("/api/v1/events/history", { before: at ? at + 1 : undefined, limit: 200 });
-  const history = useLoad(useCallback((signal: AbortSignal) => call<Schemas["EventHistory"]>({ path }, signal), [path]));
-  const [fresh, setFresh] = useState<LiveEvent[]>([]);
+  const before = at ? at + 1 : undefined;
   const [paused, setPaused] = useState(false);
+  const [continued, setContinued] = useState(0); // events of a pause are read from the history
+  const history = useLoad(useCallback((signal: AbortSignal) => readLog(before, group, text, signal), [before, group, text, continued]));
+  const [fresh, setFresh] = useState<LiveEvent[]>([]);
   const live = at === 0 && !paused;
   useEffect(() => {
     if (!live) return;
     setFresh([]);
-    return onEvents((events) => {
-      const shown = events.filter((e) => e.position !== undefined);
-      setFresh((old) => [...shown.slice(-most).reverse(), ...old].slice(0, most));
+    const offGap = onGap(() => setFresh([]));
+    const offEvents = onEvents((events) => {
+      const shown = events.filter((e) => e.position !== undefined && matches(e, group, text));
+      if (shown.length > 0) setFresh((old) => [...shown.slice(-most).reverse(), ...old].slice(0, most));
     });
-  }, [live]);
-  const old = [...((history.data?.events ?? []) as LiveEvent[])].reverse();
-  const newest = fresh[fresh.length - 1]?.position ?? Infinity;
-  const rows = [...(at ? [] : fresh), ...old.filter((e) => e.position! < newest)].filter((e) => matches(e, group, text)).slice(0, most);
+    return () => (offGap(), offEvents());
+  }, [live, group, text]);
+  const pause = () => {
+    if (paused) setContinued(continued + 1);
+    setPaused(!paused);
+  };
+  const old = (history.data?.rows ?? []).filter((e) => matches(e, group, text));
+  const known = fresh[fresh.length - 1]?.position ?? Infinity;
+  const rows = [...(at ? [] : fresh), ...(at ? old : old.filter((e) => e.position! < known))].slice(0, most);
   return (
     <Page
       name="events"
       title="Events"
       ready={!history.loading || Boolean(history.data)}
-      actions={<AsCurl calls={[{ path: "/api/v1/events" }, { path }]} />}
+      actions={<AsCurl calls={[{ path: "/api/v1/events" }, { path: historyPath(before, 200) }]} />}
     >
       <div class="filters" role="search">
         <Filter name="kind" label="Kind" options={groups} />
         <Search name="q" label="Text in the event" />
         {at === 0 ? (
-          <button aria-pressed={paused} onClick={() => setPaused(!paused)}>
+          <button aria-pressed={paused} onClick={pause}>
             {paused ? "Continue" : "Pause"}
           </button>
         ) : (
@@ -58,9 +83,9 @@ export function Events() {
           </button>
         )}
       </div>
-      {history.data && <Scrubber oldest={history.data.oldest_position} at={at} />}
+      {history.data && <Scrubber oldest={history.data.oldest} at={at} />}
       <Panel title={at ? `Events up to position ${count(at)}` : paused ? "Events, paused" : "Events, live"} flush>
-        <Loaded of={history}>{() => (rows.length === 0 ? <Empty icon="events" title={group || text ? "No event matches these filters" : "No event yet"} /> : <Log rows={rows} />)}</Loaded>
+        <Loaded of={history}>{() => (rows.length === 0 ? <Empty icon="events" title={group || text ? "No event matches these filters" : "No event yet"} /> : <Log rows={rows} opened={() => setPaused(true)} />)}</Loaded>
       </Panel>
     </Page>
   );
@@ -69,53 +94,77 @@ export function Events() {
 /** Scrubber moves back in time: over the positions of all retained events. */
 function Scrubber({ oldest, at }: { oldest: number; at: number }) {
   const newest = Math.max(position.value, 1);
+  const [dragged, setDragged] = useState<number>(); // live events must not move the slider under the pointer
+  const shown = dragged ?? at;
   const move = (to: number) => setParameters({ at: to >= newest ? "" : String(Math.max(oldest, to)) });
   return (
     <div class="scrubber">
       <button class="quiet" aria-label="200 events earlier" onClick={() => move((at || newest) - 200)}>
         ‹
       </button>
-      <input type="range" aria-label="Position" aria-valuetext={at ? "position " + at : "live"} min={oldest} max={newest} value={at || newest} onChange={(e) => move(Number(e.currentTarget.value))} />
+      <input
+        type="range"
+        aria-label="Position"
+        aria-valuetext={shown ? "position " + shown : "live"}
+        min={oldest}
+        max={newest}
+        value={shown || newest}
+        onInput={(e) => setDragged(Number(e.currentTarget.value))}
+        onChange={(e) => (setDragged(undefined), move(Number(e.currentTarget.value)))}
+      />
       <button class="quiet" aria-label="200 events later" disabled={at === 0} onClick={() => move(at + 200)}>
         ›
       </button>
       <span class="faint number">
-        {at ? count(at) : "live"} of {count(newest)}
+        {shown ? count(shown) : "live"} of {count(newest)}
       </span>
     </div>
   );
 }
 
-function Log({ rows }: { rows: LiveEvent[] }) {
+/** Log shows events; opened is called when details are opened, which must stay in sight. */
+function Log({ rows, opened }: { rows: LiveEvent[]; opened: () => void }) {
   const [open, setOpen] = useState<number>();
+  const toggle = (e: LiveEvent) => {
+    if (open !== e.position) opened();
+    setOpen(open === e.position ? undefined : e.position);
+  };
   return (
     <ol class="log">
-      {rows.map((e) => {
-        const href = hrefOf(e);
-        const shown = open === e.position;
-        return (
-          <li key={e.position}>
-            <button class="entry" aria-expanded={shown} onClick={() => setOpen(shown ? undefined : e.position)}>
-              <span class="faint number">{count(e.position)}</span>
-              <time dateTime={e.at} title={e.at}>
-                {clock(e.at)}
-              </time>
-              <Tag>{e.type}</Tag>
-              <span class="truncate">
-                {describe(e)} <span class="muted">{e.key}</span>
-              </span>
-            </button>
-            {shown && (
-              <div class="stack tight details">
-                <div class="row">
-                  <Time at={e.at} /> {href && <a href={href}>Open {e.key}</a>}
-                </div>
-                <Json label="Data of the event" value={e} />
-              </div>
-            )}
-          </li>
-        );
-      })}
+      {rows.map((e) => (
+        <Entry key={e.position} event={e} open={open === e.position} toggle={toggle} />
+      ))}
     </ol>
   );
+}
+
+/** Entry is one event. It is rendered again only when it is opened or closed, however many events arrive. */
+function Entry({ event: e, open, toggle }: { event: LiveEvent; open: boolean; toggle: (event: LiveEvent) => void }) {
+  const latest = useRef(toggle);
+  latest.current = toggle;
+  return useMemo(() => {
+    const href = hrefOf(e);
+    return (
+      <li>
+        <button class="entry" aria-expanded={open} onClick={() => latest.current(e)}>
+          <span class="faint number">{count(e.position!)}</span>
+          <time dateTime={e.at} title={e.at}>
+            {clock(e.at)}
+          </time>
+          <Tag>{e.type}</Tag>
+          <span class="truncate">
+            {describe(e)} <span class="muted">{e.key}</span>
+          </span>
+        </button>
+        {open && (
+          <div class="stack tight details">
+            <div class="row">
+              <Time at={e.at} /> {href && <a href={href}>Open {e.key}</a>}
+            </div>
+            <Json label="Data of the event" value={e} />
+          </div>
+        )}
+      </li>
+    );
+  }, [e, open]);
 }

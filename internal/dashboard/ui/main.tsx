@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
 import "./access.css";
+import "./events.css";
 import "./tools.css";
 import "./webhooks.css";
 import "./workflows.css";

@@ -8,7 +8,7 @@ import { about, useGet, usePages } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
 import { Output } from "./taskoutput";
-import { TaskState, what, type Task as Summary } from "./tasks";
+import { AgentLink, TaskState, what, type Task as Summary } from "./tasks";
 
 type Detail = Schemas["TaskDetail"];
 
@@ -130,7 +130,7 @@ function Work({ task: t, path }: { task: Detail; path: string }) {
               ["Capabilities", t.request.capabilities.length > 0 && <span class="row">{t.request.capabilities.map((c) => <Tag key={c}>{c}</Tag>)}</span>],
               ["Agent type", t.request.agent_type],
               ["Agent", t.request.agent_id],
-              ["Time limit", t.request.timeout_ms && duration(t.request.timeout_ms)],
+              ["Time limit", t.request.timeout_ms ? duration(t.request.timeout_ms) : ""],
               ["Retries", t.request.retries],
               ["Submitted", <Time at={t.created_at} />],
               ["By token", <code>{t.owner}</code>],
@@ -148,7 +148,7 @@ function Work({ task: t, path }: { task: Detail; path: string }) {
             columns={[
               { title: "Attempt", number: true, cell: (a) => a.attempt },
               { title: "State", cell: (a) => <Badge state={a.state} of={a.state === "timed_out" ? "bad" : undefined} /> },
-              { title: "Agent", cell: (a) => a.agent_id && <a href={link("agents", a.agent_id)}>{a.agent_id}</a> },
+              { title: "Agent", cell: (a) => a.agent_id && <AgentLink id={a.agent_id} /> },
               { title: "Duration", number: true, cell: (a) => between(a.assigned_at, a.ended_at) },
               { title: "Tokens", number: true, cell: (a) => count(a.tokens) },
               { title: "Failure", cell: (a) => a.failure && <span class="anywhere" title={a.error}>{a.failure}: {a.error}</span> },
@@ -204,7 +204,7 @@ function Decision({ of: d }: { of: Schemas["DecisionView"] | null }) {
           id={(c) => c.agent_id}
           empty={<Empty icon="agents" title="No agent was considered" />}
           columns={[
-            { title: "Agent", cell: (c) => <a href={link("agents", c.agent_id)}>{c.agent_id}</a> },
+            { title: "Agent", cell: (c) => <AgentLink id={c.agent_id} /> },
             { title: "Score", number: true, cell: (c) => (c.rejected ? "–" : c.score.toFixed(3)) },
             { title: "Load", number: true, cell: (c) => c.load + " %" },
             { title: "Last used", cell: (c) => <Time at={c.last_used} /> },

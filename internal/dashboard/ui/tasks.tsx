@@ -15,13 +15,16 @@ const states: [string, string][] = [["", "Any state"], ["new", "New"], ["running
 /** TaskState shows the state of a task, and what an open one waits for. */
 export function TaskState({ task }: { task: Task }) {
   const open = task.state === "new" || task.state === "running";
-  if (open && task.waiting_for) return <Badge state="waiting" text={(task.waiting_for === "worker" ? "queued" : "waiting for " + task.waiting_for) + (task.wait_cause ? ": " + task.wait_cause.replace("_", " ") : "")} />;
+  if (open && task.waiting_for) return <Badge state="waiting" text={(task.waiting_for === "worker" ? "queued" : "waiting for " + task.waiting_for) + (task.wait_cause ? ": " + task.wait_cause.replaceAll("_", " ") : "")} />;
   if (task.state === "done") return <Badge state="completed" text="done" />;
   return <Badge state={task.state} of={task.state === "cancelled" ? "" : undefined} />;
 }
 
 /** what names the work of a task: its capabilities, its agent type, or its class. */
 export const what = (t: Task) => t.capabilities?.map((c) => c.replace(/^custom:/, "")).join(", ") || t.agent_type || t.class || "task";
+
+/** AgentLink is a link to an agent, only its id for a token that may not see agents. */
+export const AgentLink = ({ id }: { id: string }) => (can("agents:read") ? <a href={link("agents", id)}>{id}</a> : <>{id}</>);
 
 export function Tasks() {
   const [creating, setCreating] = useState(false);
@@ -97,7 +100,7 @@ export function Tasks() {
                   ),
                 },
                 { title: "State", cell: (t) => <TaskState task={t} /> },
-                { title: "Agent", cell: (t) => t.agent_id && (can("agents:read") ? <a href={link("agents", t.agent_id)}>{t.agent_id}</a> : t.agent_id) },
+                { title: "Agent", cell: (t) => t.agent_id && <AgentLink id={t.agent_id} /> },
                 { title: "Progress", number: true, cell: (t) => (t.state === "running" ? t.progress + " %" : "") },
                 { title: "Attempt", number: true, cell: (t) => t.attempt || "" },
                 { title: "Tokens", number: true, cell: (t) => count(t.tokens) },
