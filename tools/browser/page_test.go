@@ -104,12 +104,28 @@ func (p *tab) listen(event any) {
 			fault = "request to another host: " + e.Request.URL
 		}
 	}
-	if fault == "" || p.expected.MatchString(fault) {
+	if fault == "" {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.faults = append(p.faults, fault)
+	if !p.expected.MatchString(fault) {
+		p.faults = append(p.faults, fault)
+	}
+}
+
+// seen returns the faults so far.
+func (p *tab) seen() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]string(nil), p.faults...)
+}
+
+// expect sets what matches the errors that the test causes from now on.
+func (p *tab) expect(expected *regexp.Regexp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected = expected
 }
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
@@ -224,11 +240,16 @@ var axeSource = sync.OnceValues(func() ([]byte, error) { return os.ReadFile(os.G
 // accessible fails the test if axe-core has a serious or critical finding.
 func (p *tab) accessible(where string) {
 	p.t.Helper()
+	assert.Empty(p.t, strings.Join(p.findings(), "\n"), "accessibility of %s", where)
+}
+
+// findings returns the serious and critical findings of axe-core, which is injected past the policy of the page.
+func (p *tab) findings() []string {
+	p.t.Helper()
 	source, err := axeSource()
 	require.NoError(p.t, err)
 	p.do(chromedp.Evaluate[chromedp.Void](string(source)))
-	findings := eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
+	return eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations
 		.filter((v) => v.impact === "serious" || v.impact === "critical")
 		.flatMap((v) => v.nodes.slice(0, 5).map((n) => v.id + ": " + n.html.slice(0, 200) + " " + n.failureSummary)))`)
-	assert.Empty(p.t, strings.Join(findings, "\n"), "accessibility of %s", where)
 }

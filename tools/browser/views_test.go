@@ -27,7 +27,7 @@ func TestViews(t *testing.T) {
 	s.do(http.MethodPost, "/api/v1/webhooks", object{"url": "https://example.org/hook", "events": []string{"agent.*"}}, &hook)
 	p := open(t, s, "")
 	p.logIn(s.token, "/ui/")
-	for _, v := range []struct{ name, path, text string }{
+	p.inspect([]view{
 		{"overview", "/ui/", "Needs you"},
 		{"agents", "/ui/agents", "orch-my-team"},
 		{"agents-found", "/ui/agents?q=greeter", "Agent greeter"},
@@ -49,11 +49,18 @@ func TestViews(t *testing.T) {
 		{"access-keys", "/ui/access?tab=keys", "Keys of this server"},
 		{"events", "/ui/events", "task.completed"},
 		{"events-past", "/ui/events?at=5", "up to position 5"},
-		{"missing", "/ui/agents/no-such-agent", "there is no agent"},
-	} {
-		if v.name == "missing" {
-			p.expected = expectStatus(404)
-		}
+	})
+	p.expect(expectStatus(404))
+	p.inspect([]view{{"missing", "/ui/agents/no-such-agent", "there is no agent"}})
+}
+
+// view is a view of the dashboard: the name of its pictures, its path, and a text that it shows.
+type view struct{ name, path, text string }
+
+// inspect opens views: they are accessible in both themes and fit into three widths, and their pictures are stored.
+func (p *tab) inspect(views []view) {
+	p.t.Helper()
+	for _, v := range views {
 		p.show("light", 1440)
 		p.visit(v.path)
 		p.shows(v.text)
@@ -62,7 +69,7 @@ func TestViews(t *testing.T) {
 			p.accessible(v.name + " " + theme)
 			for _, width := range []int{1440, 820, 390} {
 				p.show(theme, int64(width))
-				assert.LessOrEqual(t, eval[float64](p, "document.documentElement.scrollWidth"), float64(width), "%s is wider than %d px", v.name, width)
+				assert.LessOrEqual(p.t, eval[float64](p, "document.documentElement.scrollWidth"), float64(width), "%s is wider than %d px", v.name, width)
 				p.screenshot(v.name, theme, width)
 			}
 		}
