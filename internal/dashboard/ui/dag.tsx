@@ -105,8 +105,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
           }),
         )}
         {placed.map((n) => (
-          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-label={[...visible(n), summary(n)].join(" ")} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
-            <title>{summary(n)}</title>
+          <g key={n.id} class={"node " + (n.status ? tone(n.status) || "plain" : "plain") + (n.status === "pending" || n.status === "skipped" ? " " + n.status : "")} transform={`translate(${n.x} ${n.y})`} data-step={n.id} data-status={n.status} role="button" tabindex={n.id === first ? 0 : -1} aria-pressed={n.id === selected} aria-description={summary(n)} onClick={() => select(n.id)} onKeyDown={(e) => keys(e, n)}>
             <rect width={size.width} height={size.height} rx="8" />
             <circle class={n.status === "running" ? "pulse" : ""} cx="18" cy="24" r="9" />
             <text class="sign" x="18" y="24">
@@ -130,7 +129,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
   );
 }
 
-/** visible returns the texts of a node. Its name for screen readers begins with them. */
+/** visible returns the texts of a node, which are its name for screen readers. */
 const visible = (n: Placed) => [clip(n.id, n.ms === undefined ? 21 : 15), clip(n.target, 23), ...(n.ms === undefined ? [] : [duration(n.ms)])];
 
 /** reveal scrolls the panel, not the page, to a node. */

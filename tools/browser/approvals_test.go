@@ -2,50 +2,10 @@ package browser
 
 import (
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
-
-// startUpstreams registers MCP servers from npm and waits until comet has their tools.
-func (s *server) startUpstreams() {
-	s.t.Helper()
-	node, err := exec.LookPath("node")
-	require.NoError(s.t, err)
-	for id, arguments := range map[string][]string{"everything": nil, "filesystem": {s.t.TempDir()}} {
-		program := filepath.Join(os.Getenv("MCP_SERVERS"), "node_modules", ".bin", "mcp-server-"+id)
-		s.do(http.MethodPut, "/api/v1/upstreams/"+id, object{"command": node, "args": append([]string{program}, arguments...)}, nil)
-	}
-	for _, id := range []string{"everything", "filesystem"} {
-		eventually(s.t, id+" is ready", func() bool {
-			var u struct{ State string }
-			s.do(http.MethodGet, "/api/v1/upstreams/"+id, nil, &u)
-			return u.State == "ready"
-		})
-	}
-}
-
-// TestTools opens the views of tools with MCP servers from npm.
-func TestTools(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.startUpstreams()
-	eventually(t, "the tool can be called", func() bool {
-		return s.call(s.token, http.MethodPost, "/api/v1/tools/call", object{"tool": "everything:echo", "arguments": object{"message": "hello"}}, nil) == http.StatusOK
-	})
-	p := open(t, s, "")
-	p.logIn(s.token, "/ui/tools")
-	p.inspect([]view{
-		{"tools-servers", "/ui/tools", "filesystem"},
-		{"tools-server", "/ui/tools/everything", "everything"},
-		{"tools-catalogue", "/ui/tools?tab=catalogue", "everything"},
-		{"tools-calls", "/ui/tools?tab=calls", "echo"},
-	})
-}
 
 // startWorkflow starts a workflow with a step that must be approved, and returns its id.
 func (s *server) startWorkflow() string {
@@ -77,17 +37,17 @@ func TestApprovals(t *testing.T) {
 	p := open(t, s, "status of 409")
 	p.logIn(s.token, "/ui/workflows/"+stale)
 	p.until(`document.querySelector("[data-digest=verified]")`)
-	p.inspect([]view{{"workflows", "/ui/workflows", stale}})
+	p.inspect([]view{{"workflows", "/ui/workflows", stale}, {"workflow", "/ui/workflows/" + stale, "Approval required"}})
 	p.show("light", 1440)
 	p.visit("/ui/workflows/" + stale)
 	p.shows("Approval required")
-	p.screenshot("workflow", "light", 1440)
 	p.until(`document.querySelector("[data-digest=verified]")`)
 	s.do(http.MethodPost, "/api/v1/workflows/"+stale+"/replan", object{"workflow": object{"tasks": []object{
 		{"id": "later", "type": "code_execution", "code": "return 4", "depends_on": []string{"sum"}},
 	}}}, nil)
 	p.shows("This checkpoint was replaced while you looked at it. Nothing was approved.")
 	assert.True(t, eval[bool](p, "!"+find("Approve")), "what was replaced cannot be approved")
+	p.accessible("replaced checkpoint")
 	p.screenshot("workflow-replaced", "light", 1440)
 	assert.Equal(t, "approval_required", s.workflowStatus(stale))
 	p.click("Show the new checkpoint")
