@@ -61,7 +61,7 @@ func TestPolicySimulation(t *testing.T) {
 		all := simulate(`{}`)
 		require.Contains(t, callable(all), search)
 		require.Equal(t, http.StatusOK, h.do(t, "PUT", path, `{"deny":[{"tool":"agentcards:execute_code"},{"tool":"comet"}]}`).status)
-		require.Equal(t, len(all), len(simulate(`{}`)))
+		require.Len(t, simulate(`{}`), len(all))
 		require.ElementsMatch(t, seen(), callable(simulate(`{}`)), "the stored policy")
 		require.Equal(t, callable(all), callable(simulate(`{"policy":{}}`)), "instead of the stored one")
 		agent := "orch-personnel"

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"comet/models"
 	"comet/store"
 	"comet/store/filter"
 )
@@ -190,6 +189,6 @@ func Usage(from store.Source, ids []string, now time.Time) ([]Use, error) {
 		(SELECT coalesce(sum(w.tokens), 0) FROM usage_windows AS w WHERE w.hour / 24 = ? AND w.path >= a.path || '/' AND w.path < a.path || '0') AS below,
 		(SELECT coalesce(sum(b.tokens), 0) FROM budget_additions AS b WHERE b.agent_id = a.id AND b.expires_at > ?) AS additional,
 		coalesce((SELECT u.reserved FROM usage_accounts AS u WHERE u.agent_id = a.id), 0) AS reserved
-		FROM (SELECT id, CASE level WHEN 0 THEN id WHEN 1 THEN parent_id || '/' || id WHEN 2 THEN '`+models.RootAgentID+`/' || parent_id || '/' || id ELSE '' END AS path
+		FROM (SELECT id, CASE level WHEN 0 THEN id WHEN 1 THEN parent_id || '/' || id WHEN 2 THEN (SELECT p.parent_id FROM agents AS p WHERE p.id = agents.parent_id) || '/' || parent_id || '/' || id ELSE '' END AS path
 			FROM agents WHERE id `+store.In(from)+`) AS a`, day*24, day*24+24, day, day, now, store.Keys(ids))
 }

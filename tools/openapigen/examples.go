@@ -18,6 +18,7 @@ var bodyExamples = map[string]string{ //nolint:gochecknoglobals // a table, neve
 	"createToken":          `{"name":"ci-importer","scopes":["agents:read","agents:write"]}`,
 	"callTool":             `{"tool":"agentcards:search_tools","arguments":{"query":"read a file"}}`,
 	"searchTools":          `{"query":"read a file","limit":5}`,
+	"simulateToolPolicy":   `{"policy":{"deny":[{"tool":"filesystem:*"}]},"tools":["filesystem:write_file"]}`,
 	"putToolPolicy":        `{"allow":[{"tool":"filesystem:write_*","arguments":{"path":"/srv/data/*"}}],"deny":[{"tool":"filesystem:delete_*"}],"classes":["read","write"]}`,
 	"replanWorkflow":       `{"new_requirement":"count the words","workflow":{"tasks":[{"id":"t3","type":"code_execution","code":"return deps.t1.tools.length","depends_on":["t1"]}]}}`,
 	"putDefinition":        `{"description":"Finds tools","workflow":{"tasks":[{"id":"t1","tool":"agentcards:search_tools","arguments":{"query":"$input.query"}}]},"input_schema":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}`,

@@ -47,7 +47,9 @@ func TestEvents(t *testing.T) {
 		require.Equal(t, []models.Event{{Type: live.UsageChanged, Key: "a", At: at, Data: []byte("999")}, {Type: live.UsageChanged, Key: "b", At: at, Data: []byte("999")}}, <-reader)
 		require.Equal(t, time.Second, time.Since(at), "once a second")
 		require.Equal(t, 1, messages)
-		time.Sleep(5 * time.Second)
+		idle, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		<-idle.Done()
 		require.Equal(t, 1, messages, "nothing has changed")
 
 		for i := range 20 {
