@@ -59,13 +59,13 @@ func open(t *testing.T, s *server, expected string) *tab {
 	t.Helper()
 	parent, err := chromium()
 	require.NoError(t, err)
-	return newTab(t, s, expected, parent, chromedp.WithNewBrowserContext())
+	return newTab(parent, t, s, expected, chromedp.WithNewBrowserContext())
 }
 
 // another opens another tab with the same cookies.
-func (p *tab) another() *tab { return newTab(p.t, p.s, p.expected.String(), p.ctx) }
+func (p *tab) another() *tab { return newTab(p.ctx, p.t, p.s, p.expected.String()) }
 
-func newTab(t *testing.T, s *server, expected string, parent context.Context, options ...chromedp.ContextOption) *tab {
+func newTab(parent context.Context, t *testing.T, s *server, expected string, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, _ := chromedp.NewContext(parent, options...)
 	p := &tab{t: t, s: s, ctx: ctx, expected: regexp.MustCompile(cmp.Or(expected, "^$"))}
