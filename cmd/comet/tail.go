@@ -157,7 +157,11 @@ func (p *printer) tailed(event input.Event) error {
 		if err := decode(event.Data, &e); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(p.out.w, "%d  %s\n  %s\n", e.Position, printable(e.At+"  "+string(event.Name)+"  "+e.Key), printable(string(e.Data)))
+		position := strconv.FormatInt(e.Position, 10)
+		if e.Position == 0 { // the event is not stored
+			position = "-"
+		}
+		_, err := fmt.Fprintf(p.out.w, "%s  %s\n  %s\n", position, printable(e.At+"  "+string(event.Name)+"  "+e.Key), printable(string(e.Data)))
 		return err
 	})
 }

@@ -31,6 +31,12 @@ func (svc *Service) Simulate(ctx context.Context, token models.Token, own *model
 	}
 	if own != nil {
 		if err := checkRules(*own); err != nil {
+			if e := errs.From(err); len(e.Fields) > 0 { // of the policy, which is a member of the request
+				for i := range e.Fields {
+					e.Fields[i].Pointer = "/policy" + e.Fields[i].Pointer
+				}
+				return nil, e
+			}
 			return nil, err
 		}
 		c.policy = &policy{ToolPolicy: *own}
