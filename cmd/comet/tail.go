@@ -149,7 +149,7 @@ func (t *follower) handle(ctx context.Context, e input.Event) error {
 func (p *printer) tailed(event input.Event) error {
 	return p.printDocument(event.Data, func() error {
 		var e struct {
-			Position int64           `json:"position"`
+			Position json.RawMessage `json:"position"` // none if the event is not stored
 			Key      string          `json:"key"`
 			At       string          `json:"at"`
 			Data     json.RawMessage `json:"data"`
@@ -157,11 +157,7 @@ func (p *printer) tailed(event input.Event) error {
 		if err := decode(event.Data, &e); err != nil {
 			return err
 		}
-		position := strconv.FormatInt(e.Position, 10)
-		if e.Position == 0 { // the event is not stored
-			position = "-"
-		}
-		_, err := fmt.Fprintf(p.out.w, "%s  %s\n  %s\n", position, printable(e.At+"  "+string(event.Name)+"  "+e.Key), printable(string(e.Data)))
+		_, err := fmt.Fprintf(p.out.w, "%s  %s\n  %s\n", e.Position, printable(e.At+"  "+string(event.Name)+"  "+e.Key), printable(string(e.Data)))
 		return err
 	})
 }
