@@ -29,6 +29,7 @@ let waiting: LiveEvent[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 let stopped: AbortController | undefined;
 let last: string | undefined; // the id of the last event
+let seen = 0; // the position of the last event that was given to the views
 
 /** onEvents calls handler with each batch of events until the returned function is called. */
 export function onEvents(handler: Handler): () => void {
@@ -46,15 +47,27 @@ function flush() {
   timer = undefined;
   const events = waiting;
   waiting = [];
-  if (leading) channel?.postMessage({ kind: "events", events, last } satisfies Message);
   batch(() => {
     position.value = Number(last ?? 0);
     if (events.length > 0) for (const handler of handlers) handler(events);
   });
 }
 
-function schedule() {
-  timer ??= setTimeout(flush, paintInterval);
+/** add takes events that have arrived. When another page takes over, an event may arrive twice. */
+function add(events: LiveEvent[], id: string | undefined) {
+  for (const event of events) {
+    if (event.position !== undefined && event.position <= seen) continue;
+    seen = event.position ?? seen;
+    waiting.push(event);
+  }
+  last = id ?? last;
+  timer ??= setTimeout(flush, paintInterval); // the position may have changed without an event
+}
+
+/** reloadAll lets the views read everything again after events were missed. */
+function reloadAll() {
+  seen = 0;
+  for (const reload of reloads) reload();
 }
 
 /** connect follows the stream until disconnect. One page of the browser holds the connection and passes the events on to
@@ -119,19 +132,16 @@ function receive(message: Message) {
       if (leading) report(state.value, reason.value);
       break;
     case "state":
-      if (message.state === "on" && state.value !== "on") for (const reload of reloads) reload();
+      if (message.state === "on" && state.value !== "on") reloadAll();
       state.value = message.state;
       reason.value = message.reason;
-      last = message.last ?? last;
-      schedule();
+      add([], message.last);
       break;
     case "events":
-      waiting.push(...message.events);
-      last = message.last;
-      schedule();
+      add(message.events, message.last);
       break;
     case "gap":
-      for (const reload of reloads) reload();
+      reloadAll();
   }
 }
 
@@ -142,7 +152,7 @@ async function read(signal: AbortSignal): Promise<void> {
   const response = await fetch("/api/v1/events", { headers, signal, cache: "no-store" });
   if (!response.ok || !response.body) throw await problemOf(response);
   report("on");
-  if (!resumed) for (const reload of reloads) reload();
+  if (!resumed) reloadAll();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ; ) {
     const { done, value } = await reader.read();
@@ -150,12 +160,15 @@ async function read(signal: AbortSignal): Promise<void> {
     rest += value;
     const blocks = rest.split("\n\n");
     rest = blocks.pop()!;
-    for (const block of blocks) parse(block);
+    // At once, not with the next painting: the browser delays the timers of a page that is not visible.
+    const events = blocks.map(parse).filter((event) => event !== undefined);
+    channel?.postMessage({ kind: "events", events, last } satisfies Message);
+    add(events, last);
   }
 }
 
-/** parse handles one block of the stream: fields of the form "name: value". */
-function parse(block: string) {
+/** parse returns the event of one block of the stream, which has fields of the form "name: value". */
+function parse(block: string): LiveEvent | undefined {
   let name = "";
   let data = "";
   for (const field of block.split("\n")) {
@@ -163,11 +176,8 @@ function parse(block: string) {
     else if (field.startsWith("id: ")) last = field.slice(4);
     else if (field.startsWith("event: ")) name = field.slice(7);
   }
-  schedule(); // the position may have changed
-  if (name === "gap") {
-    channel?.postMessage({ kind: "gap" } satisfies Message);
-    for (const reload of reloads) reload();
-  } else if (data) {
-    waiting.push(JSON.parse(data));
-  }
+  if (name !== "gap") return data ? JSON.parse(data) : undefined;
+  channel?.postMessage({ kind: "gap" } satisfies Message);
+  reloadAll();
+  return undefined;
 }

@@ -16,7 +16,7 @@ import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
 import { followLinks, path } from "./router";
-import { identify, listens, logIn } from "./session";
+import { confirmLogin, identify, listens, logIn } from "./session";
 import { Shell, theme, visible } from "./shell";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
@@ -84,6 +84,11 @@ async function start() {
 effect(() => {
   document.documentElement.dataset.theme = theme();
   document.body.dataset.live = state.value;
+});
+let before = state.value;
+effect(() => {
+  if (before === "off" && state.value === "on") confirmLogin().catch(() => {}); // a failure ends the login, or the stream reports it
+  before = state.value;
 });
 followLinks();
 listen();

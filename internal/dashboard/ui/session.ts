@@ -29,6 +29,12 @@ export async function identify(): Promise<void> {
   loggedIn.value = true;
 }
 
+/** confirmLogin loads the page again if the browser has been logged in with another token meanwhile. */
+export async function confirmLogin(): Promise<void> {
+  const now = await call<Me>({ path: "/api/v1/me" });
+  if (now.token.id !== me.value?.token.id) location.reload();
+}
+
 /** logIn exchanges a token or the code of a login link for the browser's login. */
 export async function logIn(credentials: { token: string } | { code: string }): Promise<void> {
   await request({ method: "POST", path: "/ui/session", body: credentials });
