@@ -224,6 +224,16 @@ export function Table<T>(p: { label: string; columns: Column<T>[]; rows: T[]; id
   );
 }
 
+/** useCurrentInView scrolls a list of links sideways so that the current one is visible. */
+export function useCurrentInView<E extends HTMLElement>(current: string | undefined) {
+  const list = useRef<E>(null);
+  useEffect(() => {
+    const link = list.current?.querySelector<HTMLElement>("[aria-current]");
+    if (link) list.current!.scrollLeft = link.offsetLeft - (list.current!.clientWidth - link.offsetWidth) / 2;
+  }, [current]);
+  return list;
+}
+
 /** Tabs are parts of a view, kept in the query parameter "tab"; the first is the default. */
 export function Tabs({ of }: { of: [string, string][] }) {
   const selected = parameter("tab") || of[0]?.[0];
@@ -234,7 +244,7 @@ export function Tabs({ of }: { of: [string, string][] }) {
     return url.pathname + url.search;
   };
   return (
-    <nav class="tabs" aria-label="Parts of this view">
+    <nav class="tabs" aria-label="Parts of this view" ref={useCurrentInView<HTMLElement>(selected)}>
       {of.map(([id, title]) => (
         <a key={id} href={to(id)} aria-current={id === selected ? "page" : undefined}>
           {title}

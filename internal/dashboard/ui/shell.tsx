@@ -1,6 +1,7 @@
 // The frame around every view: navigation, search, the state of the event stream, and the theme.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
+import { useCurrentInView } from "./components";
 import { count } from "./format";
 import { Icon, type IconName } from "./icons";
 import { position, reason, state } from "./live";
@@ -48,7 +49,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
       <div class="frame">
         <div class="side">
           <Brand />
-          <nav aria-label="Main">
+          <nav aria-label="Main" ref={useCurrentInView<HTMLElement>(current)}>
             <ul>
               {visible().map((s) => (
                 <li key={s.id}>
