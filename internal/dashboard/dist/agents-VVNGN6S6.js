@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-REZ3TUDU.js";import"./chunk-VIYC53MI.js";import"./chunk-CLQTT6E4.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
