@@ -9,6 +9,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/semaphore"
 
 	"comet/store"
 	rows "comet/store/stats"
@@ -81,10 +82,10 @@ type key struct {
 
 // view has the steps of one window and filter that are final, and the last result.
 type view struct {
-	mu    sync.Mutex
-	final map[int64]Step
-	last  Result
-	at    time.Time
+	computing *semaphore.Weighted // held by the request that computes
+	final     map[int64]Step
+	last      Result
+	at        time.Time
 }
 
 // New returns a Stats on the store.
@@ -98,12 +99,14 @@ func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 	s.mu.Lock()
 	v, ok := s.views.Get(key{w.Name, f})
 	if !ok {
-		v = &view{final: map[int64]Step{}}
+		v = &view{computing: semaphore.NewWeighted(1), final: map[int64]Step{}}
 		s.views.Add(key{w.Name, f}, v)
 	}
 	s.mu.Unlock()
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	if err := v.computing.Acquire(ctx, 1); err != nil {
+		return Result{}, err
+	}
+	defer v.computing.Release(1)
 	now := s.store.Now()
 	if age := now.Sub(v.at); age >= 0 && age < fresh {
 		return v.last, nil
