@@ -16,6 +16,7 @@ import (
 
 	"comet/internal/a2a/remote"
 	"comet/internal/auth"
+	"comet/internal/dashboard"
 	"comet/internal/events"
 	"comet/internal/httpkit"
 	"comet/internal/orchestrator"
@@ -99,7 +100,7 @@ func newDescribedServer(t *testing.T) *describedServer {
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil), signed},
 	}, &transport.Options{Limits: limits})
 	d := &describedServer{
-		Server: New(core, &Options{Limits: limits, Metrics: http.NotFoundHandler(), MountPublic: lines.Mount, Untimed: lines.IsStreaming}), core: core, store: s, auth: tokens,
+		Server: New(core, &Options{Limits: limits, Metrics: http.NotFoundHandler(), MountPublic: public, Untimed: lines.IsStreaming}), core: core, store: s, auth: tokens,
 	}
 	d.admin = d.token(t, models.ScopeAdmin)
 	return d
@@ -211,8 +212,11 @@ func TestPublicRoutesAreDocumented(t *testing.T) {
 		address := strings.Replace(strings.TrimSuffix(route, "*"), "{code}", "not-found", 1)
 		if status, _, _ := d.send(t, method, address, "", "", nil); status != http.StatusUnauthorized {
 			listed := strings.Replace(route, "{code}", "…", 1)
-			if strings.HasPrefix(route, "/docs/") { // the files of the page
+			switch { // the files of pages
+			case strings.HasPrefix(route, "/docs/"):
 				listed = "/docs"
+			case strings.HasPrefix(route, "/ui/") && route != "/ui/session":
+				listed = "/ui"
 			}
 			require.Contains(t, string(page), "`"+listed+"`")
 		}
