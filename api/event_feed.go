@@ -201,8 +201,8 @@ type eventHistory struct {
 	NextAfter  int64 `json:"next_after,omitempty" example:"88412"` // The position that `after` must have for the page of later events.
 }
 
-// maxScanned is how many events a page of the history looks at.
-const maxScanned = 10_000
+// maxScanned is how many events a page of the history looks at, and historyBatch how many it reads at once.
+const maxScanned, historyBatch = 10_000, 500
 
 // listEvents returns retained events.
 //
@@ -242,14 +242,15 @@ func (s *Server) listEvents(r request) (any, error) {
 
 // listLater adds the first events after a position.
 func (s *Server) listLater(ctx context.Context, out *eventHistory, f eventFilter, after int64, limit int) error {
+	after = max(after, out.Oldest-1)
 	end := min(after+maxScanned, out.Newest)
 	for after < end && len(out.Events) < limit {
-		batch, err := s.core.Feed.Between(ctx, after, end, f.types, limit)
+		batch, err := s.core.Feed.Between(ctx, after, end, f.types, historyBatch)
 		if err != nil {
 			return err
 		}
-		if after = end; len(batch) == limit {
-			after = batch[limit-1].Position
+		if after = end; len(batch) == historyBatch {
+			after = batch[historyBatch-1].Position
 		}
 		for _, e := range batch {
 			allowed, err := f.allows(e)
@@ -272,11 +273,10 @@ func (s *Server) listLater(ctx context.Context, out *eventHistory, f eventFilter
 
 // listEarlier adds the last events before a position.
 func (s *Server) listEarlier(ctx context.Context, out *eventHistory, f eventFilter, before int64, limit int) error {
-	const step = 500
 	floor := max(before-maxScanned, out.Oldest, 1)
 	for before > floor && len(out.Events) < limit {
-		from := max(before-step, floor)
-		batch, err := s.core.Feed.Between(ctx, from-1, before-1, f.types, step)
+		from := max(before-historyBatch, floor)
+		batch, err := s.core.Feed.Between(ctx, from-1, before-1, f.types, historyBatch)
 		if err != nil {
 			return err
 		}

@@ -99,6 +99,11 @@ func newDescribedServer(t *testing.T) *describedServer {
 	lines := transport.New(transport.Core{
 		Work: core.Orchestrator, Auth: tokens, Protocols: []protocol.Protocol{envelope.New(core.Orchestrator, nil), v5.New(core.Orchestrator, s, nil), signed},
 	}, &transport.Options{Limits: limits})
+	public := func(r chi.Router) {
+		lines.Mount(r)
+		fails := func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, err.Error(), http.StatusBadRequest) }
+		dashboard.Logins{Authenticator: httpkit.NewAuthenticator(tokens, nil), WriteError: fails}.Mount(r)
+	}
 	d := &describedServer{
 		Server: New(core, &Options{Limits: limits, Metrics: http.NotFoundHandler(), MountPublic: public, Untimed: lines.IsStreaming}), core: core, store: s, auth: tokens,
 	}

@@ -37,11 +37,11 @@ func (h *fixture) stats(t testing.TB, secret, query string) (s statsBody) {
 // addCall stores a tool call that ended now.
 func (h *fixture) addCall(t testing.TB, number int, token, outcome string, took time.Duration) {
 	t.Helper()
-	now := h.db.Now()
-	id := fmt.Sprintf("%012x", now.UnixMilli())
+	began := h.db.Now().Add(-took) // it ends now
+	id := fmt.Sprintf("%012x", began.UnixMilli())
 	id = id[:8] + "-" + id[8:] + fmt.Sprintf("-7000-8000-%012x", number)
 	require.NoError(t, h.db.Write(t.Context(), func(tx *store.Tx) error {
-		return tx.Tools().AddCalls([]models.ToolCall{{ID: id, At: now, Source: "rest", TokenID: token, Actor: "test", Server: "fs", Tool: "read", Outcome: outcome, Duration: took}})
+		return tx.Tools().AddCalls([]models.ToolCall{{ID: id, At: began, Source: "rest", TokenID: token, Actor: "test", Server: "fs", Tool: "read", Outcome: outcome, Duration: took}})
 	}))
 }
 

@@ -113,7 +113,7 @@ func (s *Stats) Get(ctx context.Context, w Window, f Filter) (Result, error) {
 	}
 	r, err := s.compute(ctx, v, w, f, now)
 	if err == nil {
-		v.last, v.at = r, now
+		v.last, v.at = r, s.store.Now()
 	}
 	return r, err
 }
@@ -147,7 +147,7 @@ func (s *Stats) compute(ctx context.Context, v *view, w Window, f Filter, now ti
 		r.Steps = append(r.Steps, value)
 	}
 	for step := range v.final {
-		if step < first {
+		if step < first || step >= last { // the clock may have been set back
 			delete(v.final, step)
 		}
 	}

@@ -72,14 +72,17 @@ func TaskDurations(from store.Source, q Query, limit int) ([]Duration, error) {
 	return store.Rows[Duration](from, "SELECT "+step+" AS step, ended_at - created_at AS micros FROM tasks"+where.SQL()+" ORDER BY ended_at DESC LIMIT ?", append(where.Args, limit)...)
 }
 
-// calls adds the period to a query of tool calls, whose ids are UUIDv7 and begin with the time in milliseconds.
+// longestCall is how long before the period a tool call that ended in it began at the earliest.
+const longestCall = 15 * time.Minute
+
+// calls adds the period in which tool calls ended to a query. Their ids are UUIDv7: the time in milliseconds at which they began.
 func (q Query) calls(where *filter.Clause) string {
-	id := fmt.Sprintf("%012x", q.From.UnixMilli())
+	id := fmt.Sprintf("%012x", q.From.Add(-longestCall).UnixMilli())
 	where.And("id >= ?", id[:8]+"-"+id[8:])
 	if q.Token != "" {
 		where.And("token_id = ?", q.Token)
 	}
-	return q.between(where, "at")
+	return q.between(where, "(at + duration)")
 }
 
 // Calls counts the tool calls, by their outcome.

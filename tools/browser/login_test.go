@@ -23,7 +23,7 @@ const loginForm = `document.querySelector("input[name=token]")`
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	linked := open(t, s, "")
+	linked := open(t, s, "status of 401") // the page asks first who is logged in
 	linked.do(chromedp.Navigate(s.link))
 	linked.ready()
 	linked.shows("bootstrap-admin")

@@ -6,9 +6,9 @@ import { childrenPath, type AgentRow } from "./agents";
 /** TreeRow is a row: an agent, or the button for the next page of a parent's children. */
 export type TreeRow = { key: string; id: string; parent: string; depth: number; agent?: AgentRow; children: boolean; open: boolean; loading: boolean };
 
-type Children = { agents: AgentRow[]; cursor?: string; loading: boolean };
+type Children = { agents: AgentRow[]; pages: number; cursor?: string; loading: boolean; reading: number };
 
-/** atMost is how many parents are read again after events; the others are read when they are opened next. */
+/** atMost is how many parents are read again in a second after events. */
 const atMost = 20;
 
 export class Tree {
@@ -19,6 +19,7 @@ export class Tree {
   private loaded = new Map<string, Children>();
   private changed = new Set<string>();
   private timer?: ReturnType<typeof setTimeout>;
+  private drawing = false;
 
   constructor(
     readonly root: string,
@@ -30,7 +31,7 @@ export class Tree {
   /** follow updates the tree after events until the returned function is called. */
   follow(): () => void {
     const offEvents = onEvents((events) => events.forEach((e) => this.apply(e)));
-    const offGap = onGap(() => this.refresh(this.root));
+    const offGap = onGap(() => this.opened.forEach((parent) => this.refresh(parent)));
     return () => {
       offEvents();
       offGap();
@@ -69,7 +70,7 @@ export class Tree {
   /** more reads the next page of a parent's children. */
   more(parent: string) {
     const below = this.loaded.get(parent);
-    if (below?.cursor && !below.loading) void this.read(parent, below.cursor);
+    if (below?.cursor && !below.loading) void this.read(parent, below.pages + 1);
   }
 
   async reload() {
@@ -86,33 +87,56 @@ export class Tree {
     }
   }
 
-  private async read(parent: string, cursor?: string) {
+  /** read reads the first pages of a parent's children, by default as many as before. */
+  private async read(parent: string, pages = this.loaded.get(parent)?.pages ?? 1) {
     const old = this.loaded.get(parent);
-    this.loaded.set(parent, { agents: old?.agents ?? [], cursor: old?.cursor, loading: true });
+    const reading = (old?.reading ?? 0) + 1; // an older reading that ends later is ignored
+    this.loaded.set(parent, { agents: old?.agents ?? [], pages: old?.pages ?? 1, cursor: old?.cursor, loading: true, reading });
     this.redraw();
+    let result: Children | undefined = old && { ...old, loading: false, reading };
     try {
-      const page = await call<Schemas["AgentList"]>({ path: childrenPath(parent, cursor) });
-      const agents = cursor ? [...(old?.agents ?? []), ...page.agents] : page.agents;
-      this.loaded.set(parent, { agents, cursor: page.next_cursor, loading: false });
-      if (parent === this.root) this.total = 1 + agents.reduce((sum, a) => sum + 1 + (a.descendant_count ?? 0), 0);
+      const agents: AgentRow[] = [];
+      let cursor: string | undefined;
+      for (let i = 0; i < pages && (i === 0 || cursor); i++) {
+        const page = await call<Schemas["AgentList"]>({ path: childrenPath(parent, cursor) });
+        agents.push(...page.agents);
+        cursor = page.next_cursor;
+      }
+      result = { agents, pages, cursor, loading: false, reading };
       this.problem = undefined;
     } catch (thrown) {
       this.problem = Problem.of(thrown);
-      if (old) this.loaded.set(parent, old);
-      else this.loaded.delete(parent);
     }
+    if (this.loaded.get(parent)?.reading !== reading) return;
+    if (result) this.loaded.set(parent, result);
+    else this.loaded.delete(parent);
+    if (parent === this.root && result && !result.cursor) this.total = 1 + result.agents.reduce((sum, a) => sum + 1 + (a.descendant_count ?? 0), 0);
     this.redraw();
+  }
+
+  /** find returns a loaded agent. */
+  private find(id: string): AgentRow | undefined {
+    if (this.top?.id === id) return this.top;
+    for (const below of this.loaded.values()) {
+      const agent = below.agents.find((a) => a.id === id);
+      if (agent) return agent;
+    }
+    return undefined;
+  }
+
+  /** redrawSoon draws once for all events of a batch. */
+  private redrawSoon() {
+    if (!this.drawing) queueMicrotask(() => ((this.drawing = false), this.redraw()));
+    this.drawing = true;
   }
 
   /** apply changes a row's usage at once, and reads the children of a changed parent again. */
   private apply(e: LiveEvent) {
     if (e.type === "usage.changed") {
-      for (const below of this.loaded.values()) {
-        const agent = below.agents.find((a) => a.id === e.key);
-        if (!agent?.usage) continue;
-        Object.assign(agent.usage, { used_today: e.data.used_today ?? agent.usage.used_today, subtree_used_today: e.data.subtree_used_today ?? agent.usage.subtree_used_today });
-        this.redraw();
-      }
+      const agent = this.find(e.key);
+      if (!agent?.usage) return;
+      Object.assign(agent.usage, { used_today: e.data.used_today ?? agent.usage.used_today, subtree_used_today: e.data.subtree_used_today ?? agent.usage.subtree_used_today });
+      this.redrawSoon();
     } else if (e.type.startsWith("agent.")) {
       for (const [parent, below] of this.loaded) {
         if (e.data.parent_id === parent || e.data.agent?.parent_id === parent || below.agents.some((a) => a.id === e.key)) this.refresh(parent);
@@ -120,13 +144,18 @@ export class Tree {
     }
   }
 
+  /** refresh reads the children of a parent again soon, of at most twenty parents a second. */
   private refresh(parent: string) {
-    if (this.changed.size < atMost) this.changed.add(parent);
+    this.changed.add(parent);
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
-      const parents = [...this.changed];
-      this.changed.clear();
-      for (const p of parents) if (this.opened.has(p)) void this.read(p);
+      const parents = [...this.changed].slice(0, atMost);
+      for (const p of parents) {
+        this.changed.delete(p);
+        if (this.opened.has(p)) void this.read(p);
+      }
+      const next = this.changed.values().next().value;
+      if (next !== undefined) this.refresh(next);
     }, 1000);
   }
 }

@@ -60,7 +60,7 @@ export function Checkpoint({ view, text, decidable, reload }: { view: View; text
       {view.status === "layer_complete" && view.layer_results?.map((r) => <LayerResult key={r.taskId} of={r} />)}
       {seen.steps.map((s) => <ShownStep key={s.id} step={s} />)}
       {seen.digest && <Digest of={seen} own={own} />}
-      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision view={view} reload={reload} /> : <Decision key={seen.id} view={view} shown={seen} wrong={Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
+      {decidable && !replaced && (view.status === "layer_complete" ? <LayerDecision view={view} reload={reload} /> : <Decision key={seen.id} view={view} shown={seen} wrong={own === undefined || Boolean(own && own !== seen.digest)} reload={reload} decided={() => setDecided(seen.id)} />)}
       {!decidable && <p class="muted">Your token may not decide on this checkpoint.</p>}
     </Panel>
   );
@@ -92,18 +92,18 @@ function compare(old: Shown, now: Shown): string[] {
 }
 
 function ShownStep({ step }: { step: Step & { text: string } }) {
-  const target = step.tool || step.agent_id || step.capability;
+  const target = visible(step.tool || step.agent_id || step.capability || "");
   return (
     <section class="shown" aria-label={"Step " + step.id}>
       <div class="row spread">
         <span class="row">
-          <strong>{step.id}</strong> <Badge state={step.class} of={classTone[step.class]} /> <Tag>{words(step.type)}</Tag> {target && <code class="anywhere">{target}</code>}
+          <strong>{visible(step.id)}</strong> <Badge state={step.class} of={classTone[step.class]} /> <Tag>{words(step.type)}</Tag> {target && <code class="anywhere">{target}</code>}
         </span>
         <code class="faint anywhere" title={"Digest of the step: its definition, class, arguments, payer, policies and revision. " + step.digest}>
           {step.digest.slice(0, 16)}…
         </code>
       </div>
-      {step.error && <p class="lost">{step.error}</p>}
+      {step.error && <p class="lost">{visible(step.error)}</p>}
       {step.code && <Code label={"Code of " + step.id} text={visible(step.code)} />}
       {!step.code && <Code label={"Arguments of " + step.id} text={readable(indent(step.text))} />}
       {step.code && <details><summary>Arguments, with the results of earlier steps</summary><Code label={"Arguments of " + step.id} text={readable(indent(step.text))} /></details>}
@@ -131,14 +131,13 @@ const Code = ({ label, text }: { label: string; text: string }) => (
 
 /** useDigest computes the digest of a text: undefined while it does, null where the browser cannot. */
 function useDigest(bytes: string): string | null | undefined {
-  const [own, setOwn] = useState<string | null>();
+  const [computed, setComputed] = useState<{ bytes: string; sum: string | null }>();
   useEffect(() => {
     let current = true;
-    setOwn(undefined);
-    void sha256(bytes).then((sum) => current && setOwn(sum ?? null));
+    void sha256(bytes).then((sum) => current && setComputed({ bytes, sum: sum ?? null }));
     return () => void (current = false);
   }, [bytes]);
-  return own;
+  return computed?.bytes === bytes ? computed.sum : undefined;
 }
 
 /** Digest compares the digest of what is shown with the one that a decision covers. */

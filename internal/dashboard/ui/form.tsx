@@ -21,8 +21,9 @@ export type FieldSpec = {
 
 type Values = Record<string, string | boolean | string[]>;
 
-/** FormDialog sends the fields as JSON. With initial values it sends only what was changed. */
-export function FormDialog<T>(p: {
+/** FormDialog sends the fields as JSON. With initial values it sends only what was changed. It keeps what it was opened with:
+ * if the object changes meanwhile, the entity tag of that time makes the server refuse the change. */
+export function FormDialog<T>(opened: {
   title: string;
   fields: FieldSpec[];
   initial?: Record<string, unknown>;
@@ -34,6 +35,7 @@ export function FormDialog<T>(p: {
   intro?: ComponentChildren;
   message?: string;
 }) {
+  const [p] = useState(opened);
   const [values, setValues] = useState<Values>(() => Object.fromEntries(p.fields.map((f) => [f.name, toText(f, (p.initial ?? p.preset)?.[f.name])])));
   const [problem, setProblem] = useState<Problem>();
   const [wrong, setWrong] = useState<Record<string, string>>({});
@@ -46,6 +48,7 @@ export function FormDialog<T>(p: {
       const value = fromText(f, values[f.name]);
       if (value !== undefined) out[f.name] = value;
       else if (p.initial && f.nullable) out[f.name] = null;
+      else if (p.initial) out[f.name] = f.kind === "list" ? [] : ""; // the server says whether it may be empty
     }
     return out;
   };
@@ -209,7 +212,7 @@ function fromText(f: FieldSpec, value: string | boolean | string[] | undefined):
   if (f.kind === "list") return text ? text.split(/[\n,]+/).map((s) => s.trim()).filter(Boolean) : f.nullable ? [] : undefined;
   if (text === "") return undefined;
   if (f.kind === "number") {
-    if (!/^-?[\d_ ]+$/.test(text)) throw new FieldFailure(f.name, "Enter a whole number, such as 25000.");
+    if (!/^-?\d[\d_ ]*$/.test(text)) throw new FieldFailure(f.name, "Enter a whole number, such as 25000.");
     return Number(text.replaceAll(/[_ ]/g, ""));
   }
   if (f.kind === "json") {

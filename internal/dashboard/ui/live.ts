@@ -72,14 +72,15 @@ function reloadAll() {
 
 /** connect follows the stream until disconnect. One page of the browser holds the connection and passes the events on to
  * the others: a browser opens few connections to one server. When that page is closed, another one takes over. */
-export async function connect(): Promise<void> {
+export async function connect(login: string): Promise<void> {
   disconnect();
   const stop = (stopped = new AbortController());
-  channel = new BroadcastChannel("comet-events");
+  const name = "comet-events-" + login;
+  channel = new BroadcastChannel(name);
   channel.onmessage = (message: MessageEvent<Message>) => receive(message.data);
   channel.postMessage({ kind: "hello" } satisfies Message);
   try {
-    await navigator.locks.request("comet-events", { signal: stop.signal }, () => lead(stop.signal));
+    await navigator.locks.request(name, { signal: stop.signal }, () => lead(stop.signal));
   } catch (thrown) {
     if (!stop.signal.aborted) throw thrown;
   }
@@ -107,7 +108,10 @@ async function lead(stop: AbortSignal): Promise<void> {
 export function disconnect() {
   stopped?.abort();
   channel?.close();
-  stopped = channel = undefined;
+  clearTimeout(timer);
+  stopped = channel = timer = last = undefined;
+  waiting = [];
+  seen = 0;
   leading = false;
   state.value = "connecting";
 }
@@ -132,20 +136,39 @@ function receive(message: Message) {
       if (leading) report(state.value, reason.value);
       break;
     case "state":
+      if (leading) break; // the message of a page that has led before
       if (message.state === "on" && state.value !== "on") reloadAll();
       state.value = message.state;
       reason.value = message.reason;
       add([], message.last);
       break;
     case "events":
-      add(message.events, message.last);
+      add(message.events, leading ? undefined : message.last);
       break;
     case "gap":
       reloadAll();
   }
 }
 
-async function read(signal: AbortSignal): Promise<void> {
+/** silence is how long the stream may be silent, in milliseconds: the server sends a comment every 15 seconds. */
+const silence = 45_000;
+
+async function read(stop: AbortSignal): Promise<void> {
+  const lost = new Error("The connection is lost.");
+  const dead = new AbortController();
+  const signal = AbortSignal.any([stop, dead.signal]);
+  let watch = setTimeout(() => dead.abort(lost), silence);
+  try {
+    await readStream(signal, () => {
+      clearTimeout(watch);
+      watch = setTimeout(() => dead.abort(lost), silence);
+    });
+  } finally {
+    clearTimeout(watch);
+  }
+}
+
+async function readStream(signal: AbortSignal, alive: () => void): Promise<void> {
   const headers: Record<string, string> = { Accept: "text/event-stream" };
   const resumed = last !== undefined;
   if (last !== undefined) headers["Last-Event-ID"] = last;
@@ -157,6 +180,7 @@ async function read(signal: AbortSignal): Promise<void> {
   for (let rest = ""; ; ) {
     const { done, value } = await reader.read();
     if (done) return;
+    alive();
     rest += value;
     const blocks = rest.split("\n\n");
     rest = blocks.pop()!;

@@ -15,9 +15,10 @@ import { connect, disconnect, state } from "./live";
 import { Login } from "./login";
 import { Overview } from "./overview";
 import { listen, Palette } from "./palette";
-import { followLinks, path } from "./router";
-import { confirmLogin, identify, listens, logIn } from "./session";
+import { followLinks, navigate, path } from "./router";
+import { confirmLogin, identify, listens, logIn, me } from "./session";
 import { Shell, theme, visible } from "./shell";
+import { notify } from "./toasts";
 
 /** views are the pages by the first part of the path, for a list and for one object. */
 const views: Record<string, { list: ComponentType; one?: ComponentType<{ id: string }> }> = {
@@ -50,7 +51,8 @@ let ended = "";
 function App() {
   const allowed = loggedIn.value;
   useEffect(() => {
-    if (allowed && listens()) void connect();
+    if (allowed && path.value === "login") navigate("/ui/", true);
+    if (allowed && listens()) void connect(me.value?.login?.id ?? "");
     else disconnect();
   }, [allowed]);
   if (allowed === undefined) return null;
@@ -66,21 +68,31 @@ function App() {
   );
 }
 
-/** start logs in with the code of a login link, or finds out who is logged in. */
+/** start finds out who is logged in, and logs in with the code of a login link. A link does not replace another login unasked:
+ * the link may come from another person. */
 async function start() {
   const code = new URLSearchParams(location.hash.slice(1)).get("login");
+  if (code) history.replaceState(null, "", location.pathname);
   try {
-    if (code) {
-      history.replaceState(null, "", location.pathname);
-      await logIn({ code });
-    } else await identify();
+    await identify();
   } catch (thrown) {
     const problem = Problem.of(thrown);
-    if (code || problem.status !== 401) ended = problem.detail;
-    loggedIn.value = false;
+    if (problem.status !== 401) ended = problem.detail;
+    if (!code) loggedIn.value = false;
+  }
+  const name = me.value?.token.name;
+  if (!code || (name && !confirm(`This link logs in with another token. Replace the login as ${name}?`))) return;
+  try {
+    await logIn({ code });
+    if (name) location.reload();
+  } catch (thrown) {
+    ended = Problem.of(thrown).detail;
+    if (name) notify("bad", ended);
+    else loggedIn.value = false;
   }
 }
 
+addEventListener("hashchange", () => location.hash.startsWith("#login=") && void start());
 effect(() => {
   document.documentElement.dataset.theme = theme();
   document.body.dataset.live = state.value;

@@ -69,8 +69,8 @@ export const escaped = (text: string) => text.replace(/[<>&\u2028\u2029]/g, (c) 
 /** readable undoes these escapes, and writes characters that a reader cannot see, or that reorder text, as escapes. */
 export const readable = (json: string) => visible(json.replace(/\\(\\|u003c|u003e|u0026)/g, (all, code: string) => (code === "\\" ? all : String.fromCharCode(parseInt(code.slice(1), 16)))));
 
-/** visible writes invisible characters as escapes. */
-export const visible = (text: string) => text.replace(/[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+/** visible writes characters that cannot be seen, or that reorder text, as escapes. */
+export const visible = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (c) => (c === "\n" || c === "\t" ? c : "\\u{" + c.codePointAt(0)!.toString(16) + "}"));
 
 /** sha256 returns the digest of a text in hexadecimal, undefined where the browser has none (no HTTPS). */
 export async function sha256(text: string): Promise<string | undefined> {

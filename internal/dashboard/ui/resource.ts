@@ -32,6 +32,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
   const wanted = useRef(refresh);
   wanted.current = refresh;
   const reload = useRef(() => {});
+  const source = useRef<unknown>(undefined); // what read the data that is shown
 
   useEffect(() => {
     const stop = new AbortController();
@@ -49,9 +50,11 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
       began = Date.now();
       try {
         const data = await load(stop.signal);
-        if (!stop.signal.aborted) setState({ data, loading: false });
+        if (stop.signal.aborted) return;
+        source.current = load;
+        setState({ data, loading: false });
       } catch (thrown) {
-        if (!stop.signal.aborted) setState((old) => ({ data: old.data, problem: Problem.of(thrown), loading: false }));
+        if (!stop.signal.aborted) setState((old) => ({ data: source.current === load ? old.data : undefined, problem: Problem.of(thrown), loading: false }));
       }
       running = false;
       if (again && !stop.signal.aborted) {

@@ -29,10 +29,10 @@ export async function identify(): Promise<void> {
   loggedIn.value = true;
 }
 
-/** confirmLogin loads the page again if the browser has been logged in with another token meanwhile. */
+/** confirmLogin loads the page again if the browser has another login now. */
 export async function confirmLogin(): Promise<void> {
   const now = await call<Me>({ path: "/api/v1/me" });
-  if (now.token.id !== me.value?.token.id) location.reload();
+  if (now.login?.id !== me.value?.login?.id) location.reload();
 }
 
 /** logIn exchanges a token or the code of a login link for the browser's login. */
@@ -48,6 +48,5 @@ export async function logOut(): Promise<void> {
   } catch (thrown) {
     if (Problem.of(thrown).status !== 401) throw thrown;
   }
-  me.value = undefined;
-  loggedIn.value = false;
+  location.assign("/ui/login"); // what the page has shown goes with it
 }

@@ -20,7 +20,7 @@ const (
 	// maxPending is how many keys may wait for the next interval; further ones are dropped.
 	maxPending = 10_000
 	// maxBatch is how many events one message has at most, and buffer how many messages wait for a subscriber.
-	maxBatch, buffer = 500, 8
+	maxBatch, buffer = 500, maxPending/500 + 1
 )
 
 // UsageChanged is sent when the account of an agent has changed. Its key is the agent's id.
@@ -62,10 +62,10 @@ func (l *Events) Mark(kind models.EventType, key string, at time.Time, data any)
 	return err
 }
 
-// flush publishes what is pending, in the order of keys.
+// flush publishes what is pending, in a random order, so that a slow subscriber does not lose the same keys each time.
 func (l *Events) flush() error {
 	l.mu.Lock()
-	keys, pending := slices.Sorted(maps.Keys(l.pending)), l.pending
+	keys, pending := slices.Collect(maps.Keys(l.pending)), l.pending
 	l.pending = map[string]models.Event{}
 	l.mu.Unlock()
 	for batch := range slices.Chunk(keys, maxBatch) {

@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-EXMQ3LHR.js";import"./chunk-RBA4C664.js";import"./chunk-XXE5IC2O.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
