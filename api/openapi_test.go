@@ -101,7 +101,9 @@ func newDescribedServer(t *testing.T) *describedServer {
 	}, &transport.Options{Limits: limits})
 	public := func(r chi.Router) {
 		lines.Mount(r)
-		fails := func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, err.Error(), http.StatusBadRequest) }
+		fails := func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
 		dashboard.Logins{Authenticator: httpkit.NewAuthenticator(tokens, nil), WriteError: fails}.Mount(r)
 	}
 	d := &describedServer{
