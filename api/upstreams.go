@@ -301,10 +301,10 @@ type toolVerdicts struct {
 	Tools []toolVerdict `json:"tools"` // One for each tool, in the order of the request or of the catalogue.
 }
 
-// simulateToolPolicy tells which tools a token may call.
+// simulateToolPolicy returns which tools a token may call.
 //
 //	@Summary		Simulate a tool policy
-//	@Description	Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//	@Description	Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 //	@Param			body	body	policySimulation	true	"The policy and the tools"
 //	@Success		200	{object}	toolVerdicts	"The verdicts"
 //	@Failure		400	"A field is malformed"

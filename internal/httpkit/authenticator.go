@@ -98,7 +98,7 @@ func (a *Authenticator) authenticateLogin(w http.ResponseWriter, r *http.Request
 }
 
 // verifyLogin is VerifyToken for the secret of a login. A browser may send the cookie of a login that has
-// ended for a long time, so its address is throttled by different cookies only: each counts once.
+// ended for a long time, so each rejected cookie counts once towards the throttle of its address.
 func (a *Authenticator) verifyLogin(r *http.Request, secret string) (models.Principal, error) {
 	return a.verify(sha256.Sum256([]byte("login "+secret)), ClientPrefix(r), true, func() (models.Principal, error) {
 		return a.tokens.VerifyLogin(r.Context(), secret)

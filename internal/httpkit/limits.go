@@ -115,7 +115,7 @@ func (c *failureCounter[K]) allowAttempt(key K, now time.Time) bool {
 	return !ok || f.attempts.AllowN(now, 1)
 }
 
-// retryAfter is the metadata key of an error that says when to try again, an int in seconds.
+// retryAfter is the metadata key of an error with the time until a retry, an int in seconds.
 const retryAfter = "retry_after"
 
 // rateLimit limits the requests of each token in a sliding window; nil limits nothing.

@@ -264,7 +264,7 @@ func (op *operation) recordHeartbeat(w *models.Worker) {
 }
 
 // saveWorker writes a worker and emits an event if it has connected or disconnected, or its concurrency has changed. A
-// worker that becomes busy or free has no event: its tasks have.
+// worker that becomes busy or free emits no event, because its tasks emit events.
 func (op *operation) saveWorker(w *models.Worker, before models.Worker) error {
 	if err := op.tx.Workers().Save(w); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// fresh is how long a result is served again.
+	// fresh is how long a cached result is returned.
 	fresh = 2 * time.Second
 	// settled is how long after its end a step is final: its last rows may be committed late.
 	settled = time.Minute
@@ -45,7 +45,7 @@ type Filter struct {
 	Token string
 }
 
-// Step is what happened in one step.
+// Step is the work in one step.
 type Step struct {
 	At                                                        time.Time
 	TasksCreated, TasksCompleted, TasksFailed, TasksCancelled int64

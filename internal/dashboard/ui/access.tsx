@@ -44,15 +44,15 @@ function You() {
           of={[
             ["Name", token.name],
             ["Id", <code>{token.id}</code>],
-            ["Agent", agent ? named(agent) : "none: the token is for the whole system"],
+            ["Agent", agent ? named(agent) : "none; the token covers the whole system"],
             ["Chain of command", above.length > 0 && above.map((a, i) => <span key={a.id}>{i > 0 && " → "}{named(a)}</span>)],
             ["Created", <><Time at={token.created_at} /> by {token.created_by}</>],
             ["Expires", token.expires_at ? <Time at={token.expires_at} /> : "never"],
-            ["This login ends", login && <Time at={login.expires_at} />],
+            ["Login ends", login && <Time at={login.expires_at} />],
           ]}
         />
       </Panel>
-      <Panel title="What it may do" class="span-6">
+      <Panel title="What the token may do" class="span-6">
         <ul class="scopes">
           {scopes
             .filter(([s]) => token.scopes.includes(s))

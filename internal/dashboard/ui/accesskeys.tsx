@@ -1,4 +1,4 @@
-// Keys: those with which agents sign their messages, and those with which comet signs its own.
+// Keys that agents sign their messages with, and keys that comet signs its own with.
 import { useCallback, useState } from "preact/hooks";
 import { call, Problem, query, type Schemas } from "./api";
 import { Action, AsCurl, Badge, CopyButton, Empty, Loaded, Panel, Search, Table, Tag, Time } from "./components";
@@ -53,7 +53,7 @@ function AgentKeys({ id }: { id: string }) {
         <span>
           Keys of <a href={link("agents", id)}>{id}</a>
         </span>
-        <button onClick={() => setParameters({ agent: "" })}>Another agent</button>
+        <button onClick={() => setParameters({ agent: "" })}>Choose another agent</button>
       </div>
       <PublicKeys id={id} />
       <V5Key id={id} />
@@ -64,8 +64,8 @@ function AgentKeys({ id }: { id: string }) {
 const shared: FieldSpec[] = [
   { name: "profile", label: "Signatures cover", kind: "select", options: [["jcs", "the whole message (jcs)"], ["v1", "the members that the protocol selects (v1)"]] },
   { name: "required", label: "Every message must be signed", kind: "checkbox", hint: "Otherwise the agent may also send unsigned messages with its token." },
-  { name: "signature_only", label: "A signature replaces a token", kind: "checkbox", hint: "The agent can then submit and execute tasks without a token." },
-  { name: "not_after", label: "Expires at", hint: "Such as 2027-01-31T00:00:00Z; empty for never.", nullable: true },
+  { name: "signature_only", label: "Accept a signature instead of a token", kind: "checkbox", hint: "The agent can then submit and execute tasks without a token." },
+  { name: "not_after", label: "Expires at", hint: "Such as 2027-01-31T00:00:00Z. Leave empty for no expiry.", nullable: true },
 ];
 
 function PublicKeys({ id }: { id: string }) {
@@ -94,7 +94,7 @@ function PublicKeys({ id }: { id: string }) {
             id={(k) => k.key_id}
             empty={
               <Empty icon="access" title="This agent has no public key">
-                <span>comet verifies the agent's Genesis messages with it.</span>
+                <span>comet verifies Genesis messages of the agent with its public key.</span>
               </Empty>
             }
             columns={[
@@ -113,7 +113,7 @@ function PublicKeys({ id }: { id: string }) {
                       <button class="quiet" onClick={() => setForm(k)}>
                         Change
                       </button>
-                      <Action label="Revoke" kind="danger" call={{ method: "DELETE", path: path + "/" + k.key_id }} question={`Revoke the key ${k.key_id}? Messages signed with it are rejected, and it cannot be pinned again.`} done={list.reload} message="The key is revoked." />
+                      <Action label="Revoke" kind="danger" call={{ method: "DELETE", path: path + "/" + k.key_id }} question={`Revoke the key ${k.key_id}? Messages signed with it are rejected, and it cannot be pinned again.`} done={list.reload} message="Key revoked." />
                     </span>
                   ),
               },
@@ -125,7 +125,7 @@ function PublicKeys({ id }: { id: string }) {
         <FormDialog
           title={change ? "Change key " + change.key_id : "Pin public key"}
           submit={change ? "Save" : "Pin public key"}
-          message={change ? "The key is changed." : "The key is pinned."}
+          message={change ? "Key changed." : "Key pinned."}
           initial={change}
           preset={{ profile: "jcs" }}
           close={() => setForm(undefined)}
@@ -164,9 +164,9 @@ function V5Key({ id }: { id: string }) {
         <>
           <AsCurl calls={[{ path }]} />
           {some ? (
-            <Action<Schemas["AgentKeyIssued"]> label="Replace" call={{ method: "PUT", path, body: {} }} question={`Issue a new secret for ${id}? The current one is invalid at once.`} done={done} message="The agent has a new secret." />
+            <Action<Schemas["AgentKeyIssued"]> label="Replace" call={{ method: "PUT", path, body: {} }} question={`Issue a new secret for ${id}? The current one stops working at once.`} done={done} message="Secret replaced." />
           ) : (
-            <Action<Schemas["AgentKeyIssued"]> label="Issue secret" call={{ method: "PUT", path, body: {} }} done={done} message="The agent has a secret." />
+            <Action<Schemas["AgentKeyIssued"]> label="Issue secret" call={{ method: "PUT", path, body: {} }} done={done} message="Secret issued." />
           )}
         </>
       }
@@ -189,8 +189,8 @@ function V5Key({ id }: { id: string }) {
                 number: true,
                 cell: (k) => (
                   <span class="row end">
-                    <Action label={k.required ? "Allow unsigned" : "Require signatures"} kind="quiet" call={{ method: "PATCH", path, body: { required: !k.required } }} question={k.required ? undefined : `Reject messages of ${id} without a valid signature?`} done={loaded.reload} message="The secret is changed." />
-                    <Action label="Revoke" kind="danger" call={{ method: "DELETE", path }} question={`Revoke the secret of ${id}? Messages signed with it are rejected.`} done={loaded.reload} message="The secret is revoked." />
+                    <Action label={k.required ? "Allow unsigned" : "Require signatures"} kind="quiet" call={{ method: "PATCH", path, body: { required: !k.required } }} question={k.required ? undefined : `Reject messages of ${id} without a valid signature?`} done={loaded.reload} message="Secret changed." />
+                    <Action label="Revoke" kind="danger" call={{ method: "DELETE", path }} question={`Revoke the secret of ${id}? Messages signed with it are rejected.`} done={loaded.reload} message="Secret revoked." />
                   </span>
                 ),
               },
@@ -213,7 +213,7 @@ function ServiceKeys() {
       actions={
         <>
           <AsCurl calls={[{ path }]} />
-          <Action label="Rotate" call={{ method: "POST", path: path + "/rotate" }} question="Sign agent cards and messages with a new key? The current private key is erased; its public key stays published for 30 days." done={keys.reload} message="comet signs with a new key." />
+          <Action label="Rotate" call={{ method: "POST", path: path + "/rotate" }} question="Sign agent cards and messages with a new key? The current private key is erased; its public key stays published for 30 days." done={keys.reload} message="Key rotated." />
         </>
       }
     >

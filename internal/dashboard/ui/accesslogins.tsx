@@ -19,7 +19,7 @@ export function Logins() {
   const list = usePages<Login>(path, "logins");
   const ended = (l: Login) => (l.current ? void identify().catch(() => {}) : list.reload());
   return (
-    <Panel title="Browsers that are logged in" flush actions={<AsCurl calls={[{ path }]} />}>
+    <Panel title="Logged-in browsers" flush actions={<AsCurl calls={[{ path }]} />}>
       <Loaded of={list}>
         {(rows) => (
           <Table
@@ -34,7 +34,7 @@ export function Logins() {
               { title: "Since", cell: (l) => <Time at={l.created_at} /> },
               { title: "Last used", cell: (l) => <Time at={l.seen_at} /> },
               { title: "Ends", cell: (l) => <Time at={l.expires_at} /> },
-              { title: "", number: true, cell: (l) => <Action label="End login" kind="quiet" call={{ method: "DELETE", path: "/api/v1/logins/" + l.id }} question={l.current ? "End the login of this browser? You are logged out." : `End the login of ${browser(l.user_agent)} with the token ${l.token_name}? That browser must log in again.`} done={() => ended(l)} message="The login has ended." /> },
+              { title: "", number: true, cell: (l) => <Action label="End login" kind="quiet" call={{ method: "DELETE", path: "/api/v1/logins/" + l.id }} question={l.current ? "End the login of this browser? You will be logged out." : `End the login of ${browser(l.user_agent)} with the token ${l.token_name}? That browser must log in again.`} done={() => ended(l)} message="Login ended." /> },
             ]}
           />
         )}

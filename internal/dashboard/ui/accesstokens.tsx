@@ -1,4 +1,4 @@
-// Tokens: each below the one from which it descends and with which it is revoked.
+// Tokens as a tree: each token is below the one that it descends from, and is revoked with it.
 import { useState } from "preact/hooks";
 import type { Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table, Tag, Time } from "./components";
@@ -13,17 +13,17 @@ type Token = Schemas["TokenView"];
 type Issued = Schemas["TokenIssued"];
 type Row = { token: Token; depth: number; below: Token[] };
 
-/** scopes are what a token may allow, each with a sentence. */
+/** scopes are all scopes of tokens, each with a description. */
 export const scopes: [Scope, string][] = [
-  ["admin", "Everything, and tokens, keys and the settings of tools."],
+  ["admin", "Full access, including tokens, keys and the settings of tools."],
   ["agents:read", "Read agents, their budgets and their usage."],
   ["agents:write", "Create, change and deactivate agents."],
-  ["usage:write", "Record and reserve tokens of budgets."],
+  ["usage:write", "Record usage, and reserve tokens of budgets."],
   ["webhooks:write", "Manage webhooks and their deliveries."],
   ["messages:send", "Submit and execute tasks, and send messages."],
   ["tasks:read", "Read all tasks, sessions and workers."],
   ["tools:call", "Call tools and run workflows."],
-  ["workflows:approve", "Decide at the checkpoints of workflows."],
+  ["workflows:approve", "Decide on checkpoints of workflows."],
 ];
 
 /** standing returns the state of a token. */
@@ -119,16 +119,16 @@ function Actions({ of: { token: t, below }, issued, reload }: { of: Row; issued:
   const revoked = () => (yours ? void identify().catch(() => {}) : reload());
   return (
     <span class="row end">
-      <Action<Issued> label="Rotate" kind="quiet" call={{ method: "POST", path: path + "/rotate" }} question={`Issue a new secret for ${t.name}? The old one stops working at once${yours ? ". It is your token" : ""}.`} done={issued} message="The token has a new secret." />
+      <Action<Issued> label="Rotate" kind="quiet" call={{ method: "POST", path: path + "/rotate" }} question={`Issue a new secret for ${t.name}? The old one stops working at once${yours ? ". This is your token" : ""}.`} done={issued} message="Token rotated." />
       <Action
         label="Revoke"
         kind="danger"
         call={{ method: "DELETE", path }}
-        question={`Revoke ${t.name}? This cannot be undone.${yours ? " It is your token: you are logged out." : ""}`}
+        question={`Revoke ${t.name}? This cannot be undone.${yours ? " This is your token: you will be logged out." : ""}`}
         details={
           ending.length > 0 && (
             <>
-              <p>{ending.length === 1 ? "The token that descends from it ends, too:" : `The ${count(ending.length)} tokens that descend from it end, too:`}</p>
+              <p>{ending.length === 1 ? "The token that descends from it is also revoked:" : `The ${count(ending.length)} tokens that descend from it are also revoked:`}</p>
               <ul class="tags">
                 {ending.slice(0, 20).map((b) => (
                   <li key={b.id}>
@@ -141,7 +141,7 @@ function Actions({ of: { token: t, below }, issued, reload }: { of: Row; issued:
           )
         }
         done={revoked}
-        message="The token is revoked."
+        message="Token revoked."
       />
     </span>
   );
@@ -156,9 +156,9 @@ function TokenForm({ close, done }: { close: () => void; done: (t: Issued) => vo
   const lasting = days.filter(([d]) => d && began + Number(d) * 86_400_000 < until);
   const offered: [string, string][] = until === Infinity ? days : [...lasting, ["", "with your token, " + moment(own.expires_at!)]];
   const fields: FieldSpec[] = [
-    { name: "name", label: "Name", required: true, hint: "Who or what uses it; audit logs show it." },
+    { name: "name", label: "Name", required: true, hint: "Who or what uses the token. Audit logs show this name." },
     { name: "scopes", label: "Scopes", kind: "choices", required: true, options: scopes.filter(([s]) => can(s)).map(([s, text]) => [s, s, text]) },
-    { name: "agent_id", label: "Agent", required: Boolean(own.agent_id), hint: own.agent_id ? "Your agent, or one below it. The token reaches only that agent and those below it." : "The token then reaches only that agent and those below it; empty for the whole system." },
+    { name: "agent_id", label: "Agent", required: Boolean(own.agent_id), hint: own.agent_id ? "Your agent, or one below it. The token gives access only to that agent and the agents below it." : "Limits the token to that agent and the agents below it. Leave empty for the whole system." },
     { name: "expires", label: "Expires", kind: "select", options: offered },
   ];
   const draft = ({ expires, ...body }: Record<string, unknown>) => (expires ? { ...body, expires_at: new Date(began + Number(expires) * 86_400_000).toISOString().slice(0, 19) + "Z" } : body);
@@ -166,8 +166,8 @@ function TokenForm({ close, done }: { close: () => void; done: (t: Issued) => vo
     <FormDialog<Issued>
       title="New token"
       submit="Create token"
-      message="The token is created."
-      intro={own.agent_id && <p class="muted">It descends from your token {own.name}: when that is revoked, it is, too.</p>}
+      message="Token created."
+      intro={own.agent_id && <p class="muted">The new token descends from your token {own.name} and is revoked with it.</p>}
       close={close}
       done={done}
       preset={{ agent_id: own.agent_id, expires: offered.some(([d]) => d === "90") ? "90" : "" }}

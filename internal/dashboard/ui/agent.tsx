@@ -1,4 +1,4 @@
-// One agent: who it is, what it spends, what it does, and what was changed.
+// One agent: its attributes, usage, reservations, tasks and audit log.
 import { useCallback, useState } from "preact/hooks";
 import { call, query, request, type Schemas } from "./api";
 import { AgentForm } from "./agentform";
@@ -141,7 +141,7 @@ function About({ agent }: { agent: Detail }) {
             ["Frequency", agent.frequency_hz + " Hz"],
             ["Parent", agent.parent_id && <a href={link("agents", agent.parent_id)}>{agent.parent_id}</a>],
             ["Capabilities", agent.capabilities.length > 0 && <span class="row">{agent.capabilities.map((c) => <Tag key={c}>{c}</Tag>)}</span>],
-            ["Tokens a day", agent.token_budget === null ? "no limit" : count(agent.token_budget)],
+            ["Tokens per day", agent.token_budget === null ? "no limit" : count(agent.token_budget)],
             ["Created", <Time at={agent.created_at} />],
             ["Changed", <Time at={agent.updated_at} />],
           ]}
@@ -179,7 +179,7 @@ function History({ path }: { path: string }) {
       <Loaded of={hours}>
         {(h) =>
           h.buckets.length === 0 ? (
-            <Empty icon="clock" title="No tokens were used in this time" />
+            <Empty icon="clock" title="No tokens were used in this period" />
           ) : (
             <Series label="Tokens by hour" at={h.buckets.map((b) => Date.parse(b.start) / 1000)} lines={[{ name: "tokens", values: h.buckets.map((b) => b.tokens), colour: 1, fill: true }]} height={240} />
           )
@@ -208,7 +208,7 @@ function Reservations({ path, id }: { path: string; id: string }) {
               { title: "State", cell: (r) => <Badge state={r.state} of={r.state === "held" ? "info" : ""} /> },
               { title: "Tokens", number: true, cell: (r) => count(r.tokens) },
               { title: "Settled", number: true, cell: (r) => count(r.settled_tokens) },
-              { title: "Made", cell: (r) => <Time at={r.created_at} /> },
+              { title: "Created", cell: (r) => <Time at={r.created_at} /> },
               { title: "Expires", cell: (r) => <Time at={r.expires_at} /> },
               { title: "", cell: (r) => r.state === "held" && can("usage:write") && <Action label="Release" kind="quiet" call={{ method: "DELETE", path: path + "/reservations/" + r.id }} question={`Release the reservation of ${count(r.tokens)} tokens?`} done={list.reload} /> },
             ]}
@@ -232,7 +232,7 @@ function Tasks({ id }: { id: string }) {
             id={(t) => t.id}
             href={(t) => link("tasks", t.id)}
             more={list.more}
-            empty={<Empty icon="tasks" title="This agent has had no task" />}
+            empty={<Empty icon="tasks" title="No task yet" />}
             columns={[
               { title: "Task", cell: (t) => <a class="mono" href={link("tasks", t.id)}>{t.id}</a> },
               { title: "Class", cell: (t) => t.class },
@@ -290,13 +290,13 @@ function AdditionForm({ path, close, done }: { path: string; close: () => void; 
     <FormDialog
       title="Add budget"
       submit="Add budget"
-      message="The budget is added."
+      message="Budget added."
       close={close}
       done={() => (close(), done())}
       fields={[
         { name: "tokens", label: "Tokens", kind: "number", required: true, hint: "Added to each day's budget until it expires." },
-        { name: "ttl_seconds", label: "Valid for, in seconds", kind: "number", hint: "By default until the end of the day (UTC)." },
-        { name: "reason", label: "Reason", required: true, hint: "It is kept in the audit log." },
+        { name: "ttl_seconds", label: "Valid for (seconds)", kind: "number", hint: "By default, until the end of the day (UTC)." },
+        { name: "reason", label: "Reason", required: true, hint: "Recorded in the audit log." },
       ]}
       call={(body) => ({ method: "POST", path: path + "/budget/additions", body })}
     />

@@ -1,4 +1,4 @@
-// The state of the tree of agents: which parents are open, and their children as far as they were read.
+// The state of the tree of agents: the open parents, and the children that were read so far.
 import { call, Problem, type Schemas } from "./api";
 import { onEvents, onGap, type LiveEvent } from "./live";
 import { childrenPath, type AgentRow } from "./agents";
@@ -8,7 +8,7 @@ export type TreeRow = { key: string; id: string; parent: string; depth: number; 
 
 type Children = { agents: AgentRow[]; pages: number; cursor?: string; loading: boolean; reading: number };
 
-/** atMost is how many parents are read again in a second after events. */
+/** atMost is the number of parents that are read again per second after events. */
 const atMost = 20;
 
 export class Tree {
@@ -90,7 +90,7 @@ export class Tree {
   /** read reads the first pages of a parent's children, by default as many as before. */
   private async read(parent: string, pages = this.loaded.get(parent)?.pages ?? 1) {
     const old = this.loaded.get(parent);
-    const reading = (old?.reading ?? 0) + 1; // an older reading that ends later is ignored
+    const reading = (old?.reading ?? 0) + 1; // an older read that ends later is ignored
     this.loaded.set(parent, { agents: old?.agents ?? [], pages: old?.pages ?? 1, cursor: old?.cursor, loading: true, reading });
     this.redraw();
     let result: Children | undefined = old && { ...old, loading: false, reading };

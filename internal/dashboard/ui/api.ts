@@ -44,7 +44,7 @@ export async function request(c: Call, signal?: AbortSignal): Promise<Response> 
     });
   } catch (thrown) {
     if (signal?.aborted) throw thrown;
-    throw new Problem(0, "comet does not respond. The page tries again when it is back.");
+    throw new Problem(0, "comet does not respond. The page retries until it does.");
   }
   if (response.ok) return response;
   throw await problemOf(response);

@@ -8,7 +8,7 @@ export type Values = { name: string; values: number[]; colour: number; fill?: bo
 
 const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** timeLabel writes the time of day, and the date where a day begins. */
+/** timeLabel returns the time of day, or the date at the start of a day. */
 function timeLabel(seconds: number, before: number | undefined): string {
   const at = new Date(seconds * 1000);
   const day = at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });

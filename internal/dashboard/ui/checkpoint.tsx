@@ -1,5 +1,5 @@
-// The checkpoint of a paused workflow. A decision counts for exactly the bytes that are shown: the page computes their digest
-// itself, and never replaces what is shown by something else before it was asked for.
+// The checkpoint of a paused workflow. A decision covers exactly the bytes that are shown: the page computes their digest
+// itself, and replaces what is shown only when the user requests it.
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call, Problem, type Call, type Schemas } from "./api";
@@ -55,8 +55,8 @@ export function Checkpoint({ view, text, decidable, reload }: { view: View; text
           </button>
         </Changes>
       )}
-      {!replaced && before && <Changes from={before} to={seen} title="Changed since the checkpoint that you saw first:" />}
-      <Facts of={[["May decide", whoDecides(view.approver, view.status === "layer_complete" || view.status === "budget_exhausted")], ["Checkpoint", <code>{seen.id}</code>], ...(view.current_layer ? [["Layer", `${view.current_layer} of ${view.total_layers}; next: ${view.next_layer_preview?.join(", ")}`] as [string, string]] : [])]} />
+      {!replaced && before && <Changes from={before} to={seen} title="Changes since the checkpoint that you saw:" />}
+      <Facts of={[["Who may decide", whoDecides(view.approver, view.status === "layer_complete" || view.status === "budget_exhausted")], ["Checkpoint", <code>{seen.id}</code>], ...(view.current_layer ? [["Layer", `${view.current_layer} of ${view.total_layers}; next: ${view.next_layer_preview?.join(", ")}`] as [string, string]] : [])]} />
       {view.status === "layer_complete" && view.layer_results?.map((r) => <LayerResult key={r.taskId} of={r} />)}
       {seen.steps.map((s) => <ShownStep key={s.id} step={s} />)}
       {seen.digest && <Digest of={seen} own={own} />}
@@ -78,17 +78,17 @@ function Changes(p: { from: Shown; to: Shown; title: string; children?: Componen
   );
 }
 
-/** compare says what differs between two checkpoints. */
+/** compare describes the differences between two checkpoints. */
 function compare(old: Shown, now: Shown): string[] {
   const out = now.steps.flatMap((s) => {
     const before = old.steps.find((o) => o.id === s.id);
     if (!before) return [`${s.id} is new`];
     const differs = (["tool", "class", "agent_id", "capability", "code"] as const).filter((m) => before[m] !== s[m]).map((m) => `${s.id}: ${words(m)} was ${before[m] ?? "absent"}, now ${s[m] ?? "absent"}`);
-    if (before.text !== s.text) differs.push(`${s.id}: the arguments differ; they were ${readable(before.text)}`);
-    if (differs.length === 0 && before.digest !== s.digest) differs.push(`${s.id}: what is shown is equal; the plan, the definition of the tool or the policy of the token has changed`);
+    if (before.text !== s.text) differs.push(`${s.id}: the arguments have changed; they were ${readable(before.text)}`);
+    if (differs.length === 0 && before.digest !== s.digest) differs.push(`${s.id}: the texts shown are equal, but the plan, the definition of the tool or the policy of the token has changed`);
     return differs;
   });
-  return [...out, ...old.steps.filter((o) => !now.steps.some((s) => s.id === o.id)).map((o) => o.id + " is no longer part of it")];
+  return [...out, ...old.steps.filter((o) => !now.steps.some((s) => s.id === o.id)).map((o) => o.id + " was removed")];
 }
 
 function ShownStep({ step }: { step: Step & { text: string } }) {
@@ -129,7 +129,7 @@ const Code = ({ label, text }: { label: string; text: string }) => (
   </pre>
 );
 
-/** useDigest computes the digest of a text: undefined while it does, null where the browser cannot. */
+/** useDigest returns the digest of a text: undefined until it is computed, null if the browser cannot compute it. */
 function useDigest(bytes: string): string | null | undefined {
   const [computed, setComputed] = useState<{ bytes: string; sum: string | null }>();
   useEffect(() => {
@@ -142,13 +142,13 @@ function useDigest(bytes: string): string | null | undefined {
 
 /** Digest compares the digest of what is shown with the one that a decision covers. */
 function Digest({ of, own }: { of: Shown; own: string | null | undefined }) {
-  const state: [Tone, string] = own === undefined ? ["", "computing"] : own === null ? ["warn", "not verified: the browser computes digests only over HTTPS"] : own === of.digest ? ["good", "verified in this page"] : ["bad", "differs from what is shown"];
+  const state: [Tone, string] = own === undefined ? ["", "computing"] : own === null ? ["warn", "not verified: the browser computes digests only over HTTPS"] : own === of.digest ? ["good", "verified by this page"] : ["bad", "differs from what is shown"];
   return (
     <div class="stack tight" data-digest={own === of.digest ? "verified" : own ? "differs" : "unknown"}>
       <div class="row">
         <span class="muted">Digest</span> <code class="anywhere">{of.digest}</code> <Badge state="digest" of={state[0]} text={state[1]} />
       </div>
-      {own && own !== of.digest && <p class="lost">SHA-256 of what is shown is {own}. The page does not approve it.</p>}
+      {own && own !== of.digest && <p class="lost">The SHA-256 of what is shown is {own}. The page does not approve it.</p>}
       <details>
         <summary>Bytes that the digest covers ({count(new TextEncoder().encode(of.bytes).length)})</summary>
         <Code label="Bytes that the digest covers" text={visible(of.bytes)} />
@@ -161,7 +161,7 @@ function Digest({ of, own }: { of: Shown; own: string | null | undefined }) {
 const decisionCall = (view: View, shown: { id: string }, body: Schemas["CheckpointDecision"]): Call => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/checkpoints/${shown.id}`, body });
 
 const resolutions: [string, string, string][] = [
-  ["retry", "Retry", "the steps run again, and may act twice"],
+  ["retry", "Retry", "the steps run again; their effects may occur twice"],
   ["accept", "Accept", "the steps count as successful, with results that you enter"],
   ["skip", "Skip", "the steps and those that depend on them are skipped"],
 ];
@@ -190,7 +190,7 @@ function Decision({ view, shown, wrong, reload, decided }: { view: View; shown: 
       await call(decisionCall(view, shown, body()));
       setAsking(false);
       decided();
-      notify("good", raise ? "The budget was raised." : uncertain ? "The steps were decided." : "Approved.");
+      notify("good", raise ? "Budget raised." : uncertain ? "Decision recorded." : "Approved.");
       reload();
     } catch (thrown) {
       const failure = Problem.of(thrown);
@@ -206,7 +206,7 @@ function Decision({ view, shown, wrong, reload, decided }: { view: View; shown: 
       {problem && <ProblemNotice problem={problem} />}
       {uncertain && (
         <fieldset class="stack tight">
-          <legend>What to do about the lost results</legend>
+          <legend>How to handle the lost results</legend>
           {resolutions.map(([value, name, effect]) => (
             <label class="row" key={value}>
               <input type="radio" name="resolution" value={value} checked={resolution === value} onChange={() => setResolution(value)} /> <strong>{name}</strong> <span class="muted">{effect}</span>
@@ -234,12 +234,12 @@ function Decision({ view, shown, wrong, reload, decided }: { view: View; shown: 
         <button class="primary" disabled={busy || wrong || (uncertain && !resolution)} onClick={() => (resolution === "retry" ? setAsking(true) : void send())}>
           {label}
         </button>
-        <Action label="Reject" kind="danger" call={() => decisionCall(view, shown, { approved: false, ...common })} question="Reject this checkpoint? It ends the workflow: no further step begins. Results so far are kept." message="Rejected." done={() => (decided(), reload())} />
+        <Action label="Reject" kind="danger" call={() => decisionCall(view, shown, { approved: false, ...common })} question="Reject this checkpoint? The workflow ends and no further step starts. Existing results are kept." message="Rejected." done={() => (decided(), reload())} />
         <AsCurl calls={[decisionCall(view, shown, safely(body)), decisionCall(view, shown, { approved: false, ...common })]} />
       </div>
       {asking && (
-        <Dialog title="Run the steps again?" close={() => setAsking(false)} footer={<><button onClick={() => setAsking(false)}>Keep as is</button><button class="danger" disabled={busy} onClick={send}>Run again</button></>}>
-          <p>The steps {shown.steps.map((s) => s.id).join(", ")} may have acted already. If they did, they act twice.</p>
+        <Dialog title="Run the steps again?" close={() => setAsking(false)} footer={<><button onClick={() => setAsking(false)}>Go back</button><button class="danger" disabled={busy} onClick={send}>Run again</button></>}>
+          <p>The steps {shown.steps.map((s) => s.id).join(", ")} may already have had effects. If they did, the effects occur twice.</p>
         </Dialog>
       )}
     </div>
@@ -250,7 +250,7 @@ function parse(id: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new Problem(0, `The result of ${id} is not valid JSON. A text needs quotes, such as "done".`);
+    throw new Problem(0, `The result of ${id} is not valid JSON. A string needs quotes, such as "done".`);
   }
 }
 
@@ -271,7 +271,7 @@ function LayerDecision({ view, reload }: { view: View; reload: () => void }) {
         <textarea class="short" rows={2} maxLength={2000} value={reason} onInput={(e) => setReason(e.currentTarget.value)} />
       </label>
       <div class="row">
-        <Action label="Continue" kind="primary" call={() => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/continue`, body: { reason: reason.trim() || undefined } })} message="The next layer begins." done={reload} />
+        <Action label="Continue" kind="primary" call={() => ({ method: "POST", path: `/api/v1/workflows/${view.workflow_id}/continue`, body: { reason: reason.trim() || undefined } })} message="The next layer starts." done={reload} />
       </div>
     </div>
   );

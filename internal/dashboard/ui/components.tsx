@@ -57,7 +57,7 @@ export function Panel(p: { title: string; class?: string; actions?: ComponentChi
   );
 }
 
-/** Loaded shows a resource: a skeleton at first, then its content; a failure beside the last content. */
+/** Loaded shows a resource: first a skeleton, then its content. A failure is shown beside the last content. */
 export function Loaded<T>(p: { of: Resource<T>; children: (data: T) => ComponentChildren }) {
   const { data, problem, loading, reload } = p.of;
   return (
@@ -76,7 +76,7 @@ export function Skeleton() {
   );
 }
 
-/** ProblemNotice shows what the server answered. */
+/** ProblemNotice shows the error response of the server. */
 export function ProblemNotice({ problem, retry }: { problem: Problem; retry?: () => void }) {
   return (
     <div class="notice bad" role="alert">
@@ -157,7 +157,7 @@ export function Facts({ of }: { of: [string, ComponentChildren][] }) {
   );
 }
 
-/** Json shows data as text. Nothing of agents or tools is ever inserted as HTML. */
+/** Json shows data as text. Data of agents and tools is never inserted as HTML. */
 export function Json({ value, label }: { value: unknown; label: string }) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return (
@@ -327,7 +327,7 @@ export function AsCurl({ calls }: { calls: Call[] }) {
       </button>
       {open && (
         <Dialog title="As curl" wide close={() => setOpen(false)}>
-          <p class="muted">The page uses only the public API. With a token in COMET_TOKEN these commands do the same.</p>
+          <p class="muted">The page uses only the public API. With a token in COMET_TOKEN, these commands do the same.</p>
           {calls.map((c) => (
             <div class="stack tight" key={c.method + c.path}>
               <Json label="Command" value={curl(c)} />
@@ -376,7 +376,7 @@ export function Action<T = unknown>(p: { label: string; call: Call | (() => Call
           footer={
             <>
               <AsCurl calls={[get()]} />
-              <button onClick={() => setAsking(false)}>Keep as is</button>
+              <button onClick={() => setAsking(false)}>Go back</button>
               <button class={p.kind === "danger" ? "danger" : "primary"} disabled={busy} onClick={send}>
                 {p.label}
               </button>

@@ -69,7 +69,7 @@ function edge(at: Map<string, Point>, from: Node, to: Node): string {
   return d;
 }
 
-/** attention are the states that the graph scrolls to when it opens. */
+/** attention lists the states that the graph scrolls to when it opens. */
 const attention = ["waiting", "uncertain", "running", "error"];
 
 const clip = (text: string, length: number) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
@@ -97,7 +97,7 @@ export function Dag({ nodes, selected, select }: { nodes: Node[]; selected: stri
   };
   return (
     <div class="dag" tabIndex={-1}>
-      <svg ref={svg} width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label="Graph of the steps; the list shows the same">
+      <svg ref={svg} width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label="Graph of the steps; the list has the same content">
         {placed.flatMap((n) =>
           n.depends_on.map((d) => {
             const from = byID.get(d);

@@ -1,7 +1,7 @@
 // A comparison of two texts by lines.
 export type Line = { sign: " " | "+" | "-"; text: string };
 
-/** most is the largest product of the numbers of lines that is compared by common subsequence. */
+/** most limits the product of both numbers of lines for a comparison by common subsequence. */
 const most = 4_000_000;
 
 /** diff returns the lines of both texts: equal ones once, removed ones before added ones. */

@@ -13,7 +13,7 @@ export function hrefOf(e: LiveEvent): string | undefined {
   return section && visible().some((s) => s.id === section) ? link(section, e.key) : undefined;
 }
 
-/** describe returns what happened: the verb of the event and its most telling data. */
+/** describe returns what happened: the verb of the event and its most important data. */
 export function describe(e: LiveEvent): string {
   const [kind = "", verb = ""] = e.type.split(".");
   const d = e.data ?? {};

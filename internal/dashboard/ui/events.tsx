@@ -122,7 +122,7 @@ function Scrubber({ oldest, at }: { oldest: number; at: number }) {
   );
 }
 
-/** Log shows events; opened is called when details are opened, which must stay in sight. */
+/** Log shows events; opened is called when details are opened, so that they stay in view. */
 function Log({ rows, opened }: { rows: LiveEvent[]; opened: () => void }) {
   const [open, setOpen] = useState<number>();
   const toggle = (e: LiveEvent) => {

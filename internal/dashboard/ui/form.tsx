@@ -48,7 +48,7 @@ export function FormDialog<T>(opened: {
       const value = fromText(f, values[f.name]);
       if (value !== undefined) out[f.name] = value;
       else if (p.initial && f.nullable) out[f.name] = null;
-      else if (p.initial) out[f.name] = f.kind === "list" ? [] : ""; // the server says whether it may be empty
+      else if (p.initial) out[f.name] = f.kind === "list" ? [] : ""; // the server decides whether it may be empty
     }
     return out;
   };
@@ -219,7 +219,7 @@ function fromText(f: FieldSpec, value: string | boolean | string[] | undefined):
     try {
       return JSON.parse(text);
     } catch (thrown) {
-      throw new FieldFailure(f.name, "This is not valid JSON: " + (thrown as Error).message);
+      throw new FieldFailure(f.name, "Invalid JSON: " + (thrown as Error).message);
     }
   }
   return text;

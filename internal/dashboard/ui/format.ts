@@ -36,7 +36,7 @@ export function duration(ms: number | undefined | null): string {
 /** between writes the time from one moment to another, or until now. */
 export const between = (from: string | undefined | null, to?: string | null) => (from ? duration(Math.max(0, (to ? Date.parse(to) : now.value) - Date.parse(from))) : "–");
 
-/** ago writes how long ago a moment was, or how far it lies ahead. */
+/** ago writes how long ago a moment was, or how far in the future it is. */
 export function ago(at: string): string {
   const past = now.value - Date.parse(at);
   const size = Math.abs(past);
@@ -61,7 +61,7 @@ const tones: Record<string, Tone> = {
 };
 const marks: Record<Tone, string> = { good: "✓", bad: "✕", warn: "◐", info: "▶", accent: "◆", "": "○" };
 
-/** tone returns the colour of a state, and mark the sign that says the same without colour. */
+/** tone returns the colour of a state, and mark a sign with the same meaning. */
 export const tone = (state: string): Tone => tones[state] ?? "";
 export const mark = (of: Tone) => marks[of];
 

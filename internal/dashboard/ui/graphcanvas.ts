@@ -1,4 +1,4 @@
-// The picture of the graph of tools on a canvas: drawing, zoom, pan and what lies under the pointer.
+// The picture of the graph of tools on a canvas: drawing, zoom, pan and the node under the pointer.
 import { Layout, type Graph, type Link, type Placed } from "./graphlayout";
 
 type Options = { hover: (id: string | undefined, x: number, y: number) => void; select: (id: string | undefined) => void; drawn: (ms: number) => void };

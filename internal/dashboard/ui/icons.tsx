@@ -26,7 +26,7 @@ const paths = {
 
 export type IconName = keyof typeof paths;
 
-/** Icon is decoration: the text beside it, or the label of its button, says the same. */
+/** Icon is decorative: the text beside it, or the label of its button, has the same meaning. */
 export function Icon({ name }: { name: IconName }) {
   return (
     <svg class="icon" viewBox="0 0 16 16" aria-hidden="true">

@@ -1,4 +1,4 @@
-// Views that are loaded when they are opened first, so that the first load is small.
+// Views that are loaded when they are first opened, so that the first load is small.
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Problem } from "./api";
@@ -14,7 +14,7 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): C
       if (loaded) return;
       load().then(
         (component) => ((loaded = component), redraw((n) => n + 1)),
-        () => setProblem(new Problem(0, "This view cannot be loaded. If comet was updated, load the page again.")),
+        () => setProblem(new Problem(0, "This view cannot be loaded. If comet was updated, reload the page.")),
       );
     }, []);
     const View = loaded;

@@ -1,5 +1,5 @@
 // The event stream of the server: one connection for all pages of a browser. It resumes at the position of the last event, so that
-// a restart of the server loses nothing, and gives events to the views in batches, at most ten a second.
+// a restart of the server loses nothing, and passes events to the views in batches, at most ten a second.
 import { batch, signal } from "@preact/signals";
 import { loggedIn, problemOf } from "./api";
 
@@ -17,10 +17,10 @@ type State = "connecting" | "on" | "off";
 
 export const state = signal<State>("connecting");
 export const position = signal(0);
-/** reason says why the stream is off. */
+/** reason is why the stream is off. */
 export const reason = signal("");
 
-/** paintInterval is the least time between two batches, in milliseconds. */
+/** paintInterval is the minimum time between two batches, in milliseconds. */
 const paintInterval = 100;
 
 const handlers = new Set<Handler>();
@@ -29,7 +29,7 @@ let waiting: LiveEvent[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 let stopped: AbortController | undefined;
 let last: string | undefined; // the id of the last event
-let seen = 0; // the position of the last event that was given to the views
+let seen = 0; // the position of the last event that was passed to the views
 
 /** onEvents calls handler with each batch of events until the returned function is called. */
 export function onEvents(handler: Handler): () => void {
@@ -116,7 +116,7 @@ export function disconnect() {
   state.value = "connecting";
 }
 
-/** Message is what the pages of a browser tell each other. */
+/** Message is a message between the pages of a browser. */
 type Message = { kind: "hello" } | { kind: "state"; state: State; reason: string; last?: string } | { kind: "events"; events: LiveEvent[]; last?: string } | { kind: "gap" };
 
 let channel: BroadcastChannel | undefined;
@@ -136,7 +136,7 @@ function receive(message: Message) {
       if (leading) report(state.value, reason.value);
       break;
     case "state":
-      if (leading) break; // the message of a page that has led before
+      if (leading) break; // the message of a previous leader
       if (message.state === "on" && state.value !== "on") reloadAll();
       state.value = message.state;
       reason.value = message.reason;
@@ -154,7 +154,7 @@ function receive(message: Message) {
 const silence = 45_000;
 
 async function read(stop: AbortSignal): Promise<void> {
-  const lost = new Error("The connection is lost.");
+  const lost = new Error("The connection was lost.");
   const dead = new AbortController();
   const signal = AbortSignal.any([stop, dead.signal]);
   let watch = setTimeout(() => dead.abort(lost), silence);

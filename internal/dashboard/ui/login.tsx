@@ -39,7 +39,7 @@ export function Login({ notice }: { notice?: string }) {
             <div class="field">
               <label for="token">Token</label>
               <input id="token" name="token" type="password" autocomplete="current-password" required value={token} onInput={(e) => setToken(e.currentTarget.value)} />
-              <span class="hint">The first start of the server writes the admin token to admin.token in its data folder.</span>
+              <span class="hint">On its first start, the server writes the admin token to admin.token in its data folder.</span>
             </div>
             <button class="primary" disabled={busy || !token.trim()}>
               Log in

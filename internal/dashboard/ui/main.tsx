@@ -57,7 +57,7 @@ function App() {
   }, [allowed]);
   if (allowed === undefined) return null;
   if (!allowed) return <Login notice={ended} />;
-  ended = "Your login has ended: you logged out, or its token was revoked or has expired.";
+  ended = "Your login has ended: you logged out, or the token was revoked or has expired.";
   return (
     <>
       <Shell>
@@ -68,7 +68,7 @@ function App() {
   );
 }
 
-/** start finds out who is logged in, and logs in with the code of a login link. A link does not replace another login unasked:
+/** start identifies the current login, and logs in with the code of a login link. It asks before a link replaces another login:
  * the link may come from another person. */
 async function start() {
   const code = new URLSearchParams(location.hash.slice(1)).get("login");
@@ -81,7 +81,7 @@ async function start() {
     if (!code) loggedIn.value = false;
   }
   const name = me.value?.token.name;
-  if (!code || (name && !confirm(`This link logs in with another token. Replace the login as ${name}?`))) return;
+  if (!code || (name && !confirm(`This link logs in with another token. Replace your login as ${name}?`))) return;
   try {
     await logIn({ code });
     if (name) location.reload();

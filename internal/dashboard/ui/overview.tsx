@@ -1,4 +1,4 @@
-// The overview: what the organisation does now, what it spends, and what waits for a decision.
+// The overview: current activity, usage, and pending decisions.
 import { useEffect, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { Series } from "./charts";
@@ -120,7 +120,7 @@ function Spending({ path }: { path: string }) {
   );
 }
 
-/** worthShowing leaves out events of which there are too many to read. */
+/** worthShowing excludes events that are too frequent to read. */
 const worthShowing = (e: LiveEvent) => e.type !== "usage.changed" && e.type !== "task.progress";
 
 /** Now shows the newest events, at most twenty. */
@@ -138,7 +138,7 @@ function Now() {
     <Panel title="Now" flush actions={can("tasks:read", "agents:read", "tools:call") && <a href={link("events")}>All events</a>}>
       {events.length === 0 ? (
         <Empty icon="events" title="No event yet">
-          <span>Events appear here while they happen.</span>
+          <span>Events appear here as they happen.</span>
         </Empty>
       ) : (
         <ol class="feed scroll" tabIndex={0} aria-label="Newest events">
@@ -153,7 +153,7 @@ function Now() {
 
 type Waiting = { key: string; kind: string; title: string; since: string; href: string };
 
-/** NeedsYou lists what waits for a person: workflows to approve, questions of agents, and tools in quarantine. */
+/** NeedsYou lists what a person must decide: workflows to approve, questions of agents, and tools in quarantine. */
 function NeedsYou() {
   const workflows = usePages<Schemas["WorkflowSummary"]>(can("tools:call", "workflows:approve") ? "/api/v1/workflows?status=paused&decidable=true&limit=20" : undefined, "workflows", kinds("workflow."));
   const tasks = usePages<Schemas["TaskView"]>(can("tasks:read", "messages:send") ? "/api/v1/tasks?state=running&limit=100" : undefined, "tasks", kinds("task.question", "task.replied", "task.cancelled", "task.failed"));
@@ -166,7 +166,7 @@ function NeedsYou() {
   return (
     <Panel title={list.length ? `Needs you (${list.length})` : "Needs you"} flush>
       {list.length === 0 ? (
-        <Empty icon="check" title="Nothing waits for you" />
+        <Empty icon="check" title="Nothing needs your attention" />
       ) : (
         <ul class="feed">
           {list.slice(0, 12).map((w) => (

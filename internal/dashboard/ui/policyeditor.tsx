@@ -38,7 +38,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
     setProblem(undefined);
     try {
       await request(save);
-      notify("good", "The policy is saved.");
+      notify("good", "Policy saved.");
       reload();
     } catch (thrown) {
       setProblem(Problem.of(thrown));
@@ -50,8 +50,8 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
         {!stored.policy && <p class="muted">This token has no policy: it may call every tool.</p>}
         {problem && <PolicyProblem problem={problem} />}
         <form class="fields" onSubmit={send}>
-          <Rules title="Allow" hint="Empty: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
-          <Rules title="Deny" hint="Also what a rule above allows." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
+          <Rules title="Allow" hint="No rule: every tool." of={draft.allow} change={(allow) => setDraft({ ...draft, allow })} />
+          <Rules title="Deny" hint="Takes precedence over the rules above." of={draft.deny} change={(deny) => setDraft({ ...draft, deny })} />
           <fieldset class="rules">
             <legend>
               Classes <span class="hint">None selected: every class.</span>
@@ -69,7 +69,7 @@ export function PolicyEditor({ id, name, stored, path, reload }: { id: string; n
             <button class="primary" disabled={!policy || (!changed && Boolean(stored.policy))}>
               {stored.policy ? "Save policy" : "Set policy"}
             </button>
-            {stored.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: stored.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={reload} message="The policy is deleted." />}
+            {stored.policy && <Action kind="danger" label="Delete policy" call={{ method: "DELETE", path, ifMatch: stored.etag }} question={`Delete the policy of ${name}? The token may then call every tool.`} done={reload} message="Policy deleted." />}
           </div>
         </form>
       </Panel>
@@ -129,7 +129,7 @@ function validArguments(text: string): boolean {
 
 type Verdict = { id: string; callable: boolean; listed: boolean; reason?: string; rule?: string };
 
-/** useDelayed returns a value once it has not changed for some time. */
+/** useDelayed returns a value after it has not changed for ms milliseconds. */
 function useDelayed<T>(value: T, ms = 400): T {
   const [delayed, setDelayed] = useState(value);
   useEffect(() => {
@@ -173,7 +173,7 @@ function Simulator({ id, policy, changed }: { id: string; policy?: Policy; chang
     >
       {!on ? (
         <Empty icon="tools" title="Which tools may the token call?">
-          <span>The simulator also shows what unsaved changes would do.</span>
+          <span>The simulation includes unsaved changes.</span>
         </Empty>
       ) : (
         <Loaded of={verdicts}>

@@ -6,7 +6,7 @@ const space = (text: string, i: number) => {
   return i;
 };
 
-/** after returns the position behind the value that begins at i. */
+/** after returns the position after the value that begins at i. */
 function after(text: string, i: number): number {
   if (text[i] === '"') {
     for (i++; text[i] !== '"'; i++) if (text[i] === "\\") i++;
@@ -72,7 +72,7 @@ export const readable = (json: string) => visible(json.replace(/\\(\\|u003c|u003
 /** visible writes characters that cannot be seen, or that reorder text, as escapes. */
 export const visible = (text: string) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu, (c) => (c === "\n" || c === "\t" ? c : "\\u{" + c.codePointAt(0)!.toString(16) + "}"));
 
-/** sha256 returns the digest of a text in hexadecimal, undefined where the browser has none (no HTTPS). */
+/** sha256 returns the digest of a text in hexadecimal, undefined if the browser cannot compute it (no HTTPS). */
 export async function sha256(text: string): Promise<string | undefined> {
   if (!globalThis.crypto?.subtle) return undefined;
   const sum = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));

@@ -8,7 +8,7 @@ export type Resource<T> = { data?: T; problem?: Problem; loading: boolean; reloa
 /** Refresh selects the events after which a resource is read again. */
 export type Refresh = (event: LiveEvent) => boolean;
 
-/** quiet is the least time between two readings of one resource after events, in milliseconds. */
+/** quiet is the minimum time between two reads of a resource after events, in milliseconds. */
 const quiet = 1000;
 
 /** kinds selects the events whose type begins with one of the prefixes: kinds("task.", "worker."). */
@@ -32,7 +32,7 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T | undefined>
   const wanted = useRef(refresh);
   wanted.current = refresh;
   const reload = useRef(() => {});
-  const source = useRef<unknown>(undefined); // what read the data that is shown
+  const source = useRef<unknown>(undefined); // the load function that returned the data that is shown
 
   useEffect(() => {
     const stop = new AbortController();
@@ -108,7 +108,7 @@ export function usePages<T>(path: string | undefined, member: string, refresh?: 
   return { ...rest, data: data?.rows, more: data?.cursor ? () => setPages({ path, count: count + 1 }) : undefined };
 }
 
-/** useRepeat reads a resource again and again while something in it is about to change without an event. */
+/** useRepeat polls a resource while part of it is about to change without an event. */
 export function useRepeat(reload: () => void, active: boolean, every = 2000) {
   useEffect(() => {
     if (!active) return;

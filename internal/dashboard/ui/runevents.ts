@@ -4,7 +4,7 @@ import { call, query, type Schemas } from "./api";
 import { onEvents, onGap, type LiveEvent } from "./live";
 import { can } from "./session";
 
-/** pages is the most pages of past events that are read; each looks at 10,000 events of all kinds. */
+/** pages is the maximum number of pages of past events that are read; each scans 10,000 events of all kinds. */
 const pages = 20;
 
 /** past reads the stored events of a workflow, the newest first, until its start. */
@@ -30,7 +30,7 @@ export function usePolling(reload: () => void) {
   }, []);
 }
 
-/** useRunEvents returns the events of a workflow in their order. It calls reload where the page's stream does not tell of changes. */
+/** useRunEvents returns the events of a workflow in their order. It calls reload if the page's stream does not report changes. */
 export function useRunEvents(id: string, reload: () => void): LiveEvent[] {
   const [byPosition, set] = useState<Map<number, LiveEvent>>(new Map());
   const read = useRef(() => {});

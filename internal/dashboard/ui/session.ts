@@ -10,7 +10,7 @@ export const me = signal<Me | undefined>(undefined);
 /** scopes are those of the token; a token with the scope admin has all. */
 const scopes = computed(() => new Set<string>(me.value?.token.scopes ?? []));
 
-/** can reports whether the token has one of the scopes. What it may not see is absent from the page. */
+/** can reports whether the token has one of the scopes. The page leaves out what the token may not see. */
 export function can(...wanted: Scope[]): boolean {
   return scopes.value.has("admin") || wanted.some((s) => scopes.value.has(s));
 }
@@ -23,7 +23,7 @@ export function administers(): boolean {
 /** listens reports whether the token may read the stream of events. */
 export const listens = () => can("tasks:read", "tools:call", "agents:read", "agents:write");
 
-/** identify asks the server who the browser's login belongs to. */
+/** identify reads the token that the browser's login belongs to. */
 export async function identify(): Promise<void> {
   me.value = await call<Me>({ path: "/api/v1/me" });
   loggedIn.value = true;
@@ -48,5 +48,5 @@ export async function logOut(): Promise<void> {
   } catch (thrown) {
     if (Problem.of(thrown).status !== 401) throw thrown;
   }
-  location.assign("/ui/login"); // what the page has shown goes with it
+  location.assign("/ui/login"); // removes everything that the page has shown
 }

@@ -79,7 +79,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
           </header>
           {state.value === "off" && reason.value && (
             <div class="notice warn" role="status">
-              <div>No live data: {reason.value} The page connects again by itself.</div>
+              <div>No live data: {reason.value} The page reconnects automatically.</div>
             </div>
           )}
           {children}

@@ -1,5 +1,5 @@
 // The budgets of agents as rings: the angle is the tokens that a subtree used today, the colour is how much of its budget an
-// agent has used. A click, or Enter, shows one agent's subtree; the table beside it says the same.
+// agent has used. A click, or Enter, shows one agent's subtree; the table beside it has the same content.
 import { useState } from "preact/hooks";
 import type { Schemas } from "./api";
 import { Budget, Empty, Table } from "./components";
@@ -9,7 +9,7 @@ import { link } from "./router";
 type Node = Schemas["HierarchyNode"];
 type Arc = { node: Node; from: number; to: number; ring: number };
 
-/** widest is how many children a ring shows; the others are left out, because their arcs cannot be seen. */
+/** widest is the maximum number of children in a ring; further arcs would be too small to see. */
 const widest = 60;
 
 const used = (n: Node) => n.usage?.subtree_used_today ?? 0;
@@ -25,7 +25,7 @@ function colourOf(n: Node): string {
   return `color-mix(in srgb, var(--c1) ${Math.round(25 + ratio * 75)}%, var(--surface))`;
 }
 
-/** layout returns the arcs of the rings. Without any use each agent has the same share. */
+/** layout returns the arcs of the rings. Without usage, each agent has the same share. */
 function layout(node: Node, from: number, to: number, ring: number, rings: number, out: Arc[]) {
   if (ring > 0) out.push({ node, from, to, ring });
   if (ring === rings) return;
@@ -67,10 +67,10 @@ export function Sunburst({ root }: { root: Node }) {
     const parent = top.children.includes(n) ? [] : top.children.filter((c) => c.children.includes(n));
     if (n.children.length > 0) setZoom([...chain.slice(1).map((c) => c.id), ...parent.map((c) => c.id), n.id]);
   };
-  if (root.children.length === 0) return <Empty icon="agents" title="There is no agent below the root yet" />;
+  if (root.children.length === 0) return <Empty icon="agents" title="No agent below the root yet" />;
   return (
     <div class="sunburst">
-      <svg viewBox="-130 -130 260 260" role="img" aria-label={`Use of budgets below ${top.name}: ${short(used(top))} tokens today; the table says the same`}>
+      <svg viewBox="-130 -130 260 260" role="img" aria-label={`Budgets below ${top.name}: ${short(used(top))} tokens used today; the table has the same content`}>
         {arcs.map((a) => (
           <path key={a.node.id} d={arcPath(a, 54, 36)} fill={colourOf(a.node)} class={a.node.is_active ? "" : "inactive"} onClick={() => enter(a.node)} onMouseEnter={() => setOver(a.node)} onMouseLeave={() => setOver(undefined)}>
             <title>{`${a.node.name}: ${short(spent(a.node))} of ${short(limit(a.node))}`}</title>

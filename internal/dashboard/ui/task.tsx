@@ -1,4 +1,4 @@
-// One task: its state, the decision for its agent, its attempts, output, messages and events.
+// One task: its state, why its agent was selected, its attempts, output, messages and events.
 import { useState } from "preact/hooks";
 import { type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
@@ -29,7 +29,7 @@ export function Task({ id }: { id: string }) {
         t && (
           <>
             <AsCurl calls={[{ path }, { path: path + "/output" }]} />
-            {open && can("messages:send") && <Action label="Cancel task" kind="danger" call={{ method: "POST", path: path + "/cancel", body: {} }} question="Cancel this task? Its agent receives a cancellation, and its result is discarded." message="The task is cancelled." done={task.reload} />}
+            {open && can("messages:send") && <Action label="Cancel task" kind="danger" call={{ method: "POST", path: path + "/cancel", body: {} }} question="Cancel this task? Its agent receives a cancellation, and its result is discarded." message="Task cancelled." done={task.reload} />}
           </>
         )
       }
@@ -99,7 +99,7 @@ function Question({ task, path, done }: { task: Detail; path: string; done: () =
   const question = task.question!;
   const send = (text: string) => ({ method: "POST", path: path + "/reply", body: { reply: text } });
   return (
-    <section class="notice warn" aria-label="Question of the agent">
+    <section class="notice warn" aria-label="Question from the agent">
       <div>
         <strong>{task.agent_id} asks: {question.text}</strong>
         {can("messages:send") && (
@@ -180,7 +180,7 @@ function Partials({ path, id }: { path: string; id: string }) {
 
 /** Decision shows why this agent was selected: candidates with their scores, and why others were rejected. */
 function Decision({ of: d }: { of: Schemas["DecisionView"] | null }) {
-  if (!d) return <Panel title="Decision"><Empty icon="agents" title="No agent was selected yet" /></Panel>;
+  if (!d) return <Panel title="Decision"><Empty icon="agents" title="No agent has been selected yet" /></Panel>;
   type Candidate = Schemas["CandidateView"] & { rejected?: boolean };
   const rows: Candidate[] = [...d.candidates, ...d.rejected.map((c) => ({ ...c, rejected: true }))];
   return (
@@ -285,7 +285,7 @@ function Subtasks({ id }: { id: string }) {
             id={(t) => t.id}
             href={(t) => link("tasks", t.id)}
             more={list.more}
-            empty={<Empty icon="tasks" title="This task was not handed off" />}
+            empty={<Empty icon="tasks" title="No subtask" />}
             columns={[
               { title: "Task", cell: (t) => <a href={link("tasks", t.id)}>{what(t)}</a> },
               { title: "State", cell: (t) => <TaskState task={t} /> },

@@ -12,7 +12,7 @@ export type Task = Schemas["TaskView"];
 
 const states: [string, string][] = [["", "Any state"], ["new", "New"], ["running", "Running"], ["done", "Done"], ["failed", "Failed"], ["cancelled", "Cancelled"]];
 
-/** TaskState shows the state of a task, and what an open one waits for. */
+/** TaskState shows the state of a task, and what an open task waits for. */
 export function TaskState({ task }: { task: Task }) {
   const open = task.state === "new" || task.state === "running";
   if (open && task.waiting_for) return <Badge state="waiting" text={(task.waiting_for === "worker" ? "queued" : "waiting for " + task.waiting_for) + (task.wait_cause ? ": " + task.wait_cause.replaceAll("_", " ") : "")} />;
@@ -23,7 +23,7 @@ export function TaskState({ task }: { task: Task }) {
 /** what names the work of a task: its capabilities, its agent type, or its class. */
 export const what = (t: Task) => t.capabilities?.map((c) => c.replace(/^custom:/, "")).join(", ") || t.agent_type || t.class || "task";
 
-/** AgentLink is a link to an agent, only its id for a token that may not see agents. */
+/** AgentLink is a link to an agent, or only its id if the token may not see agents. */
 export const AgentLink = ({ id }: { id: string }) => (can("agents:read") ? <a href={link("agents", id)}>{id}</a> : <>{id}</>);
 
 export function Tasks() {
@@ -56,7 +56,7 @@ export function Tasks() {
     >
       <div class="filters" role="search">
         <Filter name="state" label="State" options={states} />
-        <Search name="id" label="Id begins with" />
+        <Search name="id" label="Id starts with" />
         <Search name="agent" label="Agent" placeholder="Agent id" />
         {can("tasks:read") && (
           <label>
@@ -121,17 +121,17 @@ function TaskForm({ close }: { close: () => void }) {
     <FormDialog<Task>
       title="New task"
       submit="Submit task"
-      message="The task is submitted."
+      message="Task submitted."
       close={close}
       done={(task) => (close(), navigate(link("tasks", task.id)))}
       fields={[
-        { name: "capabilities", label: "Capabilities", kind: "list", hint: "What the agent must be able to do, one on each line, such as custom:greet." },
+        { name: "capabilities", label: "Capabilities", kind: "list", hint: "What the agent must be able to do. One per line, such as custom:greet." },
         { name: "agent_type", label: "Agent type" },
         { name: "agent_id", label: "Agent", hint: "Only this agent may execute the task." },
         { name: "parameters", label: "Parameters", kind: "json", hint: "A JSON object." },
         { name: "priority", label: "Priority", kind: "number", hint: "0 to 3; 3 is the highest." },
-        { name: "budget", label: "Budget in tokens", kind: "number" },
-        { name: "timeout_ms", label: "Time limit in milliseconds", kind: "number" },
+        { name: "budget", label: "Budget (tokens)", kind: "number" },
+        { name: "timeout_ms", label: "Time limit (milliseconds)", kind: "number" },
       ]}
       call={(body) => ({ method: "POST", path: "/api/v1/tasks", body })}
     />

@@ -12,7 +12,7 @@ function ticks(span: number): number[] {
 
 export function Timeline({ items, selected, select }: { items: Item[]; selected: string; select: (id: string) => void }) {
   const begun = items.filter((s) => s.time).sort((a, b) => a.time!.from - b.time!.from);
-  if (begun.length === 0) return <p class="muted padded">No step has begun, or its events are no longer stored.</p>;
+  if (begun.length === 0) return <p class="muted padded">No step has started, or the events of its steps are no longer stored.</p>;
   const end = (s: Item) => s.time!.to ?? now.value;
   const from = begun[0]!.time!.from;
   const span = Math.max(1, ...begun.map((s) => end(s) - from));

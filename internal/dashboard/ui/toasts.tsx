@@ -1,4 +1,4 @@
-// Short messages about what an action did.
+// Short messages about the results of actions.
 import { signal } from "@preact/signals";
 import { Icon } from "./icons";
 

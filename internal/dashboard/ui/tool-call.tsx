@@ -87,7 +87,7 @@ export function CallForm({ tool }: { tool: Schemas["ToolView"] }) {
             </>
           }
         >
-          <p>{tool.class === "destructive" ? "This tool is destructive: what it changes or deletes may be lost." : "This tool changes data."} It is called with these arguments:</p>
+          <p>{tool.class === "destructive" ? "This tool is destructive: a call can delete or overwrite data for good." : "This tool changes data."} It is called with these arguments:</p>
           <Json label="Arguments" value={args} />
         </Dialog>
       )}
@@ -98,9 +98,9 @@ export function CallForm({ tool }: { tool: Schemas["ToolView"] }) {
 function parsed(text: string): [unknown, string] {
   try {
     const value: unknown = JSON.parse(text.trim() || "{}");
-    return value && typeof value === "object" && !Array.isArray(value) ? [value, ""] : [undefined, "The arguments are a JSON object."];
+    return value && typeof value === "object" && !Array.isArray(value) ? [value, ""] : [undefined, "The arguments must be a JSON object."];
   } catch (thrown) {
-    return [undefined, "This is not valid JSON: " + (thrown as Error).message];
+    return [undefined, "Invalid JSON: " + (thrown as Error).message];
   }
 }
 

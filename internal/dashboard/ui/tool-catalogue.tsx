@@ -11,7 +11,7 @@ import { Class, serverOf, ToolsPage } from "./tools";
 
 type Tool = Schemas["ToolView"];
 
-/** changes are the events after which other tools can be called. */
+/** changes are the events that change which tools can be called. */
 const changes = kinds("upstream.", "tool.quarantined", "tool.approved", "tool.classified");
 
 /** useTools reads all tools of one server or of all. */
@@ -52,7 +52,7 @@ export function Catalogue() {
         {() =>
           found.length === 0 ? (
             <Panel title="Tools" flush>
-              <Empty icon="tools" title={text || server || wanted ? "No tool matches" : "There is no tool that you may call"} />
+              <Empty icon="tools" title={text || server || wanted ? "No tool matches" : "Your token may not call any tool"} />
             </Panel>
           ) : (
             servers
@@ -120,7 +120,7 @@ function Details({ tool: t }: { tool: Tool }) {
     <div class="grid">
       <div class="stack span-6">
         <Panel title="Tool">
-          <p class="prose">{t.description || <span class="muted">It has no description.</span>}</p>
+          <p class="prose">{t.description || <span class="muted">No description.</span>}</p>
           <Facts
             of={[
               ["Id", <code>{t.id}</code>],

@@ -1,4 +1,4 @@
-// Definitions of an MCP server's tools: what was approved, and what waits for approval.
+// Definitions of the tools of an MCP server, approved and pending.
 import { call, Problem, type Schemas } from "./api";
 import { Action, Badge, Empty, Panel, Table, Time } from "./components";
 import { diff, type Line } from "./diff";
@@ -85,7 +85,7 @@ export function Definitions({ of, callable, path, reload }: Shared & { of: Defin
       rows={of}
       id={(d) => d.id}
       href={(d) => (offered.has(d.tool) ? link("tools", d.id) : undefined)}
-      empty={<Empty icon="tools" title="The server has not sent its tools yet" />}
+      empty={<Empty icon="tools" title="The server has not listed its tools yet" />}
       columns={[
         { title: "Tool", cell: (d) => (offered.has(d.tool) ? <a class="nowrap" href={link("tools", d.id)}>{d.tool}</a> : <span class="nowrap">{d.tool}</span>) },
         { title: "Description", cell: (d) => <span class="clamp">{offered.get(d.tool)?.description ?? String((d.definition as { description?: string } | null)?.description ?? "")}</span> },

@@ -20,7 +20,7 @@ export function Servers() {
       actions={
         administers() && (
           <>
-            <Action label="Reload all" call={{ method: "POST", path: "/api/v1/upstreams/reload" }} message="The file of MCP servers is reloaded." done={list.reload} question="Reload the file that mcp.servers names? New servers are started, changed ones restarted and removed ones stopped." />
+            <Action label="Reload all" call={{ method: "POST", path: "/api/v1/upstreams/reload" }} message="MCP servers reloaded." done={list.reload} question="Reload the file that mcp.servers names? New servers are started, changed ones restarted and removed ones stopped." />
             <button class="primary" onClick={() => setAdding(true)}>
               Add server
             </button>
@@ -36,7 +36,7 @@ export function Servers() {
               rows={upstreams}
               id={(u) => u.id}
               href={(u) => link("tools", u.id)}
-              empty={<Empty icon="tools" title="There is no MCP server that you may use" />}
+              empty={<Empty icon="tools" title="No MCP server is available to your token" />}
               columns={[
                 { title: "Server", cell: (u) => <ServerName server={u} /> },
                 { title: "State", cell: (u) => <ServerState server={u} /> },

@@ -46,7 +46,7 @@ export function ToolGraph() {
           g.nodes.length === 0 ? (
             <Panel title="Tools used together" flush>
               <Empty icon="workflows" title="No tools have been used together yet">
-                <span>Calls and workflows of agents build the graph.</span>
+                <span>The graph is built from the tool calls and workflows of agents.</span>
               </Empty>
             </Panel>
           ) : (
@@ -164,7 +164,7 @@ function Drawing(p: DrawingProps) {
   const node = over && p.graph.nodes.find((n) => n.id === over.id);
   return (
     <figure ref={figure} class="drawing">
-      <canvas ref={canvas} role="img" aria-label={`Graph of ${p.graph.nodes.length} tools and ${p.graph.edges.length} edges; the list says the same`} />
+      <canvas ref={canvas} role="img" aria-label={`Graph of ${p.graph.nodes.length} tools and ${p.graph.edges.length} edges; the list has the same content`} />
       <div class="zoom">
         <button aria-label="Zoom in" onClick={() => view.current!.zoom(1.4)}>
           <Icon name="plus" />
@@ -190,7 +190,7 @@ function Route({ route }: { route: Path }) {
   if (route.path.length === 0) {
     return (
       <Panel title="Path" flush>
-        <Empty icon="workflows" title="No path leads from one to the other" />
+        <Empty icon="workflows" title="No path connects these tools" />
       </Panel>
     );
   }
@@ -242,7 +242,7 @@ function Selected({ graph, id, colour, select }: { graph: Graph; id: string; col
           label={"Edges of " + id}
           rows={edges}
           id={(e) => e.from + " " + e.to}
-          empty={<Empty title="It has no edge" />}
+          empty={<Empty title="No edges" />}
           columns={[
             { title: "Used with", cell: (e) => <span class="anywhere"><span aria-label={e.from === id ? "then" : "after"}>{e.from === id ? "→ " : "← "}</span><button class="link" onClick={() => select(e.from === id ? e.to : e.from)}>{e.from === id ? e.to : e.from}</button></span> },
             { title: "Runs", number: true, cell: (e) => count(e.runs) },

@@ -70,7 +70,7 @@ function Actions({ server: u, etag, path, reload, changed }: { server: Server; e
   };
   return (
     <>
-      {u.transport === "http" && u.state === "authorization_required" && <Action kind="primary" label="Authorize" call={{ method: "POST", path: path + "/authorize" }} done={authorize} message="Sign in and allow the access in the window that opened." />}
+      {u.transport === "http" && u.state === "authorization_required" && <Action kind="primary" label="Authorize" call={{ method: "POST", path: path + "/authorize" }} done={authorize} message="Sign in and grant access in the window that opened." />}
       {changed.length > 0 && (
         <Action
           label="Approve all"
@@ -78,10 +78,10 @@ function Actions({ server: u, etag, path, reload, changed }: { server: Server; e
           question={`Approve the current definitions of ${changed.length} quarantined tools of ${u.id}? They become available to agents.`}
           details={<ul>{changed.map((d) => <li key={d.id}>{d.tool}</li>)}</ul>}
           done={reload}
-          message="The tools are approved."
+          message="Tools approved."
         />
       )}
-      <Action label="Restart" call={{ method: "POST", path: path + "/restart" }} question={`Restart ${u.id}? Calls in progress fail.`} done={reload} message="The server is starting." />
+      <Action label="Restart" call={{ method: "POST", path: path + "/restart" }} question={`Restart ${u.id}? Calls in progress will fail.`} done={reload} message="Server restarting." />
       {u.source === "api" && (
         <>
           <button onClick={() => setEditing(true)}>Edit</button>
@@ -91,7 +91,7 @@ function Actions({ server: u, etag, path, reload, changed }: { server: Server; e
             call={{ method: "DELETE", path, ifMatch: etag }}
             question={`Remove the MCP server ${u.id} and the approved definitions of its ${u.tools} tools on all replicas? Its agent ${u.agent_id} stays in the registry.`}
             done={() => navigate(link("tools"))}
-            message="The server is removed."
+            message="Server removed."
           />
         </>
       )}

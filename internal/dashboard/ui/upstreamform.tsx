@@ -13,7 +13,7 @@ export function ServerForm(p: { server?: Schemas["UpstreamView"]; etag?: string;
     { name: "args", label: "Arguments of the program", kind: "json", hint: 'A list, such as ["-y", "@modelcontextprotocol/server-memory"].' },
     { name: "env", label: "Environment variables", kind: "json", hint: secrets },
     { name: "cwd", label: "Working directory" },
-    { name: "url", label: "Address", hint: "Instead of a program: a server for Streamable HTTP." },
+    { name: "url", label: "Address", hint: "Instead of a program: the URL of a server with Streamable HTTP." },
     { name: "headers", label: "HTTP headers", kind: "json", hint: secrets },
     { name: "comet", label: "Settings of comet", kind: "json", hint: "timeout, bearer, roots, protocol and oauth." },
   ];
@@ -24,9 +24,9 @@ export function ServerForm(p: { server?: Schemas["UpstreamView"]; etag?: string;
       title={u ? "Edit " + u.id : "Add MCP server"}
       fields={fields}
       preset={u && { command: u.command, url: u.url, env: names(u.env), headers: names(u.headers) }}
-      intro={u && <p class="notice warn">Saving replaces the whole entry and restarts the server. comet does not return arguments, and only the names of variables and headers: enter their values again.</p>}
+      intro={u && <p class="notice warn">Saving replaces the whole entry and restarts the server. comet does not return arguments or the values of variables and headers, so enter them again.</p>}
       submit={u ? "Replace" : "Add server"}
-      message={u ? "The server is replaced." : "The server is added; comet starts it."}
+      message={u ? "Server replaced." : "Server added. comet is starting it."}
       close={p.close}
       done={() => (p.close(), p.done(id))}
       call={({ id: entered, ...body }) => {

@@ -1,4 +1,4 @@
-// One webhook: what it receives, and what can be done with it.
+// One webhook: its settings, deliveries and actions.
 import { useCallback, useState } from "preact/hooks";
 import { request, type Schemas } from "./api";
 import { Action, AsCurl, Facts, Loaded, Page, Panel, Tag, Time } from "./components";
@@ -67,14 +67,14 @@ function Actions({ hook, path, reload, open }: { hook: Hook; path: string; reloa
     <>
       <AsCurl calls={[{ path }, { path: path + "/deliveries?limit=50" }]} />
       {hook.enabled ? (
-        <Action label="Disable" call={change} done={reload} question="Disable this webhook? Until it is enabled again, comet sends nothing and creates no deliveries; missed events can be delivered later." message="The webhook is disabled." />
+        <Action label="Disable" call={change} done={reload} question="Disable this webhook? Until it is enabled again, comet sends nothing and creates no deliveries; missed events can be delivered later." message="Webhook disabled." />
       ) : (
-        <Action label="Enable" call={change} done={reload} message="The webhook is enabled." />
+        <Action label="Enable" call={change} done={reload} message="Webhook enabled." />
       )}
       <button onClick={() => open("rotate")}>Rotate secret</button>
-      <Action label="Delete" kind="danger" question="Delete this webhook with its deliveries?" call={{ method: "DELETE", path }} done={() => navigate(link("webhooks"))} message="The webhook is deleted." />
+      <Action label="Delete" kind="danger" question="Delete this webhook and its deliveries?" call={{ method: "DELETE", path }} done={() => navigate(link("webhooks"))} message="Webhook deleted." />
       <button onClick={() => open("edit")}>Edit</button>
-      <Action<Schemas["WebhookTested"]> label="Send test event" kind="primary" call={{ method: "POST", path: path + "/test" }} message={(r) => (r.succeeded ? `The receiver answered ${r.attempt.status} after ${duration(r.attempt.duration_ms)}.` : "")} done={tested} />
+      <Action<Schemas["WebhookTested"]> label="Send test event" kind="primary" call={{ method: "POST", path: path + "/test" }} message={(r) => (r.succeeded ? `The receiver responded with ${r.attempt.status} after ${duration(r.attempt.duration_ms)}.` : "")} done={tested} />
     </>
   );
 }
@@ -101,17 +101,17 @@ function About({ hook: h }: { hook: Hook }) {
   );
 }
 
-/** Rotation issues a new secret; the previous one signs, too, while receivers change to the new one. */
+/** Rotation issues a new secret; the previous one also signs while receivers switch to the new one. */
 function Rotation({ path, close, done }: { path: string; close: () => void; done: (r: Schemas["WebhookIssued"]) => void }) {
   return (
     <FormDialog<Schemas["WebhookIssued"]>
       title="Rotate secret"
       submit="Rotate secret"
-      message="The webhook has a new secret."
+      message="Secret rotated."
       close={close}
       done={done}
       preset={{ grace_seconds: 86400 }}
-      fields={[{ name: "grace_seconds", label: "The previous secret signs, too", kind: "select", options: [["0", "not at all: it has leaked"], ["3600", "for an hour"], ["86400", "for a day"], ["604800", "for a week"]], hint: "So the receiver can switch at any time." }]}
+      fields={[{ name: "grace_seconds", label: "Keep signing with the previous secret", kind: "select", options: [["0", "no, it has leaked"], ["3600", "for an hour"], ["86400", "for a day"], ["604800", "for a week"]], hint: "The receiver can switch at any time in this period." }]}
       call={(body) => ({ method: "POST", path: path + "/rotate-secret", body: { grace_seconds: Number(body.grace_seconds) } })}
     />
   );

@@ -1,4 +1,4 @@
-// The deliveries of a webhook, each with its attempts, and how they are sent again.
+// The deliveries of a webhook with their attempts, and redelivery.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call, Problem, query, type Schemas } from "./api";
 import { Action, AsCurl, Badge, CopyButton, Dialog, Empty, Facts, Filter, Json, Loaded, Panel, ProblemNotice, Table, Time } from "./components";
@@ -36,7 +36,7 @@ export function Deliveries({ path, ordered, changed }: { path: string; ordered: 
       actions={
         <div class="filters">
           <Filter name="status" label="Status" options={statuses} />
-          <button onClick={() => setMany(true)}>Redeliver many</button>
+          <button onClick={() => setMany(true)}>Redeliver several</button>
         </div>
       }
     >
@@ -55,7 +55,7 @@ export function Deliveries({ path, ordered, changed }: { path: string; ordered: 
               { title: "Attempts", number: true, cell: (d) => count(d.attempt_count) },
               { title: "Next attempt", cell: (d) => <Next of={d} ordered={ordered} /> },
               { title: "About", cell: (d) => <span class="truncate" title={d.key}>{d.key}</span> },
-              { title: "Event at", cell: (d) => <Time at={d.event_at} /> },
+              { title: "Event time", cell: (d) => <Time at={d.event_at} /> },
               { title: "", number: true, cell: (d) => d.status !== "pending" && <Redeliver path={path} id={d.id} done={again} /> },
             ]}
           />
@@ -73,7 +73,7 @@ function Next({ of: d, ordered }: { of: Item; ordered: boolean }) {
 }
 
 function Redeliver({ path, id, done }: { path: string; id: string; done: () => void }) {
-  return <Action label="Redeliver" kind="quiet" call={{ method: "POST", path: `${path}/deliveries/${id}/redeliver` }} done={done} message="The event is delivered again." />;
+  return <Action label="Redeliver" kind="quiet" call={{ method: "POST", path: `${path}/deliveries/${id}/redeliver` }} done={done} message="Redelivery started." />;
 }
 
 function Delivery({ path, id, ordered, done }: { path: string; id: string; ordered: boolean; done: () => void }) {
@@ -159,7 +159,7 @@ function Redelivery({ path, close, done }: { path: string; close: () => void; do
     setBusy(true);
     try {
       const r = await call<Schemas["RedeliveryResult"]>(request);
-      notify("good", r.redelivered === 1 ? "One event is delivered again." : `${count(r.redelivered)} events are delivered again.`);
+      notify("good", r.redelivered === 1 ? "Redelivery of 1 event started." : `Redelivery of ${count(r.redelivered)} events started.`);
       done();
       close();
     } catch (thrown) {
@@ -170,7 +170,7 @@ function Redelivery({ path, close, done }: { path: string; close: () => void; do
   const number = (l?: Schemas["DeliveryList"]) => (l ? count(l.deliveries.filter((d) => d.event !== "webhook.test").length) + (l.next_cursor ? " or more" : "") : "…");
   return (
     <Dialog
-      title="Redeliver many"
+      title="Redeliver several"
       close={close}
       footer={
         <>
@@ -184,7 +184,7 @@ function Redelivery({ path, close, done }: { path: string; close: () => void; do
     >
       {problem && <ProblemNotice problem={problem} />}
       <div class="field">
-        <label for="redeliver-period">Deliveries of the last</label>
+        <label for="redeliver-period">Deliveries in the last</label>
         <select id="redeliver-period" value={hours} onChange={(e) => setHours(e.currentTarget.value)}>
           {periods.map(([h, text]) => (
             <option key={h} value={h}>
@@ -201,10 +201,10 @@ function Redelivery({ path, close, done }: { path: string; close: () => void; do
           <input type="checkbox" checked={succeeded} onChange={(e) => setSucceeded(e.currentTarget.checked)} /> <span>succeeded{succeeded && ": " + number(well.data)}</span>
         </label>
         <label>
-          <input type="checkbox" checked={missed} onChange={(e) => setMissed(e.currentTarget.checked)} /> <span>events it has missed</span>
+          <input type="checkbox" checked={missed} onChange={(e) => setMissed(e.currentTarget.checked)} /> <span>events that the webhook missed</span>
         </label>
       </div>
-      <p class="muted">Each has the same id as before and a full set of retries. Tests are left out.</p>
+      <p class="muted">Each event keeps its id and gets a full set of retries. Test events are excluded.</p>
     </Dialog>
   );
 }

@@ -16,7 +16,7 @@ export function HookState({ hook: h }: { hook: Webhook }) {
   return h.failing_since ? <Badge state="failing" of="bad" /> : <Badge state="active" text="enabled" />;
 }
 
-/** trouble says why a webhook delivers nothing, "" if all is well. */
+/** trouble returns why a webhook delivers nothing, "" if it delivers. */
 export function trouble(h: Webhook): string {
   if (!h.enabled) return h.disabled_reason ?? "";
   return h.failing_since ? "No delivery has succeeded since " + moment(h.failing_since) : "";
@@ -119,7 +119,7 @@ function StateCell({ hook: h }: { hook: Webhook }) {
   );
 }
 
-/** Events shows event types, at most four and the number of the others. */
+/** Events shows at most four event types, and the number of the others. */
 function Events({ of }: { of: string[] }) {
   return (
     <span class="tags" title={of.join(", ")}>
@@ -129,7 +129,7 @@ function Events({ of }: { of: string[] }) {
   );
 }
 
-/** Secret shows a secret that the server tells only once. */
+/** Secret shows a secret that the server returns only once. */
 export function Secret(p: { title: string; name: string; secret: string; hint?: string; line?: string; close: () => void }) {
   return (
     <Dialog title={p.title} stays close={p.close} footer={<button class="primary" onClick={p.close}>I have stored it</button>}>
@@ -154,7 +154,7 @@ const events = [
   "webhook.*", "webhook.disabled", "webhook.delivery_dead", "publication.*", "publication.dead",
 ];
 
-/** hookBody makes a request's body of what the form contains. */
+/** hookBody returns the request body for the values of the form. */
 function hookBody({ headers, no_headers, retry_seconds, ...body }: Record<string, unknown>): Record<string, unknown> {
   if (typeof headers === "string") {
     const lines = headers.split("\n").filter((line) => line.trim());
@@ -172,13 +172,13 @@ export function HookForm(p: { hook?: Webhook; etag?: string; close: () => void; 
     { name: "url", label: "Address", required: true, hint: "It receives a POST request for each event." },
     { name: "description", label: "Description", nullable: true },
     { name: "events", label: "Events", kind: "choices", required: true, options: events.map((e) => [e, e === "*" ? "all events" : e]) },
-    { name: "agent_id", label: own ? "Agent" : "Only events about this agent", required: Boolean(own), nullable: true, hint: own ? "Your agent, or one below it." : "The id of an agent; empty for all agents." },
+    { name: "agent_id", label: own ? "Agent" : "Only events about this agent", required: Boolean(own), nullable: true, hint: own ? "Your agent, or one below it." : "The id of an agent. Leave empty for all agents." },
     { name: "subtree", label: "Also events about the agents below it", kind: "checkbox" },
     { name: "ordering", label: "Order", kind: "select", options: [["none", "in parallel, in any order"], ["agent", "one after the other for each agent and workflow"]] },
-    { name: "headers", label: "Headers", kind: "textarea", hint: names.length > 0 ? `Now: ${names.join(", ")}. What you enter replaces them all.` : "A line for each: Authorization: Bearer …" },
-    ...(names.length > 0 ? [{ name: "no_headers", label: "Remove its headers", kind: "checkbox" } as FieldSpec] : []),
-    { name: "timeout_seconds", label: "Time limit of an attempt, in seconds", kind: "number", nullable: true, hint: "1 to 60; empty for the limit of the server." },
-    { name: "retry_seconds", label: "Waits before retries, in seconds", kind: "list", nullable: Boolean(p.hook), hint: "Such as 10, 60, 600; empty for eight attempts in a day." },
+    { name: "headers", label: "Headers", kind: "textarea", hint: names.length > 0 ? `Currently ${names.join(", ")}. What you enter replaces all of them.` : "One per line: Authorization: Bearer …" },
+    ...(names.length > 0 ? [{ name: "no_headers", label: "Remove all headers", kind: "checkbox" } as FieldSpec] : []),
+    { name: "timeout_seconds", label: "Time limit of an attempt (seconds)", kind: "number", nullable: true, hint: "1 to 60. Leave empty for the limit of the server." },
+    { name: "retry_seconds", label: "Delays before retries (seconds)", kind: "list", nullable: Boolean(p.hook), hint: "Such as 10, 60, 600. Leave empty for eight attempts within a day." },
     { name: "asymmetric", label: "Also sign with an Ed25519 key", kind: "checkbox", hint: "The receiver then verifies with a public key and holds no secret." },
   ];
   return (
@@ -188,7 +188,7 @@ export function HookForm(p: { hook?: Webhook; etag?: string; close: () => void; 
       initial={p.hook && { ...p.hook, asymmetric: p.hook.public_keys.length > 0 }}
       preset={{ events: ["*"], ordering: "none", agent_id: own, subtree: Boolean(own) }}
       submit={p.hook ? "Save" : "Create webhook"}
-      message={p.hook ? "The webhook is changed." : "The webhook is created."}
+      message={p.hook ? "Webhook saved." : "Webhook created."}
       close={p.close}
       done={p.done}
       call={(body) => (p.hook ? { method: "PATCH", path: "/api/v1/webhooks/" + p.hook.id, body: hookBody(body), ifMatch: p.etag } : { method: "POST", path: "/api/v1/webhooks", body: hookBody(body) })}

@@ -18,7 +18,7 @@ type Result = Schemas["WorkflowTaskResult"];
 type Graph = Schemas["WorkflowStateGraph"];
 type Run = { view: View; text: string };
 
-/** Item is what the page knows of one step. */
+/** Item is the data of one step. */
 export type Item = Node & { time?: StepTime; result?: Result };
 
 const spacing = 300;
@@ -136,17 +136,17 @@ function Actions({ view, path, reload, calls }: { view: View; path: string; relo
         </>
       )}
       {dialog === "abort" && (
-        <FormDialog title="Abort this workflow?" submit="Abort" intro={<p>No further step begins, and running calls are cancelled. Results so far are kept.</p>} fields={[{ name: "reason", label: "Reason", required: true }]} call={(body) => ({ method: "POST", path: path + "/abort", body })} message="Aborted." done={done} close={close} />
+        <FormDialog title="Abort this workflow?" submit="Abort" intro={<p>No further step starts, and running calls are cancelled. Existing results are kept.</p>} fields={[{ name: "reason", label: "Reason", required: true }]} call={(body) => ({ method: "POST", path: path + "/abort", body })} message="Aborted." done={done} close={close} />
       )}
       {dialog === "replan" && (
         <FormDialog
           title="Add steps"
           submit="Add steps"
-          intro={<p class="muted">The steps may depend on existing ones and use their results. Existing steps do not change; an open approval is asked again.</p>}
-          fields={[{ name: "workflow", label: "Steps", kind: "json", required: true, hint: "Members as in docs/workflows.md: id, tool, arguments, depends_on, …" }, { name: "new_requirement", label: "Why" }]}
+          intro={<p class="muted">The steps may depend on existing ones and use their results. Existing steps do not change; an open approval is requested again.</p>}
+          fields={[{ name: "workflow", label: "Steps", kind: "json", required: true, hint: "Members as in docs/workflows.md: id, tool, arguments, depends_on, …" }, { name: "new_requirement", label: "Reason" }]}
           preset={{ workflow: { tasks: [{ id: "new_step", tool: "", arguments: {} }] } }}
           call={(body) => ({ method: "POST", path: path + "/replan", body })}
-          message="The steps were added."
+          message="Steps added."
           done={done}
           close={close}
         />
@@ -227,7 +227,7 @@ function Step({ step, path, checkpoints, close }: { step: Item; path: string; ch
             ["Class", shown?.class],
             ["Layer", step.layer],
             ["After", step.depends_on.length > 0 && <span class="row">{step.depends_on.map((d) => <a key={d} href={query(location.pathname, { view: parameter("view"), step: d })}>{d}</a>)}</span>],
-            ["Began", step.time && <Time at={new Date(step.time.from).toISOString()} />],
+            ["Started", step.time && <Time at={new Date(step.time.from).toISOString()} />],
             ["Duration", step.ms !== undefined ? duration(step.ms) : undefined],
             ["Attempt", step.time && step.time.attempt > 1 ? step.time.attempt : undefined],
             ["Tokens", step.time?.tokens ?? step.result?.tokens],

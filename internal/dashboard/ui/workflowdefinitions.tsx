@@ -75,7 +75,7 @@ function One({ name }: { name: string }) {
             </div>
             <div class="actions">
               <AsCurl calls={[{ path: query(at, { version }) }]} />
-              {administers() && <Action label="Remove" kind="danger" call={{ method: "DELETE", path: at }} question={`Remove ${name} with all its versions? Workflows that run it are not affected.`} message="Removed." done={() => navigate(query(link("workflows"), { tab: "definitions" }))} />}
+              {administers() && <Action label="Remove" kind="danger" call={{ method: "DELETE", path: at }} question={`Remove ${name} with all its versions? Running workflows are not affected.`} message="Removed." done={() => navigate(query(link("workflows"), { tab: "definitions" }))} />}
               {administers() && <button onClick={() => setDialog("save")}>New version</button>}
               <button class="primary" onClick={() => setDialog("run")}>Run version {d.version}</button>
             </div>
@@ -161,7 +161,7 @@ function Save({ of, close }: { of?: Definition; close: () => void }) {
       fields={[
         { name: "name", label: "Name", required: true, fixed: Boolean(of) },
         { name: "description", label: "Description" },
-        { name: "workflow", label: "Steps", kind: "json", required: true, hint: "$input.name in arguments is replaced by a part of the input." },
+        { name: "workflow", label: "Steps", kind: "json", required: true, hint: "$input.name in arguments is replaced by a member of the input." },
         { name: "config", label: "Options", kind: "json" },
         { name: "input_schema", label: "Input schema", kind: "json" },
       ]}

@@ -51,11 +51,11 @@ export function Workflows() {
 const Filters = () => (
   <div class="filters">
     <Filter name="status" label="Status" options={[["", "all"], ["running", "running"], ["paused", "paused"], ["complete", "complete"], ["error", "error"], ["aborted", "aborted"]]} />
-    <Filter name="decidable" label="Decision" options={[["", "all"], ["true", "waits for mine"]]} />
+    <Filter name="decidable" label="Decision" options={[["", "all"], ["true", "waiting for me"]]} />
   </div>
 );
 
-/** Inbox lists the workflows that wait for a decision that this token may make. */
+/** Inbox lists the workflows with a pending decision that this token may make. */
 function Inbox() {
   const waiting = usePages<Summary>(waitingPath, "workflows", kinds("workflow."));
   usePolling(waiting.reload);
@@ -118,7 +118,7 @@ function Status({ of }: { of: Summary }) {
   );
 }
 
-/** started shows the workflow that a request has started; a plan that is not certain starts none. */
+/** started shows the workflow that a request has started; an uncertain plan starts none. */
 export const started = (w: Schemas["Workflow"]) => w.workflow_id && navigate(link("workflows", w.workflow_id));
 
 const example = { tasks: [{ id: "tools", tool: "agentcards:search_tools", arguments: { query: "read a file" } }, { id: "count", type: "code_execution", code: "return JSON.stringify(deps.tools).length", depends_on: ["tools"] }] };
@@ -129,7 +129,7 @@ function Start({ close }: { close: () => void }) {
       title="Start a workflow"
       submit="Start"
       fields={[
-        { name: "workflow", label: "Steps", kind: "json", required: true, hint: "References such as $tools.result insert the result of another step." },
+        { name: "workflow", label: "Steps", kind: "json", required: true, hint: "A reference such as $tools.result is replaced by the result of another step." },
         { name: "config", label: "Options", kind: "json", hint: "approvals, approver, budget, on_error, per_layer_validation, task_timeout_ms" },
       ]}
       preset={{ workflow: example, config: { approvals: "destructive" } }}

@@ -26,8 +26,8 @@ const (
 // UsageChanged is sent when the account of an agent has changed. Its key is the agent's id.
 const UsageChanged models.EventType = "usage.changed"
 
-// Events publishes the last event of each key to all replicas once a second. Any event may be lost: a subscriber reads
-// the state behind it again.
+// Events publishes the last event of each key to all replicas once a second. Any event may be lost, so a subscriber
+// must be able to read the state again.
 type Events struct {
 	*background.Loop
 	publish func(message []byte)
@@ -51,7 +51,7 @@ func New(publish func(message []byte)) *Events {
 	return l
 }
 
-// Mark lets an event be published; it replaces one with the same key that was not published yet. data becomes JSON.
+// Mark queues an event for publication. It replaces a pending event with the same key. data is encoded as JSON.
 func (l *Events) Mark(kind models.EventType, key string, at time.Time, data any) error {
 	text, err := json.Marshal(data)
 	l.mu.Lock()
@@ -98,7 +98,7 @@ func (l *Events) Receive(message []byte) {
 	}
 }
 
-// Subscribe returns the events from now on, until stop is called. The events of nil Events never come.
+// Subscribe returns the events from now on, until stop is called. Nil Events send none.
 func (l *Events) Subscribe() (list <-chan []models.Event, stop func()) {
 	if l == nil {
 		return nil, func() {}
