@@ -45,7 +45,7 @@ func TestLinkAsks(t *testing.T) {
 		}))
 		_, err := chromedp.Run(p.ctx, chromedp.Evaluate[chromedp.Void]("setTimeout(() => location.assign("+quote(code.Path)+"))"))
 		require.NoError(t, err)
-		require.Contains(t, <-asked, "Replace the login as bootstrap-admin?")
+		require.Contains(t, <-asked, "Replace your login as bootstrap-admin?")
 		_, err = chromedp.Call(p.ctx, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: accept})
 		require.NoError(t, err)
 		p.shows(map[bool]string{false: "bootstrap-admin", true: "reader"}[accept])
