@@ -266,7 +266,7 @@ func TestBudgetOfAgentSteps(t *testing.T) {
 		f.paper.Tool(&mcp.Tool{Name: "words", Annotations: mcptest.Reads()}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return mcptest.Texts(strings.Repeat("word ", 100)), nil
 		})
-		require.Eventually(t, func() bool { return len(f.Tools(t, "paper")) > 0 && f.has(t, "paper:words") }, testkit.Timeout, time.Millisecond)
+		f.offers(t, "words")
 		v := f.dag(t, `[{"id": "a", "type": "agent_task", "capability": "custom:paper:words", "budget": 3000}]`, "config", budgetOf(5000))
 		require.Equal(t, "complete", v["status"], "%v", v)
 		tokens, err := store.Row[int64](f.db.Reads(t.Context()), "SELECT tokens FROM tasks")
@@ -299,17 +299,6 @@ func (f *fixture) get(t *testing.T, id any) (v view, err error) {
 	require.NoError(t, err)
 	err = json.Unmarshal(text, &v)
 	return v, err
-}
-
-// has reports whether the client may call a tool.
-func (f *fixture) has(t *testing.T, tool string) bool {
-	t.Helper()
-	for _, id := range f.Tools(t, "paper") {
-		if id == tool {
-			return true
-		}
-	}
-	return false
 }
 
 func TestInvalidBudgets(t *testing.T) {

@@ -6,9 +6,7 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
-	"comet/internal/testkit"
 	"comet/store/workflows"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -167,8 +165,16 @@ func (f *fixture) gate(t *testing.T, name string, class *mcp.ToolAnnotations) (b
 			return nil, ctx.Err()
 		}
 	})
-	require.Eventually(t, func() bool { return slices.Contains(f.Tools(t, "paper"), "paper:"+name) }, testkit.Timeout, time.Millisecond)
+	f.offers(t, name)
 	return began, proceed
+}
+
+// offers waits until a tool of the upstream can be called, and is a capability of its agent.
+func (f *fixture) offers(t *testing.T, name string) {
+	t.Helper()
+	toolstest.Eventually(t, func() bool {
+		return slices.Contains(f.Tools(t, "paper"), "paper:"+name) && slices.Contains(f.tools.Work.CapabilitiesOf(""), "paper:"+name)
+	}, name+" is a tool and a capability")
 }
 
 // paused and running return the id of a workflow in that state, "" for none.
