@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,6 +165,10 @@ func TestADatabaseThatIsAwayLosesNoCall(t *testing.T) {
 		} else {
 			k.whileCut(t, c, away)
 		}
+		eventually(t, func() bool {
+			calls, _ := c.trail(t)
+			return !slices.ContainsFunc(k.known(), func(text string) bool { return calls[echoDigest(text)] == 0 })
+		}, "the calls are written once the database can be reached")
 		requireWritten(t, c, k.known())
 		require.Zero(t, get[ledgercheck.Verification](t, c, "/api/v1/ledger/verify").Total)
 		_, tokens := c.trail(t)
