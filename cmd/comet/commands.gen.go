@@ -2016,7 +2016,7 @@ func commandTable() []command {
 		{
 			use:     "dashboard",
 			short:   "Open the dashboard in the browser",
-			long:    "Open the dashboard in the browser, logged in with the authority of your token. The address\ncontains a code that is valid once and for a minute. It is printed instead if there is no\nbrowser here.",
+			long:    "Open the dashboard in the browser, logged in with the authority of your token. The address\ncontains a code that is valid once, within a minute. Without a browser on this machine, comet\nprints the address instead.",
 			example: "  comet dashboard\n  comet dashboard --print",
 			run:     openDashboard,
 			params: []param{
@@ -2025,7 +2025,7 @@ func commandTable() []command {
 		},
 		{
 			use:     "logins list",
-			short:   "List the logins of browsers with your token; for an administrator those with all tokens",
+			short:   "List the logins of browsers with your token; an administrator sees those with all tokens",
 			request: "GET /api/v1/logins",
 			pages:   "logins",
 			empty:   "no logins",

@@ -13915,7 +13915,7 @@ type ClientInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -14437,7 +14437,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicyWithBody Simulate a tool policy
 	//
-	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14448,7 +14448,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicy Simulate a tool policy
 	//
-	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 	//
 	// Requires the scope `admin`.
 	//
@@ -16473,7 +16473,7 @@ func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLet
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -17535,7 +17535,7 @@ func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, params *PutT
 
 // SimulateToolPolicyWithBody Simulate a tool policy
 //
-// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 //
 // Requires the scope `admin`.
 //
@@ -17556,7 +17556,7 @@ func (c *Client) SimulateToolPolicyWithBody(ctx context.Context, tokenID string,
 
 // SimulateToolPolicy Simulate a tool policy
 //
-// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 //
 // Requires the scope `admin`.
 //
@@ -28640,7 +28640,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
-	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
@@ -29226,7 +29226,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 	//
-	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 	//
 	// Requires the scope `admin`.
 	//
@@ -29237,7 +29237,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithResponse Simulate a tool policy
 	//
-	// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 	//
 	// Requires the scope `admin`.
 	//
@@ -43196,7 +43196,7 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Conte
 //
 // Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
-// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is missing in `GET /api/v1/events/history` and in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
+// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
@@ -44106,7 +44106,7 @@ func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tok
 
 // SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 //
-// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 //
 // Requires the scope `admin`.
 //
@@ -44123,7 +44123,7 @@ func (c *ClientWithResponses) SimulateToolPolicyWithBodyWithResponse(ctx context
 
 // SimulateToolPolicyWithResponse Simulate a tool policy
 //
-// Tells for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
 //
 // Requires the scope `admin`.
 //

@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-YHZKWW5K.js";import"./chunk-V4AOMWAE.js";import"./chunk-IFYDTCHN.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
