@@ -240,6 +240,15 @@ func (s *Server) listEvents(r request) (any, error) {
 	return out, s.listEarlier(r.Context(), &out, filter, end, limit)
 }
 
+// add adds an event if a filter allows it, and reports whether the page is full.
+func (out *eventHistory) add(f eventFilter, e models.Event, limit int) (full bool, err error) {
+	allowed, err := f.allows(e)
+	if allowed {
+		out.Events = append(out.Events, newEventView(e))
+	}
+	return len(out.Events) == limit, err
+}
+
 // listLater adds the first events after a position.
 func (s *Server) listLater(ctx context.Context, out *eventHistory, f eventFilter, after int64, limit int) error {
 	after = max(after, out.Oldest-1)
@@ -253,15 +262,13 @@ func (s *Server) listLater(ctx context.Context, out *eventHistory, f eventFilter
 			after = batch[historyBatch-1].Position
 		}
 		for _, e := range batch {
-			allowed, err := f.allows(e)
+			full, err := out.add(f, e, limit)
 			if err != nil {
 				return err
 			}
-			if allowed && len(out.Events) < limit {
-				out.Events = append(out.Events, newEventView(e))
-				if len(out.Events) == limit {
-					after = e.Position
-				}
+			if full {
+				after = e.Position
+				break
 			}
 		}
 	}
@@ -282,15 +289,13 @@ func (s *Server) listEarlier(ctx context.Context, out *eventHistory, f eventFilt
 		}
 		before = from
 		for _, e := range slices.Backward(batch) {
-			allowed, err := f.allows(e)
+			full, err := out.add(f, e, limit)
 			if err != nil {
 				return err
 			}
-			if allowed && len(out.Events) < limit {
-				out.Events = append(out.Events, newEventView(e))
-				if len(out.Events) == limit {
-					before = e.Position
-				}
+			if full {
+				before = e.Position
+				break
 			}
 		}
 	}

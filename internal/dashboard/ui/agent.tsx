@@ -5,6 +5,7 @@ import { AgentForm } from "./agentform";
 import { AgentBudget, childrenPath, levels, Name, type AgentRow } from "./agents";
 import { Series } from "./charts";
 import { Action, AsCurl, Badge, Budget, Empty, Facts, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
+import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short, words } from "./format";
 import { FormDialog } from "./form";
 import { about, useGet, useLoad, usePages, type Refresh } from "./resource";
@@ -100,33 +101,16 @@ function Usage({ usage: u, stats }: { usage: Schemas["AgentUsage"]; stats: Schem
   const limit = u.budget === null || u.budget === undefined ? null : u.budget;
   const subtree = u.budget_scope === "subtree";
   const reserved = subtree ? (u.subtree_reserved ?? u.reserved) : u.reserved;
-  return (
-    <dl class="figures">
-      <div class="figure">
-        <dt>Budget today{subtree ? ", of the subtree" : ""}</dt>
-        <dd>
-          <Budget label="Budget today" used={subtree ? u.subtree_used_today : u.used_today} reserved={reserved} budget={limit} />
-        </dd>
-      </div>
-      {(
-        [
-          ["Used today", short(u.used_today), short(u.used_this_hour) + " this hour"],
-          ["Subtree today", short(u.subtree_used_today)],
-          ["Reserved", short(reserved)],
-          ["Remaining", u.remaining === null ? "no limit" : short(subtree ? u.subtree_remaining : u.remaining)],
-          ["Success rate", stats.success_rate === null ? "–" : percent(stats.success_rate)],
-          ["Mean task time", duration(stats.avg_response_time_ms), count(stats.sessions_today) + " sessions today"],
-        ] as [string, string, string?][]
-      ).map(([name, value, note]) => (
-        <div class="figure" key={name}>
-          <dt>{name}</dt>
-          <dd>
-            {value} <small>{note}</small>
-          </dd>
-        </div>
-      ))}
-    </dl>
-  );
+  const figures: Figure[] = [
+    [subtree ? "Budget today, of the subtree" : "Budget today", <Budget label="Budget today" used={subtree ? u.subtree_used_today : u.used_today} reserved={reserved} budget={limit} />],
+    ["Used today", short(u.used_today), short(u.used_this_hour) + " this hour"],
+    ["Subtree today", short(u.subtree_used_today)],
+    ["Reserved", short(reserved)],
+    ["Remaining", u.remaining === null ? "no limit" : short(subtree ? u.subtree_remaining : u.remaining)],
+    ["Success rate", stats.success_rate === null ? "–" : percent(stats.success_rate)],
+    ["Mean task time", duration(stats.avg_response_time_ms), count(stats.sessions_today) + " sessions today"],
+  ];
+  return <Figures of={figures} />;
 }
 
 function About({ agent }: { agent: Detail }) {

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { Series } from "./charts";
 import { AsCurl, Badge, Empty, Loaded, Page, Panel, Time } from "./components";
+import { Figures, type Figure } from "./figures";
 import { count, duration, percent, short } from "./format";
 import { Line } from "./eventline";
 import { onEvents, type LiveEvent } from "./live";
@@ -37,7 +38,7 @@ export function Overview() {
         </>
       }
     >
-      <Loaded of={stats}>{(s) => <Figures stats={s} />}</Loaded>
+      <Loaded of={stats}>{(s) => <Totals stats={s} />}</Loaded>
       <div class="grid">
         <div class="stack span-8">
           {can("agents:read") && <Spending path={hierarchy} />}
@@ -53,12 +54,12 @@ export function Overview() {
   );
 }
 
-function Figures({ stats }: { stats: Stats }) {
+function Totals({ stats }: { stats: Stats }) {
   const { totals: t, now, step_seconds, series } = stats;
   const ended = (t.tasks_completed ?? 0) + (t.tasks_failed ?? 0);
   const seconds = step_seconds * series.length;
   const rate = (n: number | undefined) => (((n ?? 0) / seconds) * 60).toLocaleString("en-US", { maximumSignificantDigits: 2 });
-  const figures: [string, string | undefined, string?][] = [
+  const figures: Figure[] = [
     ["Tasks completed", t.tasks_completed === undefined ? undefined : short(t.tasks_completed), rate(t.tasks_completed) + " a minute"],
     ["Tasks failed", t.tasks_failed === undefined ? undefined : short(t.tasks_failed), ended ? percent((t.tasks_failed ?? 0) / ended) : undefined],
     ["Task time, p95", t.tasks_p95_ms === undefined ? undefined : duration(t.tasks_p95_ms), "p50 " + duration(t.tasks_p50_ms)],
@@ -68,20 +69,7 @@ function Figures({ stats }: { stats: Stats }) {
     ["Workers", now.workers_online === undefined ? undefined : count((now.workers_online ?? 0) + (now.workers_busy ?? 0)), count(now.workers_busy) + " busy, " + count(now.workers_offline) + " offline"],
     ["Workflows", now.workflows_running === undefined ? undefined : count(now.workflows_running), count(now.workflows_paused) + " paused"],
   ];
-  return (
-    <dl class="figures">
-      {figures
-        .filter(([, value]) => value !== undefined)
-        .map(([name, value, note]) => (
-          <div class="figure" key={name}>
-            <dt>{name}</dt>
-            <dd>
-              {value} <small>{note}</small>
-            </dd>
-          </div>
-        ))}
-    </dl>
-  );
+  return <Figures of={figures} />;
 }
 
 function Charts({ stats }: { stats: Stats }) {

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { describe } from "./eventline";
+import { Figures, type Figure } from "./figures";
 import { between, clock, count, duration } from "./format";
 import { about, useGet, usePages } from "./resource";
 import { link, parameter } from "./router";
@@ -37,7 +38,7 @@ export function Task({ id }: { id: string }) {
       <Loaded of={task}>
         {(t) => (
           <>
-            <Figures task={t} />
+            <Progress task={t} />
             {t.question && <Question task={t} path={path} done={task.reload} />}
             {t.state === "failed" && (
               <div class="notice bad">
@@ -71,27 +72,16 @@ function Part({ task, path }: { task: Detail; path: string }) {
   }
 }
 
-function Figures({ task: t }: { task: Detail }) {
+function Progress({ task: t }: { task: Detail }) {
   const step = t.step_name ? "step " + t.step + ": " + t.step_name : "";
-  const figures: [string, string, string?][] = [
+  const figures: Figure[] = [
     ["Progress", t.state === "done" ? "100 %" : t.progress + " %", step],
     ["Duration", between(t.created_at, t.ended_at), t.started_at ? "waited " + between(t.created_at, t.started_at) : "not started"],
     ["Tokens", count(t.tokens), t.budget === null ? "no budget" : "of " + count(t.budget)],
     ["Attempts", count(t.attempts.length)],
     ["Priority", count(t.priority)],
   ];
-  return (
-    <dl class="figures">
-      {figures.map(([name, value, note]) => (
-        <div class="figure" key={name}>
-          <dt>{name}</dt>
-          <dd>
-            {value} <small>{note}</small>
-          </dd>
-        </div>
-      ))}
-    </dl>
-  );
+  return <Figures of={figures} />;
 }
 
 function Question({ task, path, done }: { task: Detail; path: string; done: () => void }) {

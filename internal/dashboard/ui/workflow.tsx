@@ -5,6 +5,7 @@ import { query, request, type Call, type Schemas } from "./api";
 import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Table, Tag, Time } from "./components";
 import { Checkpoint, Checkpoints, type CheckpointRecord } from "./checkpoint";
 import { Dag, type Node } from "./dag";
+import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
 import { about, useGet, useLoad, usePages } from "./resource";
@@ -95,31 +96,14 @@ function Header({ view, items, began }: { view: View; items: Item[]; began?: str
   const layer = open.length ? Math.min(...open.map((s) => s.layer)) : layers;
   const done = items.filter((s) => s.status === "success").length;
   const failed = items.filter((s) => s.status === "error").length;
-  const figures: [string, ComponentChildren][] = [
+  const figures: Figure[] = [
     ["Layer", <>{count(layer)} <small>of {count(layers)}</small></>],
     ["Steps", <>{count(done)} <small>of {count(items.length)}{failed ? `, ${failed} failed` : ""}</small></>],
-    ...(view.metrics || began ? [["Elapsed", view.metrics ? <>{duration(view.metrics.total_time_ms)} {began && <small>started <Time at={began} /></small>}</> : between(began)] as [string, ComponentChildren]] : []),
-    ...(view.revision ? [["Replans", count(view.revision)] as [string, string]] : []),
+    ...(view.metrics || began ? [["Elapsed", view.metrics ? <>{duration(view.metrics.total_time_ms)} {began && <small>started <Time at={began} /></small>}</> : between(began)] as Figure] : []),
+    ...(view.revision ? [["Replans", count(view.revision)] as Figure] : []),
+    ["Tokens", view.budget && <>{count(view.budget.used)}<Budget used={view.budget.used} reserved={view.budget.reserved} budget={view.budget.total} label="Budget of the workflow" /></>],
   ];
-  return (
-    <dl class="figures">
-      {figures.map(([name, value]) => (
-        <div class="figure" key={name}>
-          <dt>{name}</dt>
-          <dd>{value}</dd>
-        </div>
-      ))}
-      {view.budget && (
-        <div class="figure">
-          <dt>Tokens</dt>
-          <dd>
-            {count(view.budget.used)}
-            <Budget used={view.budget.used} reserved={view.budget.reserved} budget={view.budget.total} label="Budget of the workflow" />
-          </dd>
-        </div>
-      )}
-    </dl>
-  );
+  return <Figures of={figures} />;
 }
 
 function Actions({ view, path, reload, calls }: { view: View; path: string; reload: () => void; calls: Call[] }) {
