@@ -361,7 +361,7 @@ func (a *App) announce(ctx context.Context) {
 	}
 	text += "  Dashboard        " + a.URL() + "/ui/"
 	if code, _, err := a.tokens.LoginCode(ctx, a.freshToken); err == nil { // of the first start
-		text += "#login=" + code + "\n                   logs you in once, within a minute; comet dashboard opens it again"
+		text += "#login=" + code + "\n                   logs you in once, within a minute; comet dashboard opens another link"
 	}
 	text += "\n"
 	if a.freshToken != "" {

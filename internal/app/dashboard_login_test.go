@@ -213,7 +213,7 @@ func TestLinkOfFirstStart(t *testing.T) {
 	onEveryDatabase(t, func(t *testing.T, database setting) {
 		data := t.TempDir()
 		p := serve(t, data, database)
-		code := p.says(t, `(?m)^  Dashboard        `+regexp.QuoteMeta(p.url(t))+`/ui/#login=([0-9a-f]{32})\n +logs you in once, within a minute; comet dashboard opens it again\n`)
+		code := p.says(t, `(?m)^  Dashboard        `+regexp.QuoteMeta(p.url(t))+`/ui/#login=([0-9a-f]{32})\n +logs you in once, within a minute; comet dashboard opens another link\n`)
 		body := `{"code":"` + code + `"}`
 		require.Equal(t, http.StatusOK, browse(t, p.url(t), body).status(t))
 		require.Equal(t, http.StatusUnauthorized, newClient(t, p.url(t), "").Do(t, http.MethodPost, "/ui/session", body).Status)
