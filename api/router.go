@@ -165,6 +165,7 @@ func (s *Server) router() http.Handler {
 		r.With(admin).Post("/api/v1/upstreams/reload", s.remove(s.reloadUpstreams))
 		r.With(tools).Get("/api/v1/upstreams/{upstream_id}", s.read(s.getUpstream))
 		r.With(admin).Put("/api/v1/upstreams/{upstream_id}", change(s, jsonBody, s.putUpstream))
+		r.With(admin).Patch("/api/v1/upstreams/{upstream_id}", change(s, jsonBody, s.updateUpstream))
 		r.With(admin).Delete("/api/v1/upstreams/{upstream_id}", s.remove(s.deleteUpstream))
 		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/restart", s.remove(s.restartUpstream))
 		r.With(admin).Post("/api/v1/upstreams/{upstream_id}/approve", change(s, withoutBody, s.approveUpstream))

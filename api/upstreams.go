@@ -125,6 +125,39 @@ func (s *Server) putUpstream(r request, entry jsontext.Value) (any, error) {
 	return out, err
 }
 
+// upstreamPatch changes an entry of mcpServers.
+//
+//nolint:unused // the description is made from it
+type upstreamPatch struct {
+	Command *string  `json:"command,omitempty" extensions:"x-nullable" example:"npx"`                                 // The program to start.
+	Args    []string `json:"args,omitempty" extensions:"x-nullable" example:"-y,@modelcontextprotocol/server-memory"` // The arguments of the program. A list replaces the stored one.
+	// Environment variables of the program. Those that are not named are kept; null deletes a variable.
+	Env map[string]any `json:"env,omitempty" extensions:"x-nullable"`
+	Cwd *string        `json:"cwd,omitempty" extensions:"x-nullable" example:"/srv"`                        // The working directory of the program.
+	URL *string        `json:"url,omitempty" extensions:"x-nullable" example:"https://mcp.example.com/mcp"` // The address of a server for Streamable HTTP.
+	// HTTP headers of the requests. Those that are not named are kept; null deletes a header.
+	Headers map[string]any `json:"headers,omitempty" extensions:"x-nullable"`
+	// Settings of comet. Those that are not named are kept; null deletes a setting.
+	Comet map[string]any `json:"comet,omitempty" extensions:"x-nullable"`
+}
+
+// updateUpstream changes an upstream.
+//
+//	@Summary		Update an upstream
+//	@Description	Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//	@Accept			json,application/merge-patch+json
+//	@Param			upstream_id	path	string			true	"The upstream's id"	maxlength(64)	example(filesystem)
+//	@Param			If-Match		header	string	false	"Change the upstream only if this entity tag has its current version"
+//	@Param			body		body	upstreamPatch	true	"The members to change"
+//	@Success		200	{object}	models.Upstream	"The upstream was changed"
+//	@Failure		400	"The definition would be invalid, or contains a literal secret"
+//	@Failure		409	"The upstream is configured by a file, or was changed during the request"
+//	@Failure		412	"The upstream has another version"
+func (s *Server) updateUpstream(r request, patch map[string]any) (any, error) {
+	u, err := s.core.Tools.UpdateUpstream(r.Context(), r.caller, r.id, patch, r.pre)
+	return reply{version: u.Version, body: u}, err
+}
+
 // deleteUpstream deletes an upstream.
 //
 //	@Summary		Delete an upstream

@@ -102,6 +102,40 @@ func (svc *Service) PutUpstream(ctx context.Context, by models.Principal, id str
 	return u, svc.upstreams.Put(ctx, apiSource, server)
 }
 
+// UpdateUpstream changes members of the definition of an upstream of the API. patch is a JSON merge patch (RFC 7396).
+// It returns errs.NotFound, errs.Conflict for an upstream of the file or if the definition is changed meanwhile, or an
+// error of PutUpstream.
+func (svc *Service) UpdateUpstream(ctx context.Context, by models.Principal, id string, patch map[string]any, pre models.Precondition) (models.Upstream, error) {
+	s, err := svc.Upstream(id)
+	if err == nil && s.Source != apiSource {
+		err = errs.New(errs.Conflict, "the upstream %q is defined by %s; change it there", id, s.Source)
+	}
+	if err != nil {
+		return models.Upstream{}, err
+	}
+	stored, err := svc.store.Tools(ctx).Upstreams(id)
+	if err == nil && len(stored) != 1 {
+		err = errs.New(errs.NotFound, "there is no upstream %q", id)
+	}
+	if err != nil {
+		return models.Upstream{}, err
+	}
+	var config map[string]any
+	if err := json.Unmarshal(stored[0].Config, &config); err != nil {
+		return models.Upstream{}, err
+	}
+	merged, err := json.Marshal(input.MergePatch(config, patch))
+	if err != nil {
+		return models.Upstream{}, err
+	}
+	return svc.PutUpstream(ctx, by, id, merged, func(version int64) error {
+		if err := pre.Check(version); err != nil || version == stored[0].Version {
+			return err
+		}
+		return errs.New(errs.Conflict, "the upstream %q was changed during this request; repeat it", id)
+	})
+}
+
 // RemoveUpstream removes an upstream of the API and the approvals of its tools. It returns errs.NotFound,
 // errs.Conflict for an upstream of the file, or the error of the precondition.
 func (svc *Service) RemoveUpstream(ctx context.Context, by models.Principal, id string, pre models.Precondition) error {

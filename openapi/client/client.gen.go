@@ -9088,6 +9088,38 @@ type UpstreamList struct {
 	Upstreams []UpstreamView `json:"upstreams" yaml:"upstreams"`
 }
 
+// UpstreamPatch Changes an entry of mcpServers.
+type UpstreamPatch struct {
+	// Args The arguments of the program. A list replaces the stored one.
+	//
+	// Example: ["-y","@modelcontextprotocol/server-memory"]
+	Args *[]string `json:"args,omitempty" yaml:"args,omitempty"`
+
+	// Comet Settings of comet. Those that are not named are kept; null deletes a setting.
+	Comet *map[string]interface{} `json:"comet,omitempty" yaml:"comet,omitempty"`
+
+	// Command The program to start.
+	//
+	// Example: npx
+	Command *string `json:"command,omitempty" yaml:"command,omitempty"`
+
+	// Cwd The working directory of the program.
+	//
+	// Example: /srv
+	Cwd *string `json:"cwd,omitempty" yaml:"cwd,omitempty"`
+
+	// Env Environment variables of the program. Those that are not named are kept; null deletes a variable.
+	Env *map[string]interface{} `json:"env,omitempty" yaml:"env,omitempty"`
+
+	// Headers HTTP headers of the requests. Those that are not named are kept; null deletes a header.
+	Headers *map[string]interface{} `json:"headers,omitempty" yaml:"headers,omitempty"`
+
+	// URL The address of a server for Streamable HTTP.
+	//
+	// Example: https://mcp.example.com/mcp
+	URL *string `json:"url,omitempty" yaml:"url,omitempty"`
+}
+
 // UpstreamSaved An upstream that was created or replaced.
 type UpstreamSaved struct {
 	// CreatedAt When it was created.
@@ -12160,6 +12192,12 @@ type GetUpstreamParams struct {
 	IfNoneMatch *string `json:"If-None-Match,omitempty" yaml:"If-None-Match,omitempty"`
 }
 
+// UpdateUpstreamParams defines parameters for UpdateUpstream.
+type UpdateUpstreamParams struct {
+	// IfMatch Change the upstream only if this entity tag has its current version
+	IfMatch *string `json:"If-Match,omitempty" yaml:"If-Match,omitempty"`
+}
+
 // PutUpstreamParams defines parameters for PutUpstream.
 type PutUpstreamParams struct {
 	// IfMatch Replace the upstream only if this entity tag has its current version
@@ -12543,6 +12581,12 @@ type CallToolJSONRequestBody = ToolCallDraft
 
 // SearchToolsJSONRequestBody defines body for SearchTools for application/json ContentType.
 type SearchToolsJSONRequestBody = ToolSearchQuery
+
+// UpdateUpstreamJSONRequestBody defines body for UpdateUpstream for application/json ContentType.
+type UpdateUpstreamJSONRequestBody = UpstreamPatch
+
+// UpdateUpstreamApplicationMergePatchPlusJSONRequestBody defines body for UpdateUpstream for application/merge-patch+json ContentType.
+type UpdateUpstreamApplicationMergePatchPlusJSONRequestBody = UpstreamPatch
 
 // PutUpstreamJSONRequestBody defines body for PutUpstream for application/json ContentType.
 type PutUpstreamJSONRequestBody = UpstreamConfig
@@ -14572,6 +14616,39 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
 	GetUpstream(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateUpstreamWithBody Update an upstream
+	//
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+	UpdateUpstreamWithBody(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateUpstream Update an upstream
+	//
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+	UpdateUpstream(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateUpstreamWithApplicationMergePatchPlusJSONBody Update an upstream
+	//
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/merge-patch+json` content type.
+	//
+	// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+	UpdateUpstreamWithApplicationMergePatchPlusJSONBody(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutUpstreamWithBody Create or replace an upstream
 	//
@@ -17801,6 +17878,69 @@ func (c *Client) DeleteUpstream(ctx context.Context, upstreamID string, params *
 // Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
 func (c *Client) GetUpstream(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetUpstreamRequest(c.Server, upstreamID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateUpstreamWithBody Update an upstream
+//
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+func (c *Client) UpdateUpstreamWithBody(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateUpstreamRequestWithBody(c.Server, upstreamID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateUpstream Update an upstream
+//
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+func (c *Client) UpdateUpstream(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateUpstreamRequest(c.Server, upstreamID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateUpstreamWithApplicationMergePatchPlusJSONBody Update an upstream
+//
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/merge-patch+json` content type.
+//
+// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+func (c *Client) UpdateUpstreamWithApplicationMergePatchPlusJSONBody(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateUpstreamRequestWithApplicationMergePatchPlusJSONBody(c.Server, upstreamID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -25338,6 +25478,79 @@ func NewGetUpstreamRequest(server string, upstreamID string, params *GetUpstream
 	return req, nil
 }
 
+// NewUpdateUpstreamRequest calls the generic UpdateUpstream builder with application/json body
+func NewUpdateUpstreamRequest(server string, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateUpstreamRequestWithBody(server, upstreamID, params, "application/json", bodyReader)
+}
+
+// NewUpdateUpstreamRequestWithApplicationMergePatchPlusJSONBody calls the generic UpdateUpstream builder with application/merge-patch+json body
+func NewUpdateUpstreamRequestWithApplicationMergePatchPlusJSONBody(server string, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamApplicationMergePatchPlusJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateUpstreamRequestWithBody(server, upstreamID, params, "application/merge-patch+json", bodyReader)
+}
+
+// NewUpdateUpstreamRequestWithBody constructs an http.Request for the UpdateUpstream method, with any body, and a specified content type
+func NewUpdateUpstreamRequestWithBody(server string, upstreamID string, params *UpdateUpstreamParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "upstream_id", upstreamID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/upstreams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IfMatch != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "If-Match", *params.IfMatch, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("If-Match", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewPutUpstreamRequest calls the generic PutUpstream builder with application/json body
 func NewPutUpstreamRequest(server string, upstreamID string, params *PutUpstreamParams, body PutUpstreamJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -29377,6 +29590,39 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /api/v1/upstreams/{upstream_id} (the `GetUpstream` operationId).
 	GetUpstreamWithResponse(ctx context.Context, upstreamID string, params *GetUpstreamParams, reqEditors ...RequestEditorFn) (*GetUpstreamResponse, error)
+
+	// UpdateUpstreamWithBodyWithResponse Update an upstream
+	//
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+	UpdateUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateUpstreamResponse, error)
+
+	// UpdateUpstreamWithResponse Update an upstream
+	//
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+	UpdateUpstreamWithResponse(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUpstreamResponse, error)
+
+	// UpdateUpstreamWithApplicationMergePatchPlusJSONBodyWithResponse Update an upstream
+	//
+	// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+	//
+	// Requires the scope `admin`.
+	//
+	// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+	UpdateUpstreamWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUpstreamResponse, error)
 
 	// PutUpstreamWithBodyWithResponse Create or replace an upstream
 	//
@@ -38562,6 +38808,117 @@ func (r GetUpstreamResponse) ContentType() string {
 	return ""
 }
 
+type UpdateUpstreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *UpstreamSaved
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Unauthenticated
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Forbidden
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON412 the response for an HTTP 412 `application/problem+json` response
+	ApplicationProblemJSON412 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *BodyTooLarge
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *UnsupportedMediaType
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *TooManyRequests
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Failure
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UpdateUpstreamResponse) GetJSON200() *UpstreamSaved {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON401 returns the response for an HTTP 401 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON401() *Unauthenticated {
+	return r.ApplicationProblemJSON401
+}
+
+// GetApplicationProblemJSON403 returns the response for an HTTP 403 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON403() *Forbidden {
+	return r.ApplicationProblemJSON403
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON412 returns the response for an HTTP 412 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON412() *Problem {
+	return r.ApplicationProblemJSON412
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON413() *BodyTooLarge {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON415() *UnsupportedMediaType {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSON429() *TooManyRequests {
+	return r.ApplicationProblemJSON429
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UpdateUpstreamResponse) GetApplicationProblemJSONDefault() *Failure {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UpdateUpstreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateUpstreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateUpstreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UpdateUpstreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type PutUpstreamResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -44340,6 +44697,57 @@ func (c *ClientWithResponses) GetUpstreamWithResponse(ctx context.Context, upstr
 		return nil, err
 	}
 	return ParseGetUpstreamResponse(rsp)
+}
+
+// UpdateUpstreamWithBodyWithResponse Update an upstream
+//
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//
+// Requires the scope `admin`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+func (c *ClientWithResponses) UpdateUpstreamWithBodyWithResponse(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateUpstreamResponse, error) {
+	rsp, err := c.UpdateUpstreamWithBody(ctx, upstreamID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateUpstreamResponse(rsp)
+}
+
+// UpdateUpstreamWithResponse Update an upstream
+//
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+func (c *ClientWithResponses) UpdateUpstreamWithResponse(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUpstreamResponse, error) {
+	rsp, err := c.UpdateUpstream(ctx, upstreamID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateUpstreamResponse(rsp)
+}
+
+// UpdateUpstreamWithApplicationMergePatchPlusJSONBodyWithResponse Update an upstream
+//
+// Changes members of the definition of an MCP server on all replicas, by a JSON merge patch: members that are missing are kept, null deletes a member. The same rules as for `PUT` apply. The server is started again.
+//
+// Requires the scope `admin`.
+//
+// Takes a body of the `application/merge-patch+json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /api/v1/upstreams/{upstream_id} (the `UpdateUpstream` operationId).
+func (c *ClientWithResponses) UpdateUpstreamWithApplicationMergePatchPlusJSONBodyWithResponse(ctx context.Context, upstreamID string, params *UpdateUpstreamParams, body UpdateUpstreamApplicationMergePatchPlusJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUpstreamResponse, error) {
+	rsp, err := c.UpdateUpstreamWithApplicationMergePatchPlusJSONBody(ctx, upstreamID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateUpstreamResponse(rsp)
 }
 
 // PutUpstreamWithBodyWithResponse Create or replace an upstream
@@ -52536,6 +52944,102 @@ func ParseGetUpstreamResponse(rsp *http.Response) (*GetUpstreamResponse, error) 
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest TooManyRequests
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Failure
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUpdateUpstreamResponse parses an HTTP response from a UpdateUpstreamWithResponse call
+func ParseUpdateUpstreamResponse(rsp *http.Response) (*UpdateUpstreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateUpstreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest UpstreamSaved
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Unauthenticated
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Forbidden
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 412:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON412 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest BodyTooLarge
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest UnsupportedMediaType
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
 		var dest TooManyRequests
