@@ -186,23 +186,3 @@ func notUTF8(rest []byte) bool {
 	n, err := strconv.ParseUint(string(rest[2:6]), 16, 16)
 	return err == nil && n >= 0xD800 && n <= 0xDFFF
 }
-
-// MergePatch applies a JSON merge patch (RFC 7396) to an object, which it changes and returns: null deletes a member, and
-// objects are merged.
-func MergePatch(object, patch map[string]any) map[string]any {
-	if object == nil {
-		object = map[string]any{}
-	}
-	for name, value := range patch {
-		switch v := value.(type) {
-		case nil:
-			delete(object, name)
-		case map[string]any:
-			inner, _ := object[name].(map[string]any)
-			object[name] = MergePatch(inner, v)
-		default:
-			object[name] = v
-		}
-	}
-	return object
-}

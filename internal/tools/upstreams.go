@@ -124,7 +124,7 @@ func (svc *Service) UpdateUpstream(ctx context.Context, by models.Principal, id 
 	if err := json.Unmarshal(stored[0].Config, &config); err != nil {
 		return models.Upstream{}, err
 	}
-	merged, err := json.Marshal(input.MergePatch(config, patch))
+	merged, err := json.Marshal(mergePatch(config, patch))
 	if err != nil {
 		return models.Upstream{}, err
 	}
@@ -134,6 +134,26 @@ func (svc *Service) UpdateUpstream(ctx context.Context, by models.Principal, id 
 		}
 		return errs.New(errs.Conflict, "the upstream %q was changed during this request; repeat it", id)
 	})
+}
+
+// mergePatch applies a JSON merge patch (RFC 7396) to an object, which it changes and returns: null deletes a member, and
+// objects are merged.
+func mergePatch(object, patch map[string]any) map[string]any {
+	if object == nil {
+		object = map[string]any{}
+	}
+	for name, value := range patch {
+		switch v := value.(type) {
+		case nil:
+			delete(object, name)
+		case map[string]any:
+			inner, _ := object[name].(map[string]any)
+			object[name] = mergePatch(inner, v)
+		default:
+			object[name] = v
+		}
+	}
+	return object
 }
 
 // RemoveUpstream removes an upstream of the API and the approvals of its tools. It returns errs.NotFound,
