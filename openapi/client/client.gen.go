@@ -8858,6 +8858,11 @@ type ToolPolicyView struct {
 	// Deny The tools that may not be called, even if `allow` matches.
 	Deny []ToolRule `json:"deny" yaml:"deny"`
 
+	// Stored Whether the token has a policy. The policy of a token without one is empty and allows every tool.
+	//
+	// Example: true
+	Stored bool `json:"stored" yaml:"stored"`
+
 	// TokenID The token's id.
 	//
 	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
@@ -14406,7 +14411,7 @@ type ClientInterface interface {
 
 	// GetToolPolicy Get a token's tool policy
 	//
-	// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
+	// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`: its policy is empty, `stored` is false, and the response has no ETag. The policies of the tokens that it descends from also apply.
 	//
 	// Requires the scope `admin`.
 	//
@@ -17474,7 +17479,7 @@ func (c *Client) DeleteToolPolicy(ctx context.Context, tokenID string, params *D
 
 // GetToolPolicy Get a token's tool policy
 //
-// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
+// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`: its policy is empty, `stored` is false, and the response has no ETag. The policies of the tokens that it descends from also apply.
 //
 // Requires the scope `admin`.
 //
@@ -29193,7 +29198,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetToolPolicyWithResponse Get a token's tool policy
 	//
-	// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
+	// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`: its policy is empty, `stored` is false, and the response has no ETag. The policies of the tokens that it descends from also apply.
 	//
 	// Requires the scope `admin`.
 	//
@@ -44055,7 +44060,7 @@ func (c *ClientWithResponses) DeleteToolPolicyWithResponse(ctx context.Context, 
 
 // GetToolPolicyWithResponse Get a token's tool policy
 //
-// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
+// Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`: its policy is empty, `stored` is false, and the response has no ETag. The policies of the tokens that it descends from also apply.
 //
 // Requires the scope `admin`.
 //
