@@ -359,10 +359,16 @@ func TestCheckpointsOfAWorkflow(t *testing.T) {
 			Tasks  []struct {
 				ID, Status string
 				DependsOn  []string `json:"depends_on"`
+				Attempts   int
+				StartedAt  *time.Time `json:"started_at"`
+				EndedAt    *time.Time `json:"ended_at"`
 			}
 		}
 		h.do(t, "GET", address+"/graph", "").decode(t, http.StatusOK, &graph)
 		require.Equal(t, []any{"paused", "success", "pending", []string{"a"}}, []any{graph.Status, graph.Tasks[0].Status, graph.Tasks[1].Status, graph.Tasks[1].DependsOn})
+		require.Equal(t, []int{1, 0}, []int{graph.Tasks[0].Attempts, graph.Tasks[1].Attempts})
+		require.False(t, graph.Tasks[0].EndedAt.Before(*graph.Tasks[0].StartedAt))
+		require.Nil(t, graph.Tasks[1].StartedAt)
 	})
 }
 

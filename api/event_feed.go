@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,23 +24,24 @@ import (
 	"comet/store/partials"
 )
 
-// eventScopes returns the event types that can be streamed and the scope that each requires.
+// eventScopes returns the event types that can be streamed and the scopes of which each requires one.
 func eventScopes() []scopedEvents {
 	return []scopedEvents{
-		{models.ScopeTasksRead, []models.EventType{
+		{[]models.Scope{models.ScopeTasksRead}, []models.EventType{
 			events.TaskCreated, events.TaskWaiting, events.TaskAssigned, events.TaskStarted, events.TaskProgress,
 			partials.EventAdded, events.TaskQuestion, events.TaskReplied, events.TaskSubtask, events.TaskRetried, events.TaskCompleted, events.TaskFailed,
 			events.TaskCancelled, events.SessionClosed, publications.EventDead, events.WorkerChanged, events.BreakerOpened,
 			schedules.EventCreated, schedules.EventChanged, schedules.EventDeleted, schedules.EventRun, schedules.EventFailed,
 		}},
-		{models.ScopeAgentsRead, []models.EventType{
+		{[]models.Scope{models.ScopeAgentsRead}, []models.EventType{
 			events.AgentCreated, events.AgentUpdated, events.AgentDeactivated, events.BudgetWarning, events.BudgetExceeded, live.UsageChanged, events.LedgerCorrected, publications.EventSubscribed,
 		}},
-		{models.ScopeToolsCall, []models.EventType{
-			events.ToolCalled, events.ToolFailed, workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded,
-			workflow.EventReplanned, workflow.EventPaused, workflow.EventResumed, workflow.EventEnded,
+		{[]models.Scope{models.ScopeToolsCall}, []models.EventType{events.ToolCalled, events.ToolFailed}},
+		{[]models.Scope{models.ScopeToolsCall, models.ScopeWorkflowsApprove}, []models.EventType{
+			workflow.EventStarted, workflow.EventStepStarted, workflow.EventStepEnded, workflow.EventReplanned, workflow.EventPaused,
+			workflow.EventResumed, workflow.EventEnded,
 		}},
-		{models.ScopeAdmin, []models.EventType{
+		{[]models.Scope{models.ScopeAdmin}, []models.EventType{
 			events.TokenCreated, events.TokenRotated, events.TokenRevoked,
 			events.KeyIssued, events.KeyChanged, events.KeyRevoked, events.WebhookDisabled, events.DeliveryDead,
 			events.ToolQuarantined, events.ToolApproved, events.ToolClassified,
@@ -50,8 +52,8 @@ func eventScopes() []scopedEvents {
 }
 
 type scopedEvents struct {
-	scope models.Scope
-	types []models.EventType
+	scopes []models.Scope // one of them is sufficient; errors name the first
+	types  []models.EventType
 }
 
 // PublishedEvents returns the event types that agents can subscribe to as publications of nova, and the scope that each
@@ -60,8 +62,8 @@ func PublishedEvents() map[models.EventType]models.Scope {
 	out := map[models.EventType]models.Scope{}
 	for _, group := range eventScopes() {
 		for _, t := range group.types {
-			if group.scope != models.ScopeAdmin && t != live.UsageChanged {
-				out[t] = group.scope
+			if scope := group.scopes[0]; scope != models.ScopeAdmin && t != live.UsageChanged {
+				out[t] = scope
 			}
 		}
 	}
@@ -74,6 +76,8 @@ type eventFilter struct {
 	agent, task, workflow string // "" for all
 	// caller limits tool calls and workflows to those of one agent, "" for none; nil for all agents.
 	caller *string
+	// approves adds the workflows that other tokens or persons approve.
+	approves bool
 	// inSubtree reports whether one of the agents is in the subtree of a bound token; nil for others.
 	inSubtree func(agents []string) (bool, error)
 }
@@ -89,13 +93,13 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 	}
 	var known []string
 	for _, group := range eventScopes() {
+		allowed := slices.ContainsFunc(group.scopes, p.Has)
 		for _, t := range group.types {
 			known = append(known, string(t))
 			switch named := slices.Contains(wanted, string(t)); {
-			case named && err == nil:
-				err = auth.Require(p, group.scope)
-				f.types = append(f.types, t)
-			case wanted == nil && p.Has(group.scope):
+			case named && !allowed && err == nil:
+				err = auth.Require(p, group.scopes[0])
+			case named, wanted == nil && allowed:
 				f.types = append(f.types, t)
 			}
 		}
@@ -111,7 +115,10 @@ func readEventFilter(q *query, p models.Principal) (f eventFilter, err error) {
 		return f, wrong
 	}
 	if !p.Administers() {
-		f.caller = new(orZero(p.AgentID))
+		f.caller, f.approves = new(""), p.Has(models.ScopeWorkflowsApprove)
+		if p.AgentID != nil && p.Has(models.ScopeToolsCall) {
+			f.caller = p.AgentID
+		}
 	}
 	return f, err
 }
@@ -140,13 +147,20 @@ func (f eventFilter) wants(e models.Event) bool {
 		return false
 	}
 	kind, _, _ := strings.Cut(string(e.Type), ".")
-	if f.caller != nil && (kind == "tool" || kind == "workflow") && (*f.caller == "" || !concernsAgent(e, *f.caller)) {
+	if f.caller != nil && (kind == "tool" || kind == "workflow") && (*f.caller == "" || !concernsAgent(e, *f.caller)) &&
+		!(f.approves && kind == "workflow" && hasApprover(e)) {
 		return false
 	}
 	if f.task != "" && (e.Key != f.task || kind != "task") || f.workflow != "" && (e.Key != f.workflow || kind != "workflow") {
 		return false
 	}
 	return f.agent == "" || concernsAgent(e, f.agent)
+}
+
+// hasApprover reports whether another token or a person approves the steps of the workflow of an event.
+func hasApprover(e models.Event) bool {
+	var data struct{ Approver string }
+	return json.Unmarshal(e.Data, &data) == nil && data.Approver != ""
 }
 
 // allows is wants for an event of agents that the token may read.

@@ -36,6 +36,40 @@ func TestEventFilterOfToolCalls(t *testing.T) {
 	}
 }
 
+// TestEventFilterOfApprovers checks that a token with workflows:approve receives the events of the workflows that it may read.
+func TestEventFilterOfApprovers(t *testing.T) {
+	t.Parallel()
+	agent := "ada"
+	paused := func(payer, approver string) models.Event {
+		return models.Event{Type: workflow.EventPaused, Key: "wf_1", Data: []byte(`{"agent_id":"` + payer + `","approver":"` + approver + `"}`)}
+	}
+	for name, c := range map[string]struct {
+		principal         models.Principal
+		own, other, human bool
+	}{
+		"an approver":               {models.Principal{Scopes: []models.Scope{models.ScopeWorkflowsApprove}}, false, true, true},
+		"an approver of an agent":   {models.Principal{Scopes: []models.Scope{models.ScopeWorkflowsApprove}, AgentID: &agent}, false, true, true},
+		"an agent that may approve": {models.Principal{Scopes: []models.Scope{models.ScopeWorkflowsApprove, models.ScopeToolsCall}, AgentID: &agent}, true, true, true},
+		"an agent":                  {models.Principal{Scopes: []models.Scope{models.ScopeToolsCall}, AgentID: &agent}, true, false, false},
+	} {
+		f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events", nil), "types"), c.principal)
+		require.NoError(t, err)
+		require.Equal(t, []bool{c.own, c.other, c.human}, []bool{f.wants(paused(agent, "")), f.wants(paused("bob", "other")), f.wants(paused("bob", "human"))}, name)
+		require.False(t, f.wants(paused("bob", "")), name)
+		f.inSubtree = func(agents []string) (bool, error) {
+			require.Equal(t, []string{"bob"}, agents)
+			return false, nil
+		}
+		allowed, err := f.allows(paused("bob", "other"))
+		require.NoError(t, err)
+		require.False(t, allowed, "an agent outside of the subtree pays")
+	}
+	called := models.Event{Type: events.ToolCalled, Key: "fs:read", Data: []byte(`{"agent_id":"ada"}`)}
+	f, err := readEventFilter(newQuery(httptest.NewRequest("GET", "/api/v1/events", nil), "types"), models.Principal{Scopes: []models.Scope{models.ScopeWorkflowsApprove}, AgentID: &agent})
+	require.NoError(t, err)
+	require.False(t, f.wants(called))
+}
+
 // TestEventFilterByWorkflow selects the events of one workflow.
 func TestEventFilterByWorkflow(t *testing.T) {
 	t.Parallel()

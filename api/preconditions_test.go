@@ -26,6 +26,10 @@ func TestPreconditions(t *testing.T) {
 		}
 		const rules = `{"allow":[{"tool":"files:*"}]}`
 
+		none := h.do(t, "GET", policy, "")
+		require.JSONEq(t, `{"token_id":"`+id+`","stored":false,"allow":[],"deny":[],"classes":[]}`, string(none.body))
+		require.Empty(t, none.header.Get("ETag"), "If-Match with a tag of it would never match")
+		change(404, "GET", "/api/v1/tokens/unknown/tool-policy", "", "Accept", "*/*")
 		change(412, "PUT", policy, rules, "If-Match", "*")
 		change(412, "PUT", policy, rules, "If-Match", `"1.a"`)
 		change(412, "DELETE", policy, "", "If-Match", "*")
@@ -36,7 +40,7 @@ func TestPreconditions(t *testing.T) {
 		change(200, "PUT", policy, `{"deny":[{"tool":"files:*"}]}`, "If-Match", first)
 		change(412, "PUT", policy, rules, "If-Match", first)
 		change(412, "DELETE", policy, "", "If-Match", first)
-		require.Contains(t, string(h.do(t, "GET", policy, "").body), "deny")
+		require.JSONEq(t, `{"token_id":"`+id+`","stored":true,"allow":[],"deny":[{"tool":"files:*"}],"classes":[]}`, string(h.do(t, "GET", policy, "").body))
 		change(204, "DELETE", policy, "", "If-Match", tag(policy))
 		change(404, "PUT", "/api/v1/tokens/unknown/tool-policy", rules, "If-None-Match", "*")
 

@@ -149,8 +149,9 @@ func (s *Server) router() http.Handler {
 		r.With(send).Post("/api/v1/dead-letters/redeliver", change(s, validBody, s.redeliverDeadLetters))
 		r.With(watch).Get("/api/v1/workers", s.find(s.listWorkers))
 		r.With(watch).Get("/api/v1/workers/{agent_id}", s.read(s.getWorker))
-		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events", s.handle(s.streamEvents))
-		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/events/history", s.find(s.listEvents))
+		follow := s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall, models.ScopeWorkflowsApprove)
+		r.With(follow).Get("/api/v1/events", s.handle(s.streamEvents))
+		r.With(follow).Get("/api/v1/events/history", s.find(s.listEvents))
 
 		r.With(s.requireAny(models.ScopeTasksRead, models.ScopeAgentsRead, models.ScopeToolsCall)).Get("/api/v1/stats", s.find(s.getStats))
 

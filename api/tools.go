@@ -202,24 +202,29 @@ func (s *Server) listToolCalls(r request) (any, error) {
 // toolPolicyView is the tool policy of a token.
 type toolPolicyView struct {
 	TokenID string `json:"token_id" example:"01890a5d-ac96-774b-bcce-b302099a8058"` // The token's id.
+	Stored  bool   `json:"stored" example:"true"`                                   // Whether the token has a policy. The policy of a token without one is empty and allows every tool.
 	models.ToolPolicy
 }
 
-func newToolPolicyView(id string, p models.ToolPolicy) toolPolicyView {
+// newToolPolicyReply returns a policy at a version, which is 0 for a token without a policy. Such a
+// response has no ETag, because its If-Match would never match.
+func newToolPolicyReply(id string, p models.ToolPolicy, version int64) reply {
 	p.Allow, p.Deny, p.Classes = orEmpty(p.Allow), orEmpty(p.Deny), orEmpty(p.Classes)
-	return toolPolicyView{id, p}
+	stored := version > 0
+	return reply{version: version, noStore: !stored, body: toolPolicyView{id, stored, p}}
 }
 
 // getToolPolicy returns the tool policy of a token.
 //
 //	@Summary		Get a token's tool policy
-//	@Description	Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`.
+//	@Description	Returns the tool policy of a token. A token without a policy may call every tool, if it has the scope `tools:call`: its policy is empty, `stored` is false, and the response has no ETag. The policies of the tokens that it descends from also apply.
 //	@Success		200	{object}	toolPolicyView	"The policy"
-//	@Success		304	"The token does not exist or has no policy"
-//	@Failure		404	"The token does not exist or has no policy"
 func (s *Server) getToolPolicy(r request) (any, error) {
+	if _, err := s.core.Auth.Get(r.Context(), r.caller, r.id); err != nil {
+		return nil, err
+	}
 	p, version, err := s.core.Tools.Policy(r.Context(), r.id)
-	return reply{version: version, body: newToolPolicyView(r.id, p)}, err
+	return newToolPolicyReply(r.id, p, version), err
 }
 
 // putToolPolicy sets the tool policy of a token.
@@ -236,7 +241,7 @@ func (s *Server) putToolPolicy(r request, p models.ToolPolicy) (any, error) {
 		return nil, err
 	}
 	version, err := s.core.Tools.SetPolicy(r.Context(), r.caller, r.id, p, r.pre)
-	return reply{version: version, body: newToolPolicyView(r.id, p)}, err
+	return newToolPolicyReply(r.id, p, version), err
 }
 
 // deleteToolPolicy deletes the tool policy of a token.

@@ -111,7 +111,7 @@ func (s *Server) writeWorkflow(w http.ResponseWriter, r request, patience time.D
 // getWorkflowGraph returns the tasks of a workflow with their dependencies.
 //
 //	@Summary		Get the graph of a workflow
-//	@Description	Returns the tasks of a workflow with their dependencies and states.
+//	@Description	Returns the tasks of a workflow with their dependencies, states, attempts and times, and those of agents with their task and worker.
 //	@Success		200	{object}	workflow.StateGraph	"The graph"
 func (s *Server) getWorkflowGraph(r request) (any, error) {
 	g, err := s.core.Workflows.Graph(r.Context(), r.caller, r.id)

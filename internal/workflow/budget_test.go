@@ -275,6 +275,12 @@ func TestBudgetOfAgentSteps(t *testing.T) {
 		require.InDelta(t, tokens, v["budget"].(map[string]any)["used"], 0)
 		require.InDelta(t, tokens, v["task_results"].([]any)[0].(map[string]any)["tokens"], 0)
 		require.Zero(t, f.charged(t, v["workflow_id"].(string)), "the agent of the upstream is charged, not the payer")
+		graph, err := f.tools.Workflows.Graph(t.Context(), f.Principal, v["workflow_id"].(string))
+		require.NoError(t, err)
+		step := graph.Tasks[0]
+		require.Equal(t, []any{"success", 1, "mcp-paper", tokens}, []any{step.Status, step.Attempts, step.Worker, step.Tokens})
+		require.NotEmpty(t, step.TaskID)
+		require.False(t, step.EndedAt.Before(*step.StartedAt))
 		f.requireReleased(t)
 	})
 	testOnDatabases(t, "a task waits for the budget", workflow.Options{}, func(t *testing.T, f *fixture) {

@@ -24,10 +24,12 @@ const (
 
 // EventData is the data of the events of workflows.
 type EventData struct {
-	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"`                        // The workflow's id.
-	AgentID    string `json:"agent_id" example:"finance-personal"`                                        // The agent that is charged.
-	Status     string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state of the workflow.
-	Pause      string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for.
+	WorkflowID string `json:"workflow_id" example:"wf_034530bbngmsf6j6dh3xtmbr4g"` // The workflow's id.
+	AgentID    string `json:"agent_id" example:"finance-personal"`                 // The agent that is charged.
+	// Who can approve tasks; absent for the token that started it.
+	Approver string `json:"approver,omitempty" enums:"other,human" example:"other"`
+	Status   string `json:"status" enums:"running,paused,complete,aborted,error" example:"paused"`      // The state of the workflow.
+	Pause    string `json:"pause,omitempty" enums:"layer,approval,uncertain,budget" example:"approval"` // What a paused workflow waits for.
 	// The checkpoint that waits for a decision; only of a paused workflow.
 	CheckpointID string `json:"checkpoint_id,omitempty" example:"cp_034530bbngmsf6j6dh3xtmbr50"`
 	Layer        int    `json:"layer,omitempty" example:"1"`                                                             // Number of the completed layer; only for the pause `layer`.

@@ -245,7 +245,7 @@ func (x *execution) settle(state, by, feedback string) {
 
 func (x *execution) emit(kind models.EventType, d EventData) {
 	d.Reason = columns.Text(d.Reason, maxEventText)
-	d.WorkflowID, d.AgentID, d.Status, d.Version = x.row.ID, x.row.Payer, status(x.row), x.row.Version+1
+	d.WorkflowID, d.AgentID, d.Approver, d.Status, d.Version = x.row.ID, x.row.Payer, x.row.Approver, status(x.row), x.row.Version+1
 	x.events = append(x.events, store.EventDraft{Type: kind, Key: x.row.ID, Data: d})
 }
 

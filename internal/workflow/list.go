@@ -66,10 +66,7 @@ func (e *Engine) List(ctx context.Context, by models.Principal, q Query) ([]Summ
 	for i, w := range rows {
 		out[i] = Summary{
 			WorkflowID: w.ID, Status: status(w), Definition: ref(w), Pause: w.Pause, Approver: w.Approver, TokenID: w.TokenID, Actor: w.Actor, AgentID: w.Payer, Source: w.Source, TraceID: w.TraceID,
-			ErrorCode: w.ErrorCode, Reason: w.Reason, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
-		}
-		if !w.EndedAt.IsZero() {
-			out[i].EndedAt = &w.EndedAt
+			ErrorCode: w.ErrorCode, Reason: w.Reason, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, EndedAt: timeOrNil(w.EndedAt),
 		}
 	}
 	return out, err

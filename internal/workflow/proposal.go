@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
+	"time"
 
 	"comet/internal/tools"
 	"comet/internal/toolsearch"
 	"comet/internal/workflow/intent"
 	"comet/internal/workflow/plan"
 	"comet/models"
+	"comet/store/workflows"
 )
 
 const (
@@ -143,7 +146,15 @@ type StateGraph struct {
 // StateNode is a step of a stored workflow with its state.
 type StateNode struct {
 	Node
-	Status string `json:"status" enums:"pending,running,success,error,skipped,uncertain" example:"success"` // The state.
+	Status    string     `json:"status" enums:"pending,running,success,error,skipped,uncertain" example:"success"` // The state.
+	Attempts  int        `json:"attempts" example:"1"`                                                             // Number of attempts that have started.
+	StartedAt *time.Time `json:"started_at,omitempty" example:"2026-01-10T15:30:00Z"`                              // When the last attempt started; absent before the first.
+	EndedAt   *time.Time `json:"ended_at,omitempty" example:"2026-01-10T15:30:02Z"`                                // When the task ended; absent until then.
+	TaskID    string     `json:"task_id,omitempty" example:"01890a5d-ac96-774b-bcce-b302099a8058"`                 // Id of the task of an agent_task, as in `/api/v1/tasks/{task_id}`; absent for others and before it is submitted.
+	Worker    string     `json:"worker_id,omitempty" example:"research-web-01"`                                    // The agent that executes the task of an agent_task; absent until one is assigned.
+	ErrorCode string     `json:"error_code,omitempty" example:"TOOL_NOT_FOUND"`                                    // Why the task failed, as a code.
+	Error     string     `json:"error,omitempty" example:"the disk is full"`                                       // Why the task failed.
+	Tokens    int64      `json:"tokens,omitempty" example:"310"`                                                   // Tokens of all attempts; only in a workflow with a budget.
 } // @name WorkflowStateNode
 
 // Graph returns the steps of a workflow with their dependencies and states.
@@ -153,8 +164,22 @@ func (e *Engine) Graph(ctx context.Context, by models.Principal, id string) (out
 		return out, err
 	}
 	out = StateGraph{WorkflowID: id, Status: status(x.row), Version: x.row.Version}
-	for i := range x.steps {
-		out.Tasks = append(out.Tasks, StateNode{x.node(i), stepStatus(x.steps[i])})
+	var workers map[string]string
+	if slices.ContainsFunc(x.steps, func(s workflows.Step) bool { return s.TaskID != "" }) {
+		workers, err = workflows.Workers(e.Store.Reads(ctx), id)
 	}
-	return out, nil
+	for i, s := range x.steps {
+		out.Tasks = append(out.Tasks, StateNode{
+			Node: x.node(i), Status: stepStatus(s), Attempts: s.Attempt, StartedAt: timeOrNil(s.StartedAt), EndedAt: timeOrNil(s.EndedAt),
+			TaskID: s.TaskID, Worker: workers[s.TaskID], ErrorCode: s.ErrorCode, Error: s.Error, Tokens: s.Tokens,
+		})
+	}
+	return out, err
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }

@@ -331,12 +331,21 @@ func Checkpoints(from store.Source, workflowID, before string, limit int) ([]Che
 
 // Names returns the names of tokens by their ids.
 func Names(from store.Source, ids []string) (map[string]string, error) {
-	type token struct{ ID, Name string }
 	in, args := filter.In(ids)
-	rows, err := store.Rows[token](from, "SELECT id, name FROM tokens WHERE id IN "+in, args...)
+	return pairs(from, "SELECT id, name FROM tokens WHERE id IN "+in, args...)
+}
+
+// Workers returns the agents of the newest attempts of the tasks of a workflow by the ids of the tasks.
+func Workers(from store.Source, id string) (map[string]string, error) {
+	return pairs(from, "SELECT id, agent_id FROM tasks WHERE id IN (SELECT task_id FROM workflow_steps WHERE workflow_id = ? AND task_id <> '')", id)
+}
+
+func pairs(from store.Source, query string, args ...any) (map[string]string, error) {
+	type pair struct{ Key, Value string }
+	rows, err := store.Rows[pair](from, query, args...)
 	out := map[string]string{}
-	for _, t := range rows {
-		out[t.ID] = t.Name
+	for _, p := range rows {
+		out[p.Key] = p.Value
 	}
 	return out, err
 }

@@ -91,7 +91,7 @@ func TestTools(t *testing.T) {
 		s.do(http.MethodGet, "/api/v1/tools/graph", nil, &g)
 		return len(g.Nodes) >= 3
 	})
-	p := open(t, s, "status of 404") // a token without a policy
+	p := open(t, s, "")
 	p.logIn(s.token, "/ui/tools")
 	p.inspect([]view{
 		{"tools-servers", "/ui/tools", "memory"},

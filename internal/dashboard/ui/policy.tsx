@@ -1,6 +1,6 @@
 // Tool policies: which tools a token may call, and a simulation of what a policy allows.
 import { useCallback, useState } from "preact/hooks";
-import { Problem, query, request, type Schemas } from "./api";
+import { query, request, type Schemas } from "./api";
 import { Badge, Empty, Filter, Loaded, Panel, Table, Tag, Time } from "./components";
 import { useLoad, usePages } from "./resource";
 import { link, parameter } from "./router";
@@ -83,16 +83,11 @@ function TokenPolicy({ id, token }: { id: string; token?: Token }) {
   const stored = useLoad<Stored>(
     useCallback(
       async (signal: AbortSignal) => {
-        try {
-          const response = await request({ path }, signal);
-          const { token_id: _, ...policy } = (await response.json()) as Schemas["ToolPolicyView"];
-          return { policy, etag: response.headers.get("ETag") ?? undefined };
-        } catch (thrown) {
-          if (Problem.of(thrown).status === 404 && token) return {};
-          throw thrown;
-        }
+        const response = await request({ path }, signal);
+        const { token_id: _, stored, ...policy } = (await response.json()) as Schemas["ToolPolicyView"];
+        return stored ? { policy, etag: response.headers.get("ETag") ?? undefined } : {};
       },
-      [path, saved, token !== undefined],
+      [path, saved],
     ),
   );
   if (stored.loading && saved && stored.data === undefined) return null;
