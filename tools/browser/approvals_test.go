@@ -60,6 +60,10 @@ func TestApprovals(t *testing.T) {
 	eventually(t, "the workflow is complete", func() bool { return s.workflowStatus(approved) == "complete" })
 	p.shows("complete")
 
+	p.inspect([]view{{"workflow-timeline", "/ui/workflows/" + approved + "?view=timeline&step=sum", "Result"}})
+	p.until(`document.querySelectorAll(".timeline [role=listitem]").length === 2`)
+
+	p.show("light", 1440)
 	p.visit("/ui/workflows/" + rejected)
 	p.click("Reject")
 	p.shows("Reject this checkpoint?")

@@ -11,10 +11,10 @@ function ticks(span: number): number[] {
 }
 
 export function Timeline({ items, selected, select }: { items: Item[]; selected: string; select: (id: string) => void }) {
-  const begun = items.filter((s) => s.time).sort((a, b) => a.time!.from - b.time!.from);
-  if (begun.length === 0) return <p class="muted padded">No step has started, or the events of its steps are no longer stored.</p>;
-  const end = (s: Item) => s.time!.to ?? now.value;
-  const from = begun[0]!.time!.from;
+  const begun = items.filter((s) => s.from).sort((a, b) => a.from! - b.from!);
+  if (begun.length === 0) return <p class="muted padded">No step has started.</p>;
+  const end = (s: Item) => s.to ?? now.value;
+  const from = begun[0]!.from!;
   const span = Math.max(1, ...begun.map((s) => end(s) - from));
   const left = (at: number) => ((at - from) / span) * 100 + "%";
   return (
@@ -28,12 +28,12 @@ export function Timeline({ items, selected, select }: { items: Item[]; selected:
       </div>
       {begun.map((s) => (
         <div role="listitem" key={s.id}>
-          <button class="lane" aria-pressed={s.id === selected} aria-label={`${s.id}, ${words(s.status!)}, from ${duration(s.time!.from - from)}, for ${duration(end(s) - s.time!.from)}`} onClick={() => select(s.id)}>
+          <button class="lane" aria-pressed={s.id === selected} aria-description={`${words(s.status!)}, started after ${duration(s.from! - from)}`} onClick={() => select(s.id)}>
             <span class="truncate">{s.id}</span>
             <span class="track">
-              <i class={"bar-of " + s.status} style={{ left: left(s.time!.from), width: `max(3px, ${((end(s) - s.time!.from) / span) * 100}%)` }} />
+              <i class={"bar-of " + s.status} style={{ left: left(s.from!), width: `max(3px, ${((end(s) - s.from!) / span) * 100}%)` }} />
             </span>
-            <span class="number">{duration(s.ms ?? end(s) - s.time!.from)}</span>
+            <span class="number">{duration(s.ms ?? end(s) - s.from!)}</span>
           </button>
         </div>
       ))}

@@ -8,19 +8,17 @@ import { Dag, type Node } from "./dag";
 import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
-import { about, useGet, useLoad, usePages } from "./resource";
+import { about, useGet, useLoad, usePages, useRepeat } from "./resource";
 import { link, parameter, setParameters } from "./router";
-import { stepTimes, useRunEvents, type StepTime } from "./runevents";
 import { can } from "./session";
 import { Timeline } from "./timeline";
 
 type View = Schemas["Workflow"];
-type Result = Schemas["WorkflowTaskResult"];
 type Graph = Schemas["WorkflowStateGraph"];
 type Run = { view: View; text: string };
 
-/** Item is the data of one step. */
-export type Item = Node & { time?: StepTime; result?: Result };
+/** Item is the data of one step. from and to are when its newest attempt began and ended, in milliseconds since 1970. */
+export type Item = Node & { from?: number; to?: number; state: Graph["tasks"][number] };
 
 const spacing = 300;
 const ended = (v: View) => ["complete", "error", "aborted", "rejected"].includes(v.status);
@@ -41,10 +39,9 @@ export function Workflow({ id }: { id: string }) {
   const waiting = query("/api/v1/workflows", { status: "paused", decidable: true, limit: 100 });
   const decidable = useGet<Schemas["WorkflowList"]>(waiting, changes, spacing);
   const reload = () => (run.reload(), graph.reload(), checkpoints.reload(), decidable.reload());
-  const events = useRunEvents(id, reload);
-  const times = useMemo(() => stepTimes(events), [events]);
   const view = run.data?.view;
-  const items = useMemo(() => itemsOf(graph.data, view, times), [graph.data, view, times]);
+  useRepeat(reload, Boolean(!can("admin") && view && !ended(view)), 5000); // the stream may lack events of workflows that other agents pay for
+  const items = useMemo(() => itemsOf(graph.data, view), [graph.data, view]);
   const may = Boolean(decidable.data && (decidable.data.next_cursor || decidable.data.workflows.some((w) => w.workflow_id === id)));
   return (
     <Page
@@ -54,12 +51,12 @@ export function Workflow({ id }: { id: string }) {
       ready={Boolean((run.data || run.problem) && (graph.data || graph.problem))}
       badge={view && <Badge state={view.status} of={runTone(view.status)} />}
       subtitle={view?.definition && <span class="row"><code>{id}</code><a href={query(link("workflows"), { tab: "definitions", definition: view.definition.name, version: view.definition.version })}>version {view.definition.version}</a></span>}
-      actions={view && <Actions view={view} path={path} reload={reload} calls={[{ path }, { path: path + "/graph" }, { path: path + "/checkpoints" }, { path: "/api/v1/events/history?workflow_id=" + id }]} />}
+      actions={view && <Actions view={view} path={path} reload={reload} calls={[{ path }, { path: path + "/graph" }, { path: path + "/checkpoints" }]} />}
     >
       <Loaded of={run}>
         {({ view, text }) => (
           <>
-            <Header view={view} items={items} began={events.find((e) => e.type === "workflow.started")?.at} />
+            <Header view={view} items={items} />
             {(view.reason || view.feedback) && <div class={"notice " + (view.status === "complete" ? "" : "bad")}><div><strong>{words(view.status)}</strong><span>{view.reason || view.feedback}</span></div></div>}
             {view.options?.length && view.checkpoint_id ? <Checkpoint view={view} text={text} decidable={may} reload={reload} /> : null}
             <Steps graph={graph} items={items} path={path} checkpoints={checkpoints.data ?? []} />
@@ -78,19 +75,30 @@ export function Workflow({ id }: { id: string }) {
 /** runTone is the colour of the status of a response. */
 const runTone = (status: string) => (["layer_complete", "approval_required", "uncertain", "budget_exhausted"].includes(status) ? "warn" : status === "complete" ? "good" : status === "running" ? "info" : "bad");
 
-/** itemsOf joins the graph, the results and the times of the steps. */
-function itemsOf(graph: Graph | undefined, view: View | undefined, times: Map<string, StepTime>): Item[] {
-  const results = new Map([...(view?.task_results ?? []), ...(view?.layer_results ?? [])].map((r) => [r.taskId, r]));
+const time = (text: string | undefined) => (text ? Date.parse(text) : undefined);
+
+/** itemsOf joins the graph and the steps that the open checkpoint asks about. */
+function itemsOf(graph: Graph | undefined, view: View | undefined): Item[] {
   const asked = new Set(view?.context?.steps.map((s) => s.id));
   return (graph?.tasks ?? []).map((t) => {
-    const time = times.get(t.id);
-    const result = results.get(t.id);
-    const over = t.status !== "pending" && t.status !== "running" && t.status !== "skipped";
-    return { id: t.id, layer: t.layer, depends_on: t.depends_on, status: t.status === "pending" && asked.has(t.id) ? "waiting" : t.status, kind: t.type, target: t.type === "code_execution" ? "code" : t.tool || t.agent_id || t.capability || "", ms: over ? (time?.ms ?? result?.duration_ms) : undefined, time, result };
+    const [from, to] = [time(t.started_at), time(t.ended_at)];
+    return {
+      id: t.id,
+      layer: t.layer,
+      depends_on: t.depends_on,
+      status: t.status === "pending" && asked.has(t.id) ? "waiting" : t.status,
+      kind: t.type,
+      target: t.type === "code_execution" ? "code" : t.tool || t.agent_id || t.capability || "",
+      ms: from && to ? to - from : undefined,
+      from,
+      to,
+      state: t,
+    };
   });
 }
 
-function Header({ view, items, began }: { view: View; items: Item[]; began?: string }) {
+function Header({ view, items }: { view: View; items: Item[] }) {
+  const began = items.map((s) => s.state.started_at).filter((at) => at !== undefined).sort()[0];
   const layers = Math.max(0, ...items.map((s) => s.layer));
   const open = items.filter((s) => !["success", "error", "skipped"].includes(s.status ?? ""));
   const layer = open.length ? Math.min(...open.map((s) => s.layer)) : layers;
@@ -166,7 +174,7 @@ function Steps({ graph, items, path, checkpoints }: { graph: Parameters<typeof L
 }
 
 function List({ items }: { items: Item[] }) {
-  const tokens = items.some((s) => s.time?.tokens || s.result?.tokens);
+  const tokens = items.some((s) => s.state.tokens);
   const at = (id: string) => query(location.pathname, { view: "list", step: id });
   return (
     <Table
@@ -183,7 +191,7 @@ function List({ items }: { items: Item[] }) {
         { title: "Target", cell: (s) => <code>{s.target}</code> },
         { title: "Layer", number: true, cell: (s) => s.layer },
         { title: "After", cell: (s) => <span class="truncate">{s.depends_on.join(", ") || "–"}</span> },
-        ...(tokens ? [{ title: "Tokens", number: true, cell: (s: Item) => count(s.time?.tokens ?? s.result?.tokens) }] : []),
+        ...(tokens ? [{ title: "Tokens", number: true, cell: (s: Item) => count(s.state.tokens) }] : []),
       ]}
     />
   );
@@ -193,9 +201,7 @@ const StepBadge = ({ status }: { status: string }) => <Badge state={status} of={
 
 function Step({ step, path, checkpoints, close }: { step: Item; path: string; checkpoints: CheckpointRecord[]; close: () => void }) {
   const shown = checkpoints.flatMap((c) => c.steps).find((s) => s.id === step.id);
-  const task = taskPath(path, step);
-  const tasks = useGet<Schemas["TaskList"]>(task && can("tasks:read", "messages:send") ? task : undefined);
-  const found = tasks.data?.tasks[0];
+  const { task_id: task, worker_id: worker, error, error_code: code } = step.state;
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     if (matchMedia("(max-width: 1100px)").matches) box.current?.scrollIntoView({ block: "nearest" }); // it is below the steps there
@@ -211,25 +217,20 @@ function Step({ step, path, checkpoints, close }: { step: Item; path: string; ch
             ["Class", shown?.class],
             ["Layer", step.layer],
             ["After", step.depends_on.length > 0 && <span class="row">{step.depends_on.map((d) => <a key={d} href={query(location.pathname, { view: parameter("view"), step: d })}>{d}</a>)}</span>],
-            ["Started", step.time && <Time at={new Date(step.time.from).toISOString()} />],
+            ["Started", step.state.started_at && <Time at={step.state.started_at} />],
             ["Duration", step.ms !== undefined ? duration(step.ms) : undefined],
-            ["Attempt", step.time && step.time.attempt > 1 ? step.time.attempt : undefined],
-            ["Tokens", step.time?.tokens ?? step.result?.tokens],
-            ["Task", found && <a href={link("tasks", found.id)}>{found.id}</a>],
+            ["Attempts", step.state.attempts > 1 ? step.state.attempts : undefined],
+            ["Tokens", step.state.tokens],
+            ["Task", task && (can("tasks:read", "messages:send") ? <a href={link("tasks", task)}>{task}</a> : <code>{task}</code>)],
+            ["Worker", worker && (can("agents:read") ? <a href={link("agents", worker)}>{worker}</a> : <code>{worker}</code>)],
           ].map(([name, value]) => [name, value || undefined] as [string, ComponentChildren])}
         />
-        {step.result?.error && <div class="notice bad"><div><span>{step.result.error}</span>{step.result.error_code && <Tag>{step.result.error_code}</Tag>}</div></div>}
+        {error && <div class="notice bad"><div><span>{error}</span>{code && <Tag>{code}</Tag>}</div></div>}
         {shown && <><h3>{shown.code ? "Code" : "Arguments"}</h3><Json label="Arguments" value={shown.code ?? shown.arguments} /></>}
         {step.status === "success" && <StepResult path={`${path}/steps/${encodeURIComponent(step.id)}/result`} />}
       </Panel>
     </div>
   );
-}
-
-/** taskPath is the list of the one task of an agent step: its request id is made of the workflow, the step and the attempt. */
-function taskPath(path: string, step: Item): string | undefined {
-  if (step.kind !== "agent_task" || !step.time) return undefined;
-  return query("/api/v1/tasks", { request_id: `${path.split("/").pop()}/${step.id}/${step.time.attempt}`, limit: 1 });
 }
 
 const longest = 64 << 10;
