@@ -11077,6 +11077,11 @@ type WorkflowStateNode struct {
 	// Example: research-web-01
 	AgentID *string `json:"agent_id,omitempty" yaml:"agent_id,omitempty"`
 
+	// Attempts Number of attempts that have started.
+	//
+	// Example: 1
+	Attempts int `json:"attempts" yaml:"attempts"`
+
 	// Capability The required capability of the agent.
 	//
 	// Example: web_search
@@ -11086,6 +11091,21 @@ type WorkflowStateNode struct {
 	//
 	// Example: ["t0"]
 	DependsOn []string `json:"depends_on" yaml:"depends_on"`
+
+	// EndedAt When the task ended; absent until then.
+	//
+	// Example: 2026-01-10T15:30:02Z
+	EndedAt *time.Time `json:"ended_at,omitempty" yaml:"ended_at,omitempty"`
+
+	// Error Why the task failed.
+	//
+	// Example: the disk is full
+	Error *string `json:"error,omitempty" yaml:"error,omitempty"`
+
+	// ErrorCode Why the task failed, as a code.
+	//
+	// Example: TOOL_NOT_FOUND
+	ErrorCode *string `json:"error_code,omitempty" yaml:"error_code,omitempty"`
 
 	// ID The task's id in the workflow.
 	//
@@ -11097,10 +11117,25 @@ type WorkflowStateNode struct {
 	// Example: 2
 	Layer int `json:"layer" yaml:"layer"`
 
+	// StartedAt When the last attempt started; absent before the first.
+	//
+	// Example: 2026-01-10T15:30:00Z
+	StartedAt *time.Time `json:"started_at,omitempty" yaml:"started_at,omitempty"`
+
 	// Status The state.
 	//
 	// Example: success
 	Status WorkflowStateNodeStatus `json:"status" yaml:"status"`
+
+	// TaskID Id of the task of an agent_task, as in `/api/v1/tasks/{task_id}`; absent for others and before it is submitted.
+	//
+	// Example: 01890a5d-ac96-774b-bcce-b302099a8058
+	TaskID *string `json:"task_id,omitempty" yaml:"task_id,omitempty"`
+
+	// Tokens Tokens of all attempts; only in a workflow with a budget.
+	//
+	// Example: 310
+	Tokens *int64 `json:"tokens,omitempty" yaml:"tokens,omitempty"`
 
 	// Tool The tool; absent for agent_task.
 	//
@@ -11111,6 +11146,11 @@ type WorkflowStateNode struct {
 	//
 	// Example: mcp_tool
 	Type WorkflowStateNodeType `json:"type" yaml:"type"`
+
+	// WorkerID The agent that executes the task of an agent_task; absent until one is assigned.
+	//
+	// Example: research-web-01
+	WorkerID *string `json:"worker_id,omitempty" yaml:"worker_id,omitempty"`
 }
 
 // WorkflowStateNodeStatus The state.
@@ -13918,13 +13958,13 @@ type ClientInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
 	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 	StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -13933,7 +13973,7 @@ type ClientInterface interface {
 	//
 	// Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
 	//
-	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 	//
 	// Corresponds with GET /api/v1/events/history (the `ListEvents` operationId).
 	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -15056,7 +15096,7 @@ type ClientInterface interface {
 
 	// GetWorkflowGraph Get the graph of a workflow
 	//
-	// Returns the tasks of a workflow with their dependencies and states.
+	// Returns the tasks of a workflow with their dependencies, states, attempts and times, and those of agents with their task and worker.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -16476,13 +16516,13 @@ func (c *Client) RedeliverDeadLetters(ctx context.Context, body RedeliverDeadLet
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
 // `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 //
 // Corresponds with GET /api/v1/events (the `StreamEvents` operationId).
 func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -16501,7 +16541,7 @@ func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, r
 //
 // Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
 //
-// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 //
 // Corresponds with GET /api/v1/events/history (the `ListEvents` operationId).
 func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -18754,7 +18794,7 @@ func (c *Client) ContinueWorkflow(ctx context.Context, workflowID string, params
 
 // GetWorkflowGraph Get the graph of a workflow
 //
-// Returns the tasks of a workflow with their dependencies and states.
+// Returns the tasks of a workflow with their dependencies, states, attempts and times, and those of agents with their task and worker.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
@@ -28643,13 +28683,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 	//
-	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+	// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 	//
 	// `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 	//
 	// With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 	//
-	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -28660,7 +28700,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
 	//
-	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+	// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -29899,7 +29939,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetWorkflowGraphWithResponse Get the graph of a workflow
 	//
-	// Returns the tasks of a workflow with their dependencies and states.
+	// Returns the tasks of a workflow with their dependencies, states, attempts and times, and those of agents with their task and worker.
 	//
 	// Requires one of the scopes `tools:call`, `workflows:approve`.
 	//
@@ -43199,13 +43239,13 @@ func (c *ClientWithResponses) RedeliverDeadLettersWithResponse(ctx context.Conte
 //
 // Without a position the stream starts with the next event. With `Last-Event-ID`, which browsers send when they reconnect, it resumes after that position, on any replica; 0 starts with the oldest stored event. If events after that position have been deleted, the stream starts with `event: gap`, whose data is `{"after", "resumed_after"}`: the requested position and the position after which the stream resumes.
 //
-// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls and workflows `tools:call`, and all others `admin`. Without `admin` a token receives events of tool calls and workflows only if its own agent pays for them; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
+// Events of tasks, sessions, workers and schedules require the scope `tasks:read`, those of agents `agents:read`, those of tool calls `tools:call`, those of workflows `tools:call` or `workflows:approve`, and all others `admin`. Without `admin` a token with `tools:call` receives events of tool calls and workflows only if its own agent pays for them, and a token with `workflows:approve` those of workflows with an `approver`, if it is bound to an agent only those that an agent of its subtree pays for; with `workflow_id` it receives those of every workflow that it may read. Without `types` the stream contains all events that the token may see. `agent_id` selects events about an agent, its work, and the tasks it requested.
 //
 // `usage.changed` is not stored: it has no `id` and no `position`, does not move the position of the stream, and is not in `GET /api/v1/events/history` or in webhooks. A stream contains it at most once a second for each agent and replica, after changes of the agent's usage, reservations or additional budgets. Its `data` has `agent_id`, `used_today`, `subtree_used_today` (if the budget limits the subtree), `reserved`, `token_budget` and `additional_budget`. A client that reads slowly may miss it; read the agent's usage again.
 //
 // With `format=v5`, `data` is one line of PROTOCOL_V5's log format (§10.3), for tasks of every protocol: `[TS] [LEVEL] [CTX] [TID] FROM>TO TYPE ERR DATA`. TS is in milliseconds since 1970. Agents and tasks without short ids get them.
 //
-// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -43222,7 +43262,7 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 //
 // Returns a page of the events that the stream has sent, with the same filters and rights. Without a position the page has the newest events; `before` selects those before a position and `after` those after it. A request looks at 10,000 events at most, so that a page may have fewer events than `limit`; `next_before` and `next_after` continue it.
 //
-// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `agents:write`.
+// Requires one of the scopes `tasks:read`, `agents:read`, `tools:call`, `workflows:approve`, `agents:write`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -45139,7 +45179,7 @@ func (c *ClientWithResponses) ContinueWorkflowWithResponse(ctx context.Context, 
 
 // GetWorkflowGraphWithResponse Get the graph of a workflow
 //
-// Returns the tasks of a workflow with their dependencies and states.
+// Returns the tasks of a workflow with their dependencies, states, attempts and times, and those of agents with their task and worker.
 //
 // Requires one of the scopes `tools:call`, `workflows:approve`.
 //
