@@ -54,3 +54,7 @@ package api
 //	@in				header
 //	@name			Authorization
 //	@description	A token from `POST /api/v1/tokens`, sent as `Authorization: Bearer <token>`.
+//	@securityDefinitions.apikey	LoginCookie
+//	@in				cookie
+//	@name			__Host-comet
+//	@description	The cookie of a login of a browser (`POST /ui/session`), with the rights of its token; without TLS on the same machine its name is `comet_session`. Requests must come from a page of this server, and bodies must be `application/json`. An `Authorization` header takes precedence.

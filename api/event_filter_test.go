@@ -57,7 +57,7 @@ func TestEventFilterOfApprovers(t *testing.T) {
 		require.Equal(t, []bool{c.own, c.other, c.human}, []bool{f.wants(paused(agent, "")), f.wants(paused("bob", "other")), f.wants(paused("bob", "human"))}, name)
 		require.False(t, f.wants(paused("bob", "")), name)
 		f.inSubtree = func(agents []string) (bool, error) {
-			require.Equal(t, []string{"bob"}, agents)
+			require.Contains(t, agents, "bob")
 			return false, nil
 		}
 		allowed, err := f.allows(paused("bob", "other"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -207,6 +208,31 @@ func TestSecurityMatchesTheDescription(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestCookiesMatchTheDescription sends the cookie of a login to every operation that requires a token.
+func TestCookiesMatchTheDescription(t *testing.T) {
+	t.Parallel()
+	d := newDescribedServer(t)
+	secret, _, err := d.auth.Login(t.Context(), auth.LoginDraft{Token: d.admin})
+	require.NoError(t, err)
+	accepting := 0
+	readDescription(t).operations(func(method, path, address string, op describedOperation) {
+		if len(op.Security) == 0 {
+			return
+		}
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+address+"?unknown=1", nil)
+		r.AddCookie(&http.Cookie{Name: "comet_session", Value: secret})
+		w := httptest.NewRecorder()
+		d.handler.ServeHTTP(w, r)
+		if slices.ContainsFunc(op.Security, func(s map[string][]string) bool { return s["LoginCookie"] != nil }) {
+			accepting++
+			require.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, w.Code, "%s %s: %s", method, path, w.Body)
+		} else if path != "/api/v1/logins/codes" { // which checks its parameters first
+			require.Equal(t, http.StatusUnauthorized, w.Code, "%s %s", method, path)
+		}
+	})
+	require.Greater(t, accepting, 100)
 }
 
 // TestPublicRoutesAreDocumented checks that SECURITY.md lists the routes that accept requests without a token.

@@ -21,6 +21,7 @@ func TestPolicySimulation(t *testing.T) {
 		type verdict struct {
 			ID               string
 			Callable, Listed bool
+			Class            models.ToolClass
 			Reason, Rule     string
 		}
 		simulate := func(body string) (list []verdict) {
@@ -48,13 +49,13 @@ func TestPolicySimulation(t *testing.T) {
 		}
 		const submit, status, search = "comet:submit_task", "comet:task_status", "agentcards:search_tools"
 		require.Equal(t, []verdict{
-			{submit, false, true, `the token "limited" lacks the scope "messages:send"`, ""},
-			{"fs:none", false, false, "no server offers a tool of this name", ""},
-			{search, true, true, "no rule refuses it", ""},
+			{submit, false, true, models.ToolDestructive, `the token "limited" lacks the scope "messages:send"`, ""},
+			{"fs:none", false, false, "", "no server offers a tool of this name", ""},
+			{search, true, true, models.ToolRead, "no rule refuses it", ""},
 		}, simulate(`{"tools":["`+submit+`","fs:none","`+search+`"]}`))
 		require.Equal(t, []verdict{
-			{status, false, false, "a rule of deny matches the tool", "comet:task_*"},
-			{submit, false, false, "no rule of allow matches the tool", ""},
+			{status, false, false, models.ToolRead, "a rule of deny matches the tool", "comet:task_*"},
+			{submit, false, false, models.ToolDestructive, "no rule of allow matches the tool", ""},
 		}, simulate(`{"policy":{"allow":[{"tool":"comet:task*"}],"deny":[{"tool":"comet:task_*"}]},"tools":["`+status+`","`+submit+`"]}`))
 		require.Equal(t, "classes does not contain the class of the tool", simulate(`{"policy":{"classes":["destructive"]},"tools":["` + status + `"]}`)[0].Reason)
 
@@ -80,6 +81,6 @@ func TestPolicySimulation(t *testing.T) {
 		reader, err := h.auth.Create(t.Context(), models.System(), auth.TokenDraft{Name: new("reader"), Scopes: []models.Scope{models.ScopeTasksRead}}, nil)
 		require.NoError(t, err)
 		path = "/api/v1/tokens/" + reader.Token.ID + "/tool-policy"
-		require.Equal(t, verdict{search, false, false, `the token "reader" lacks the scope "tools:call"`, ""}, simulate(`{"tools":["` + search + `"]}`)[0])
+		require.Equal(t, verdict{search, false, false, models.ToolRead, `the token "reader" lacks the scope "tools:call"`, ""}, simulate(`{"tools":["` + search + `"]}`)[0])
 	})
 }

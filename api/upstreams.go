@@ -322,11 +322,12 @@ type policySimulation struct {
 
 // toolVerdict is whether a token may call a tool, and why not.
 type toolVerdict struct {
-	ID       string `json:"id" example:"filesystem:write_file"`               // The tool's id.
-	Callable bool   `json:"callable" example:"false"`                         // Whether the token may call it. Rules with arguments may still refuse some arguments.
-	Listed   bool   `json:"listed" example:"false"`                           // Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
-	Reason   string `json:"reason" example:"a rule of deny matches the tool"` // Why it may or may not be called.
-	Rule     string `json:"rule,omitempty" example:"filesystem:*"`            // The rule of `deny` that refuses it, if one does.
+	ID       string           `json:"id" example:"filesystem:write_file"`                                                  // The tool's id.
+	Callable bool             `json:"callable" example:"false"`                                                            // Whether the token may call it. Rules with arguments may still refuse some arguments.
+	Listed   bool             `json:"listed" example:"false"`                                                              // Whether `tools/list` of MCP contains it for the token. A search finds every tool that may be called.
+	Class    models.ToolClass `json:"class,omitempty" swaggertype:"string" enums:"read,write,destructive" example:"write"` // The class of the tool; absent for an unknown one.
+	Reason   string           `json:"reason" example:"a rule of deny matches the tool"`                                    // Why it may or may not be called.
+	Rule     string           `json:"rule,omitempty" example:"filesystem:*"`                                               // The rule of `deny` that refuses it, if one does.
 }
 
 // toolVerdicts are the results of a simulation.
@@ -337,7 +338,7 @@ type toolVerdicts struct {
 // simulateToolPolicy returns which tools a token may call.
 //
 //	@Summary		Simulate a tool policy
-//	@Description	Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+//	@Description	Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //	@Param			body	body	policySimulation	true	"The policy and the tools"
 //	@Success		200	{object}	toolVerdicts	"The verdicts"
 //	@Failure		400	"A field is malformed"

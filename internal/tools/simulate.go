@@ -13,9 +13,11 @@ type Verdict struct {
 	ID string
 	// Callable says that it may be called; rules with arguments may still refuse some arguments.
 	Callable bool
-	Listed   bool   // by MCPTools
-	Reason   string // why it may or may not be called
-	Rule     string // that refuses it, "" for none
+	Listed   bool // by MCPTools
+	// Class decides whether a step of a workflow that calls the tool needs approval; "" for an unknown tool.
+	Class  models.ToolClass
+	Reason string // why it may or may not be called
+	Rule   string // that refuses it, "" for none
 }
 
 // Simulate returns whether a token may call tools with a policy, nil for its own; the policies of the tokens that it
@@ -65,7 +67,7 @@ func (svc *Service) judge(c *Invocation, id string, blocked error) Verdict {
 	if t == nil {
 		return Verdict{ID: id, Reason: "no server offers a tool of this name"}
 	}
-	v := Verdict{ID: t.ID, Listed: blocked == nil && t.visibleTo(c.policy) && svc.isListed(t)}
+	v := Verdict{ID: t.ID, Class: t.Class, Listed: blocked == nil && t.visibleTo(c.policy) && svc.isListed(t)}
 	refused, err := t.refusedBy(c.policy), svc.permit(c, t, t.ID)
 	switch {
 	case blocked != nil:

@@ -1729,6 +1729,27 @@ func (e ToolPolicyViewClasses) Valid() bool {
 	}
 }
 
+// Defines values for ToolVerdictClass.
+const (
+	ToolVerdictClassDestructive ToolVerdictClass = "destructive"
+	ToolVerdictClassRead        ToolVerdictClass = "read"
+	ToolVerdictClassWrite       ToolVerdictClass = "write"
+)
+
+// Valid indicates whether the value is a known member of the ToolVerdictClass enum.
+func (e ToolVerdictClass) Valid() bool {
+	switch e {
+	case ToolVerdictClassDestructive:
+		return true
+	case ToolVerdictClassRead:
+		return true
+	case ToolVerdictClassWrite:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ToolViewClass.
 const (
 	ToolViewClassDestructive ToolViewClass = "destructive"
@@ -8959,6 +8980,11 @@ type ToolVerdict struct {
 	// Example: false
 	Callable bool `json:"callable" yaml:"callable"`
 
+	// Class The class of the tool; absent for an unknown one.
+	//
+	// Example: write
+	Class *ToolVerdictClass `json:"class,omitempty" yaml:"class,omitempty"`
+
 	// ID The tool's id.
 	//
 	// Example: filesystem:write_file
@@ -8979,6 +9005,11 @@ type ToolVerdict struct {
 	// Example: filesystem:*
 	Rule *string `json:"rule,omitempty" yaml:"rule,omitempty"`
 }
+
+// ToolVerdictClass The class of the tool; absent for an unknown one.
+//
+// Example: write
+type ToolVerdictClass string
 
 // ToolVerdicts The results of a simulation.
 type ToolVerdicts struct {
@@ -14526,7 +14557,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicyWithBody Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -14537,7 +14568,7 @@ type ClientInterface interface {
 
 	// SimulateToolPolicy Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -17657,7 +17688,7 @@ func (c *Client) PutToolPolicy(ctx context.Context, tokenID string, params *PutT
 
 // SimulateToolPolicyWithBody Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -17678,7 +17709,7 @@ func (c *Client) SimulateToolPolicyWithBody(ctx context.Context, tokenID string,
 
 // SimulateToolPolicy Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -29484,7 +29515,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -29495,7 +29526,7 @@ type ClientWithResponsesInterface interface {
 
 	// SimulateToolPolicyWithResponse Simulate a tool policy
 	//
-	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+	// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 	//
 	// Requires the scope `admin`.
 	//
@@ -44508,7 +44539,7 @@ func (c *ClientWithResponses) PutToolPolicyWithResponse(ctx context.Context, tok
 
 // SimulateToolPolicyWithBodyWithResponse Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //
@@ -44525,7 +44556,7 @@ func (c *ClientWithResponses) SimulateToolPolicyWithBodyWithResponse(ctx context
 
 // SimulateToolPolicyWithResponse Simulate a tool policy
 //
-// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called.
+// Returns for each tool whether the token may call it and why not, with the policy of the request or the token's own, and with the policies of the tokens that it descends from. Nothing is stored or called. A policy does not ask for approval: only steps of workflows do, by `approve`, or by the class of the tool and `config.approvals`.
 //
 // Requires the scope `admin`.
 //

@@ -28,6 +28,10 @@ const general = `package api
 //	@in				header
 //	@name			Authorization
 //	@description	A token.
+//	@securityDefinitions.apikey	LoginCookie
+//	@in				cookie
+//	@name			session
+//	@description	A cookie.
 `
 
 // handlers is an API with one of everything; %RULES% is where a test adds lines
@@ -337,7 +341,10 @@ func TestOperations(t *testing.T) {
 	t.Run("are public only when they say so, with an empty list", func(t *testing.T) {
 		t.Parallel()
 		get.at("security").is([]any{})
-		doc.at("components", "securitySchemes").is(object{"BearerAuth": object{"type": "http", "scheme": "bearer", "description": "A token."}})
+		doc.at("components", "securitySchemes").is(object{
+			"BearerAuth":  object{"type": "http", "scheme": "bearer", "description": "A token."},
+			"LoginCookie": object{"type": "apiKey", "in": "cookie", "name": "session", "description": "A cookie."},
+		})
 	})
 	t.Run("name the scope outside the requirement, because 3.0 cannot express it", func(t *testing.T) {
 		t.Parallel()

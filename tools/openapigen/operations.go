@@ -42,8 +42,12 @@ func firstOf[T any](list []T) (first T) {
 	return first
 }
 
+// loginCookie is the security scheme of the logins of browsers, which the REST API accepts instead of a token.
+const loginCookie = "LoginCookie"
+
 // scopes moves the required scopes to an extension and the description, because a bearer
-// scheme of OpenAPI 3.0.3 has no scopes. One of them is sufficient; errors name the first.
+// scheme of OpenAPI 3.0.3 has no scopes. One of them is sufficient; errors name the first. It adds the cookie of
+// logins as an alternative.
 func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 	var all []string
 	for _, requirement := range *op.Security {
@@ -54,6 +58,9 @@ func (n *normaliser) scopes(where string, op *openapi3.Operation) {
 			all = append(all, scopes...)
 			requirement[scheme] = []string{}
 		}
+	}
+	if secured(op) && strings.Contains(where, " /api/v1/") && where != "POST /api/v1/logins/codes" {
+		op.Security.With(openapi3.NewSecurityRequirement().Authenticate(loginCookie))
 	}
 	if len(all) == 0 {
 		return
