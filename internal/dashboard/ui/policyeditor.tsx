@@ -8,6 +8,7 @@ import type { Stored } from "./policy";
 import { useLoad } from "./resource";
 import { link } from "./router";
 import { notify } from "./toasts";
+import { Class } from "./tools";
 
 export type Policy = Schemas["ToolPolicy"];
 type Rule = { tool: string; args: string };
@@ -127,7 +128,7 @@ function validArguments(text: string): boolean {
   }
 }
 
-type Verdict = { id: string; callable: boolean; listed: boolean; reason?: string; rule?: string };
+type Verdict = Schemas["ToolVerdict"];
 
 /** useDelayed returns a value after it has not changed for ms milliseconds. */
 function useDelayed<T>(value: T, ms = 400): T {
@@ -146,7 +147,7 @@ function Simulator({ id, policy, changed }: { id: string; policy?: Policy; chang
   const path = `/api/v1/tokens/${encodeURIComponent(id)}/tool-policy/simulate`;
   const body = useDelayed(JSON.stringify(changed && policy ? { policy } : {}));
   const verdicts = useLoad(
-    useCallback(async (signal: AbortSignal) => (on ? (await call<{ tools: Verdict[] }>({ method: "POST", path, body: JSON.parse(body) }, signal)).tools : undefined), [on, path, body]),
+    useCallback(async (signal: AbortSignal) => (on ? (await call<Schemas["ToolVerdicts"]>({ method: "POST", path, body: JSON.parse(body) }, signal)).tools : undefined), [on, path, body]),
   );
   const rows = verdicts.data ?? [];
   const total = rows.filter((v) => v.callable).length;
@@ -191,6 +192,7 @@ function Simulator({ id, policy, changed }: { id: string; policy?: Policy; chang
                   columns={[
                     { title: "Tool", cell: (v) => <a href={link("tools", v.id)}>{v.id}</a> },
                     { title: "Calls", cell: (v) => <Badge state={v.callable ? "allowed" : "denied"} of={v.callable ? "good" : "bad"} /> },
+                    { title: "Class", cell: (v) => <Class of={v.class} /> },
                     { title: "Listed", cell: (v) => (v.listed ? "yes" : "no") },
                     { title: "Why", cell: (v) => <Why verdict={v} /> },
                   ]}
@@ -208,7 +210,7 @@ function Why({ verdict: v }: { verdict: Verdict }) {
   return (
     <span class="row">
       {v.reason && <span>{v.reason}</span>}
-      {v.rule && <code>{typeof v.rule === "string" ? v.rule : JSON.stringify(v.rule)}</code>}
+      {v.rule && <code>{v.rule}</code>}
     </span>
   );
 }
