@@ -93,3 +93,88 @@ func TestOutput(t *testing.T) {
 	assert.Equal(t, whole, eval[string](p, `fetch(document.querySelector("a[download]").href).then((r) => r.text())`))
 	p.screenshot("task-output-long", "light", 1440)
 }
+
+// rows is an expression of the ids in the list of tasks.
+const rows = `[...document.querySelectorAll("table[aria-label=Tasks] tbody code")].map((e) => e.textContent)`
+
+// TestTaskList filters the list of tasks, and receives new and changed tasks.
+func TestTaskList(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.createAgent("greeter")
+	s.startWorker("greeter", `until test -e '`+filepath.Join(t.TempDir(), "end")+`'; do sleep 0.1; done`) // the tasks are queued
+	_, other := s.createToken("other requester", "", "messages:send")
+	var first struct{ ID string }
+	require.Equal(t, http.StatusAccepted, s.call(other, http.MethodPost, "/api/v1/tasks", object{"capabilities": []string{"custom:greet"}}, &first))
+	for range 70 {
+		s.submit(object{})
+	}
+
+	t.Run("filters", func(t *testing.T) {
+		t.Parallel()
+		p := open(t, s.in(t), "")
+		p.logIn(s.token, "/ui/tasks?time=15m")
+		p.until(rows + ".length === 50")
+		p.choose("Requested by", "other requester")
+		p.until(rows + ".join() === " + quote(first.ID))
+		p.until(`new URLSearchParams(location.search).get("owner")`)
+		p.choose("Requested by", "My token")
+		p.until(rows + ".length === 50")
+		p.click("Show more")
+		p.until(rows + ".length >= 70 && new Set(" + rows + ").size === " + rows + ".length")
+		p.choose("Created", "Between …")
+		p.change("Until", `"2020-01-01T00:00"`)
+		p.shows("No task matches")
+		p.choose("Created", "At any time")
+		p.choose("Requested by", "Any token")
+		p.choose("State", "Cancelled")
+		p.shows("No task matches")
+		p.accessible("filters of tasks")
+	})
+
+	t.Run("new tasks", func(t *testing.T) {
+		t.Parallel()
+		s := s.in(t)
+		p := open(t, s, "")
+		p.logIn(s.token, "/ui/tasks")
+		p.until(rows + ".length === 50")
+		p.until(`document.body.dataset.live === "on"`)
+		atTop := s.submit(object{})
+		p.until(rows + "[0] === " + quote(atTop))
+		eval[chromedp.Void](p, "scrollTo(0, 400)")
+		p.until("scrollY > 300")
+		before := eval[[]string](p, rows)
+		added := []string{s.submit(object{}), s.submit(object{}), s.submit(object{})}
+		p.until(find("3 new tasks"))
+		assert.Equal(t, before, eval[[]string](p, rows))
+		p.screenshot("tasks-new", "light", 1440)
+		p.accessible("new tasks")
+
+		s.do(http.MethodPost, "/api/v1/tasks/"+atTop+"/cancel", object{}, nil)
+		p.until(`[...document.querySelectorAll("tbody tr")].some((r) => r.innerText.includes(` + quote(atTop) + `) && r.innerText.includes("cancelled"))`)
+		assert.True(t, eval[bool](p, find("3 new tasks")+" && scrollY > 300"))
+		p.click("3 new tasks")
+		p.until(rows + "[0] === " + quote(added[2]) + " && " + rows + "[3] === " + quote(atTop) + " && scrollY === 0")
+		p.until("!" + find("3 new tasks"))
+	})
+}
+
+// field is an expression of the field in a label that begins with a text.
+func field(label string) string {
+	return `[...document.querySelectorAll("select, input")].find((e) => e.labels?.[0]?.firstChild.textContent.trim() === ` + quote(label) + `)`
+}
+
+// change sets the value of a field.
+func (p *tab) change(label, value string) {
+	p.t.Helper()
+	p.until(field(label))
+	eval[chromedp.Void](p, `((e) => { e.value = `+value+`; e.dispatchEvent(new Event("change", {bubbles: true})); })(`+field(label)+`)`)
+}
+
+// choose selects an option of a field by its text.
+func (p *tab) choose(label, option string) {
+	p.t.Helper()
+	found := `[...` + field(label) + `.options].find((o) => o.text === ` + quote(option) + `)`
+	p.until(field(label) + " && " + found)
+	p.change(label, found+".value")
+}

@@ -1,6 +1,6 @@
 // One task: its state, why its agent was selected, its attempts, output, messages and events.
 import { useState } from "preact/hooks";
-import { type Schemas } from "./api";
+import { query, type Schemas } from "./api";
 import { Action, AsCurl, Badge, Empty, Facts, Json, Loaded, Page, Panel, Table, Tabs, Tag, Time } from "./components";
 import { describe } from "./eventline";
 import { Figures, type Figure } from "./figures";
@@ -9,7 +9,8 @@ import { about, useGet, usePages } from "./resource";
 import { link, parameter } from "./router";
 import { can } from "./session";
 import { Output } from "./taskoutput";
-import { AgentLink, TaskState, what, type Task as Summary } from "./tasks";
+import type { Task as Summary } from "./tasklist";
+import { AgentLink, TaskState, what } from "./tasks";
 
 type Detail = Schemas["TaskDetail"];
 
@@ -123,7 +124,7 @@ function Work({ task: t, path }: { task: Detail; path: string }) {
               ["Time limit", t.request.timeout_ms ? duration(t.request.timeout_ms) : ""],
               ["Retries", t.request.retries],
               ["Submitted", <Time at={t.created_at} />],
-              ["By token", <code>{t.owner}</code>],
+              ["By token", <a href={query(link("tasks"), { owner: t.owner })}><code>{t.owner}</code></a>],
               ["Session", t.session_id && <a href={link("tasks") + "?session=" + encodeURIComponent(t.session_id)}>{t.session_id}</a>],
             ]}
           />
