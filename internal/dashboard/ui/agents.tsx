@@ -3,12 +3,13 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { query, type Schemas } from "./api";
 import { AgentForm } from "./agentform";
-import { AsCurl, Badge, Budget, Empty, Loaded, Page, Panel, ProblemNotice, Search, Skeleton, Table, Tag } from "./components";
+import { AsCurl, Badge, Budget, Empty, Loaded, Page, Panel, Search, Skeleton, Table, Tag } from "./components";
 import { count, short } from "./format";
 import { usePages, kinds } from "./resource";
 import { link, navigate, parameter } from "./router";
 import { can, me } from "./session";
 import { Tree, type TreeRow } from "./agenttree";
+import { ProblemNotice } from "./problem";
 
 export type AgentRow = Schemas["AgentItem"];
 

@@ -1,10 +1,11 @@
 // The editor of a token's tool policy, and the simulator of the policy that is being edited.
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { call, Problem, request, type Call, type Schemas } from "./api";
-import { Action, AsCurl, Badge, Empty, Loaded, Panel, ProblemNotice, Table } from "./components";
+import { Action, AsCurl, Badge, Empty, Loaded, Panel, Table } from "./components";
 import { count } from "./format";
 import { Icon } from "./icons";
 import type { Stored } from "./policy";
+import { ProblemNotice } from "./problem";
 import { useLoad } from "./resource";
 import { link } from "./router";
 import { notify } from "./toasts";

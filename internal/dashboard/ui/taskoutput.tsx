@@ -1,9 +1,10 @@
 // The output and the log of a task, which are followed while the task runs.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, query, type Schemas } from "./api";
-import { AsCurl, CopyButton, Empty, Panel, ProblemNotice } from "./components";
+import { AsCurl, CopyButton, Empty, Panel } from "./components";
 import { count } from "./format";
 import { followOutput, type Shown } from "./outputstream";
+import { ProblemNotice } from "./problem";
 
 type Which = "result" | "log";
 

@@ -75,7 +75,7 @@ export function Definitions({ of, callable, path, reload }: Shared & { of: Defin
       await call({ method: "POST", path: path + "/tools/classify", body: { tool: d.tool, class: wanted || null } });
       notify("good", `${d.tool} is classified.`);
     } catch (thrown) {
-      notify("bad", Problem.of(thrown).detail);
+      notify("bad", Problem.of(thrown).text);
     }
     reload();
   };

@@ -2,12 +2,13 @@
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { query, request, type Call, type Schemas } from "./api";
-import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, ProblemNotice, Table, Tag, Time } from "./components";
+import { AsCurl, Badge, Budget, Empty, Facts, Json, Loaded, Page, Panel, Table, Tag, Time } from "./components";
 import { Checkpoint, Checkpoints, type CheckpointRecord } from "./checkpoint";
 import { Dag, type Node } from "./dag";
 import { Figures, type Figure } from "./figures";
 import { between, count, duration, words } from "./format";
 import { FormDialog } from "./form";
+import { ProblemNotice } from "./problem";
 import { about, useGet, useLoad, usePages } from "./resource";
 import { link, parameter, setParameters } from "./router";
 import { stepTimes, useRunEvents, type StepTime } from "./runevents";

@@ -1,1 +1,0 @@
-import{b as a,c as b,d as c,e as d,f as e}from"./chunk-FQ6WVKUC.js";import"./chunk-JQYGEMHU.js";import"./chunk-FRFH4UC7.js";export{e as AgentBudget,c as Agents,d as Name,b as childrenPath,a as levels};
